@@ -52,7 +52,6 @@ from rkllm_mcp.generation import (  # noqa: E402
     Sampling,
 )
 from rkllm_mcp.runtime.abi.common import (  # noqa: E402
-    InferParameters,
     LoadParameters,
 )
 from rkllm_mcp.runtime.emulator import emulator_library  # noqa: E402
@@ -232,7 +231,7 @@ def run_queue(library_path: Path, model: Path) -> Sample:
     param, handle = abi.new_param(library.default_param, load), ctypes.c_void_p()
     functions.rkllm_init(ctypes.byref(handle), ctypes.byref(param), argument)
     ids = (ctypes.c_int32 * len(PROMPT))(*PROMPT)
-    value, infer = abi.new_input(ids), abi.new_infer_param(InferParameters(CONTEXT_TOKENS))
+    value, infer = abi.new_input(ids), abi.new_infer_param(GenerationOptions(CONTEXT_TOKENS))
 
     def run() -> None:
         functions.rkllm_run(handle, ctypes.byref(value), ctypes.byref(infer), None)

@@ -6,7 +6,7 @@ Six streams, one chunk for each token of about four characters: ``prose`` (no ca
 braces, brackets, quotes and tags, no call), ``many`` (a call about every fifty tokens), ``several`` (five calls, two of
 them with long text), ``onelong`` (one call whose argument is nearly the whole answer) and ``thinking`` (prose inside
 ``<think>``). Each is run with the forms of one family (``hermes``), with those of a family without markers, where a
-brace may be a call anywhere (``llama``), with ``every`` syntax there is, and with ``deltas`` of the arguments told.
+brace may be a call anywhere (``llama``), and with ``every`` syntax there is.
 
 Every figure is the least of several repeats of processor time, divided by the number of tokens; ``first`` and ``last``
 are the same for the first and the last tenth of the stream, where a method that looks back is fastest and slowest, and
@@ -31,7 +31,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.formats import SYNTAXES
 
@@ -61,11 +60,10 @@ _CODE = (
     '<ul><li>{{ item }}</li></ul> d = {"k": [{"n": 1}, {\'m\': (2, 3)}]}  # `x` ~ y\n'
 )
 
-METHODS: dict[str, tuple[list[str], bool]] = {
-    "hermes": (["hermes", "project_json", "project_xml"], False),
-    "llama": (["llama3_json", "pythonic_list"], False),
-    "every": (list(SYNTAXES), False),
-    "deltas": (list(SYNTAXES), True),
+METHODS: dict[str, list[str]] = {
+    "hermes": ["hermes", "project_json", "project_xml"],
+    "llama": ["llama3_json", "pythonic_list"],
+    "every": list(SYNTAXES),
 }
 LLAMA = "llama"
 
@@ -132,13 +130,10 @@ def _stream(name: str, tokens: int, method: str) -> tuple[list[str], int]:
 
 def _run_detector(tokens: Iterable[str], method: str) -> Iterable[int]:
     """Feed the tokens; yields after each, with the number of calls found by it."""
-    syntaxes, deltas = METHODS[method]
-    told: list[ToolCallDelta] = []
-    detector = Detector(_TOOLS, syntaxes, thinking="auto", on_delta=told.append if deltas else None)
+    detector = Detector(_TOOLS, METHODS[method], thinking="auto")
     for token in tokens:
         events = detector.feed(token)
         yield sum(isinstance(event, ToolCallDetected) for event in events)
-        told.clear()
     yield sum(isinstance(event, ToolCallDetected) for event in detector.finish())
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 
-from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import ToolCallDetected, Usage
 

@@ -23,7 +23,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,27 @@ class PrefixTree:
         for token_id in ids:
             node = self._children.setdefault((node, token_id), len(self._children) + 1)
         return len(self._children) - before
+
+
+@dataclass
+class CountedGeneration:
+    """See ``generation.Generation``: all tokens arrive one at a time, at once."""
+
+    tokens: list[Token]
+    figures: RunStats
+    expected_prefill: int = 0
+
+    async def next_batch(self) -> list[Token]:
+        """The next token."""
+        return [self.tokens.pop(0)] if self.tokens else []
+
+    def finish_early(self) -> None:
+        """Nothing more comes."""
+        self.tokens.clear()
+
+    def stats(self) -> RunStats:
+        """The figures of the run."""
+        return self.figures
 
 
 @dataclass
@@ -102,16 +123,16 @@ class CountingRuntime:
         """See ``generation.Generator``."""
         return max(1, len(tokens) - common_prefix(tokens, self.cache))
 
-    async def generate(
+    @asynccontextmanager
+    async def generation(
         self, tokens: Sequence[int], options: GenerationOptions | None = None
-    ) -> AsyncGenerator[Token | RunStats, None]:
+    ) -> AsyncGenerator[CountedGeneration, None]:
         """See ``generation.Generator``."""
         del options
         before = self.prefilled
         ids = self.run(tokens)
-        for token_id in ids:
-            yield Token(token_id, self.vocabulary.decode([token_id]))
-        yield RunStats("stop", self.prefilled - before, 0.0, 0.0, len(ids), 0.0, cold=self.runs == 1)
+        stats = RunStats("stop", self.prefilled - before, 0.0, 0.0, len(ids), 0.0, cold=self.runs == 1)
+        yield CountedGeneration([Token(token_id, self.vocabulary.decode([token_id])) for token_id in ids], stats)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 import anyio
 
 from bench.soak_tally import Budget, Tally, resident_mb
-from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished
 from rkllm_mcp.messages import Conversation

@@ -1,18 +1,21 @@
-"""The cost of a streamed token in the host process: function entries, event-loop iterations, CPU time, delivery.
+"""The cost of a streamed token: function entries, event-loop iterations, CPU time of host and worker, delivery.
 
-    .venv/bin/python -m bench.token_path [--json]
+    .venv/bin/python -m bench.token_path [--json] [--pace board]
 
-``rkllm-mcp serve`` on the emulated runtime, and a client in a process of its own that asks ``/v1/chat/completions`` and
-``/v1/execute`` for a stream; a new service for each pace:
+``rkllm-mcp serve`` on the emulated runtime, and a client in a process of its own that asks ``/v1/chat/completions``,
+``/v1/execute`` and ``/api/chat`` for a stream; a new service for each pace:
 
 * ``count``  100 tokens a second: entries of Python functions in the thread of the event loop (``sys.setprofile``; a
              coroutine that goes on counts again) and iterations of the loop. No clock is read.
-* ``board``  33 tokens a second, as an RK3588 decodes: CPU time of the process with all its threads, and delivery.
+* ``board``  33 tokens a second, as an RK3588 decodes: CPU time of all threads, and delivery. Also of ``rkllm-mcp run``
+             and ``run --json``, whose output is read through a pipe.
+* ``queue``  the same while 63 others wait for their turn.
 * ``flat``   as fast as the emulated runtime can: CPU time, where many tokens are delivered together.
+* ``crowd``  64 clients at once, flat out: tokens a second of all of them.
 
 Every figure is the difference of a long answer and a short one, divided by the tokens between them, so that it does
-not contain the request. ``delivery`` is from the moment at which the host is woken for a token to its arrival in the
-client; bench/delivery.py has the way from the runtime's callback to the host.
+not contain the request. ``delivery`` is from the entry of the runtime's callback to the token's arrival in the client.
+The worker's CPU time contains the emulated runtime, which sleeps between two tokens.
 """
 
 from __future__ import annotations
@@ -33,21 +36,27 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+from bench.soak_tally import processes
+from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-ROUTES = ("/v1/chat/completions", "/v1/execute")
+ROUTES = ("/v1/chat/completions", "/v1/execute", "/api/chat")
+COMMANDS = (("run",), ("run", "--json"))
+CLIENTS = 64
 # pace -> speed of the emulated runtime, tokens of the short and of the long answer
 PACES: dict[str, tuple[str, int, int]] = {
     "count": ("prefill 100000 decode 100", 30, 130),
     "board": ("prefill 100000 decode 33", 20, 119),
+    "queue": ("prefill 100000 decode 33", 20, 219),
     "flat": ("flat", 100, 2100),
+    "crowd": ("flat", 10, 500),
 }
 _STARTED_WITHIN_S = 60.0
 _ANSWERED_WITHIN_S = 120.0
@@ -62,7 +71,14 @@ rule
   say {words}
 """
 _CARD = 'name = "words"\ntemplate = "qwen2.5"\nfile = "words.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
-_CONFIG = '[model]\npath = "{folder}/words"\nmax_new_tokens = 3000\n[runtime]\nlibrary = "emulator"\n'
+_CONFIG = """[model]
+path = "{folder}/words"
+max_new_tokens = 3000
+[runtime]
+library = "emulator"
+[service]
+queue = 64
+"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +93,10 @@ class Figures:
         calls: entries of Python functions per token.
         iterations: iterations of the event loop per token.
         cpu_us: CPU time of the host process per token.
-        delivery_p50_us: from the host's wake-up to the client, median.
+        worker_us: CPU time of the worker per token.
+        delivery_p50_us: from the runtime's callback to the client, median.
         delivery_p99_us: the same, 99 of 100 tokens are faster.
+        tokens_per_s: of all clients.
     """
 
     route: str
@@ -88,34 +106,33 @@ class Figures:
     calls: float | None = None
     iterations: float | None = None
     cpu_us: float | None = None
+    worker_us: float | None = None
     delivery_p50_us: float | None = None
     delivery_p99_us: float | None = None
+    tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The counters of the host process."""
+    """The counters of the host process and of the worker."""
 
-    calls: int
-    iterations: int
-    cpu_ns: int
+    calls: int = 0
+    iterations: int = 0
+    cpu_ns: int = 0
+    worker_ns: int = 0
 
 
 class CountingSelector(selectors.DefaultSelector):
-    """A selector that counts the iterations of its event loop, and notes when it was woken by a descriptor."""
+    """A selector that counts the iterations of its event loop."""
 
     def __init__(self) -> None:
         super().__init__()
         self.iterations = 0
-        self.woken_ns: list[int] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for descriptors."""
-        ready = super().select(timeout)
         self.iterations += 1
-        if ready:
-            self.woken_ns.append(time.monotonic_ns())
-        return ready
+        return super().select(timeout)
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -145,16 +162,20 @@ class Host:
         self._port = port
         self._calls = 0
         self._selector = CountingSelector()
+        self._entered_ns: list[int] = []
+        self._asked_ns = 0
         self._figures: list[Figures] = []
         self._failure: BaseException | None = None
 
     def run(self, config: Path) -> list[Figures]:
         """Serve until everything is measured."""
-        # The command makes its event loop itself.
-        asyncio.set_event_loop_policy(_Policy(self._selector))  # pyright: ignore[reportDeprecated]
         threading.Thread(target=self._measure_all, daemon=True).start()
         if self._pace == "count":
+            # The command makes its event loop itself.
+            asyncio.set_event_loop_policy(_Policy(self._selector))  # pyright: ignore[reportDeprecated]
             sys.setprofile(self._count)
+        else:
+            self._note_callbacks()
         try:
             rkllm_mcp(["--config", str(config), "serve", "--port", str(self._port)])
         except SystemExit as ended:
@@ -166,6 +187,16 @@ class Host:
             raise self._failure
         return self._figures
 
+    def _note_callbacks(self) -> None:
+        """Note when the callback of each token was entered, which costs the host less than a microsecond."""
+        add, note = Run.add, self._entered_ns.append
+
+        def noting(run: Run, token_id: int, entered_ns: int, text: bytes) -> None:
+            note(entered_ns)
+            add(run, token_id, entered_ns, text)
+
+        Run.add = noting
+
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
         del frame, argument
         if event == "call":
@@ -174,7 +205,7 @@ class Host:
     def _measure_all(self) -> None:
         try:
             self._wait_until_ready()
-            for route in ROUTES:
+            for route in ROUTES if self._pace in {"count", "board", "flat"} else ROUTES[:1]:
                 # The first answer of a route loads what later ones find loaded.
                 self._answer(route, 10)
                 self._figures.append(self._measure(route))
@@ -198,6 +229,8 @@ class Host:
 
     def _measure(self, route: str) -> Figures:
         _, few, many = PACES[self._pace]
+        if self._pace == "crowd":
+            return self._measure_crowd(route, many)
         short, short_arrivals = self._answer(route, few)
         long, arrivals = self._answer(route, many)
         tokens = many - few
@@ -211,72 +244,123 @@ class Host:
             calls=(long.calls - short.calls) / tokens if is_counted else None,
             iterations=(long.iterations - short.iterations) / tokens if is_counted else None,
             cpu_us=None if is_counted else (long.cpu_ns - short.cpu_ns) / tokens / _NS_PER_US,
+            worker_us=None if is_counted else (long.worker_ns - short.worker_ns) / tokens / _NS_PER_US,
             delivery_p50_us=statistics.median(delays) if delays else None,
             delivery_p99_us=delays[len(delays) * 99 // 100] if delays else None,
         )
 
-    def _answer(self, route: str, tokens: int) -> tuple[Readings, list[int]]:
+    def _measure_crowd(self, route: str, tokens: int) -> Figures:
+        begun_ns = time.monotonic_ns()
+        cost, arrivals = self._answer(route, tokens, CLIENTS)
+        total = tokens * CLIENTS
+        return Figures(
+            route,
+            self._pace,
+            total,
+            len(arrivals),
+            cpu_us=cost.cpu_ns / total / _NS_PER_US,
+            worker_us=cost.worker_ns / total / _NS_PER_US,
+            tokens_per_s=total / ((max(arrivals) - max(begun_ns, self._asked_ns)) / 1e9),
+        )
+
+    def _answer(self, route: str, tokens: int, clients: int = 1) -> tuple[Readings, list[int]]:
         """The cost of an answer of so many tokens, and when their records arrived in the client."""
-        command = [sys.executable, "-m", "bench.token_path", "--client", str(self._port), route, str(tokens)]
+        waiting = CLIENTS - 1 if self._pace == "queue" else 0
+        words = map(str, (self._port, route, tokens, clients, waiting))
+        command = [sys.executable, "-m", "bench.token_path", "--client", *words]
         before = self._readings()
         done = subprocess.run(
             command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=_ANSWERED_WITHIN_S
         )
         after = self._readings()
-        cost = Readings(*(b - a for a, b in zip(_values(before), _values(after), strict=True)))
-        return cost, json.loads(done.stdout)
+        cost = Readings(*(b - a for a, b in zip(astuple(before), astuple(after), strict=True)))
+        self._asked_ns, *arrivals = json.loads(done.stdout)
+        return cost, arrivals
 
     def _readings(self) -> Readings:
-        return Readings(self._calls, self._selector.iterations, time.process_time_ns())
+        worker_ns = sum(map(cpu_ns, processes()))
+        return Readings(self._calls, self._selector.iterations, time.process_time_ns(), worker_ns)
 
     def _delays(self, arrivals: Sequence[int]) -> list[float]:
-        """From the first wake-up after one record to the arrival of the next, sorted, microseconds."""
-        woken = self._selector.woken_ns
-        found: list[float] = []
-        for earlier, arrival in pairwise(arrivals):
-            if (index := bisect_right(woken, earlier)) < len(woken) and woken[index] <= arrival:
-                found.append((arrival - woken[index]) / _NS_PER_US)
-        return sorted(found)
+        """From the last callback before each arrival to that arrival, sorted, microseconds."""
+        entered = self._entered_ns
+        return sorted((arrival - entered[bisect_right(entered, arrival) - 1]) / _NS_PER_US for arrival in arrivals)
 
 
-def _values(readings: Readings) -> tuple[int, int, int]:
-    return readings.calls, readings.iterations, readings.cpu_ns
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process with all its threads, ns; 0 when it is gone."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            total += int(thread.read_text("ascii").split()[0])
+    return total
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
 
 
-def ask(port: int, route: str, tokens: int) -> list[int]:
-    """Ask for a streamed answer of so many tokens; when each record with text arrived (CLOCK_MONOTONIC, ns).
+def ask(port: int, route: str, tokens: int, clients: int, waiting: int) -> list[int]:
+    """Ask for streamed answers of so many tokens.
+
+    Returns when the first question was sent, and when each record with text arrived (CLOCK_MONOTONIC, ns). Others that
+    only wait are opened behind the first record and closed with the last.
 
     Raises:
-        RuntimeError: the service refused, or the answer was shorter.
+        RuntimeError: the service refused, or an answer was shorter.
     """
-    body: dict[str, Any] = {"max_tokens": tokens}
-    if route == "/v1/execute":
-        body["message"] = "Go on"
-    else:
-        body |= {"messages": [{"role": "user", "content": "Go on"}], "stream": True}
-        body["stream_options"] = {"include_usage": True}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWERED_WITHIN_S)
-    connection.request("POST", route, json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise RuntimeError(f"{response.status} {response.read()!r}")
-    arrivals: list[int] = []
-    generated = 0
-    while line := response.readline():
-        now_ns = time.monotonic_ns()
-        if not line.startswith(b"data: {"):
-            continue
-        record: dict[str, Any] = json.loads(line[6:])
-        usage: dict[str, Any] = record.get("usage") or record
-        generated = usage.get("completion_tokens", usage.get("generated_tokens", generated))
-        if record.get("kind") == "text" or any(each["delta"].get("content") for each in record.get("choices", ())):
-            arrivals.append(now_ns)
-    if generated != tokens:
-        raise RuntimeError(f"{generated} tokens came in place of {tokens}")
-    return arrivals
+    request, mark = _request(route, tokens), _MARKS[route]
+    times = [time.monotonic_ns()]
+    streams = {_opened(port, request): b"" for _ in range(clients)}
+    others: list[socket.socket] = []
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        while streams:
+            for key, _ in selector.select(_ANSWERED_WITHIN_S):
+                stream = cast("socket.socket", key.fileobj)
+                received = stream.recv(1_000_000)
+                now_ns = time.monotonic_ns()
+                # A record may be cut anywhere; its mark counts where it is complete.
+                content = streams[stream] + received
+                times += [now_ns] * content.count(mark)
+                streams[stream] = content[-len(mark) + 1 :] if received else b""
+                if len(times) > 1 and len(others) < waiting:
+                    others += [_opened(port, request) for _ in range(waiting)]
+                if not received:
+                    selector.unregister(stream)
+                    stream.close()
+                    del streams[stream]
+    for other in others:
+        other.close()
+    if len(times) - 1 != tokens * clients:
+        raise RuntimeError(f"{len(times) - 1} records came in place of {tokens * clients}")
+    return times
+
+
+# Stands in every record with text and in no other.
+_MARKS = {
+    "/v1/chat/completions": b'"delta":{"content":',
+    "/v1/execute": b'{"kind":"text"',
+    "/api/chat": b'"done":false',
+}
+
+
+def _request(route: str, tokens: int) -> bytes:
+    messages = [{"role": "user", "content": "Go on"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"max_tokens": tokens, "messages": messages, "stream": True},
+        "/v1/execute": {"max_tokens": tokens, "message": "Go on"},
+        "/api/chat": {"model": "words", "messages": messages, "options": {"num_predict": tokens}},
+    }
+    body = json.dumps(bodies[route]).encode()
+    head = f"POST {route} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _opened(port: int, request: bytes) -> socket.socket:
+    stream = socket.create_connection(("127.0.0.1", port), _ANSWERED_WITHIN_S)
+    stream.sendall(request)
+    return stream
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------
@@ -288,21 +372,13 @@ def measure(paces: Sequence[str] = tuple(PACES)) -> list[Figures]:
     for pace in paces:
         with tempfile.TemporaryDirectory(prefix="token-path-") as folder:
             found += _measured(Path(folder), pace)
+            if pace == "board":
+                found += [_measured_command(Path(folder), command) for command in COMMANDS]
     return found
 
 
 def _measured(folder: Path, pace: str) -> list[Figures]:
-    speed, _, many = PACES[pace]
-    model = folder / "words"
-    model.mkdir()
-    words = " ".join(["word"] * (many + 100))
-    (model / "words.rkllm").write_text(_MODEL.format(speed=speed, words=words), encoding="utf-8")
-    (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
-    (model / "model.toml").write_text(_CARD, encoding="utf-8")
-    config = folder / "config.toml"
-    config.write_text(_CONFIG.format(folder=folder), encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
-    environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
+    config, environment = _prepared(folder, pace)
     command = [sys.executable, "-m", "bench.token_path", "--host", pace, str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
@@ -310,17 +386,60 @@ def _measured(folder: Path, pace: str) -> list[Figures]:
     return [Figures(**each) for each in json.loads(done.stdout.splitlines()[-1])]
 
 
+def _measured_command(folder: Path, command: tuple[str, ...]) -> Figures:
+    """Measure a command that writes its answer to standard output, between two of its reads."""
+    _, few, many = PACES["board"]
+    options = ["--config", str(folder / "config.toml"), "--no-mcp", *command, "--max-tokens", str(many + 20), "Go on"]
+    environment = _prepared(folder, "board")[1]
+    start = [sys.executable, "-m", "rkllm_mcp", *options]
+    marks: list[tuple[int, int, int]] = []
+    words = 0
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        assert process.stdout is not None
+        while received := os.read(process.stdout.fileno(), 65_536):
+            words += received.count(b"word")
+            if len(marks) < 2 and words >= (many if marks else few):
+                marks.append((words, cpu_ns(process.pid), sum(map(cpu_ns, processes(process.pid)))))
+    (first, host_ns, worker_ns), (last, host_end_ns, worker_end_ns) = marks
+    tokens = last - first
+    return Figures(
+        " ".join(command),
+        "board",
+        tokens,
+        tokens,
+        cpu_us=(host_end_ns - host_ns) / tokens / _NS_PER_US,
+        worker_us=(worker_end_ns - worker_ns) / tokens / _NS_PER_US,
+    )
+
+
+def _prepared(folder: Path, pace: str) -> tuple[Path, dict[str, str]]:
+    """Write the model and the configuration; return the configuration and the environment."""
+    speed, _, many = PACES[pace]
+    model = folder / "words"
+    model.mkdir(exist_ok=True)
+    words = " ".join(["word"] * (many + 100))
+    (model / "words.rkllm").write_text(_MODEL.format(speed=speed, words=words), encoding="utf-8")
+    if not (model / "tokenizer.json").exists():
+        (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
+    (model / "model.toml").write_text(_CARD, encoding="utf-8")
+    config = folder / "config.toml"
+    config.write_text(_CONFIG.format(folder=folder), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
+    environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
+    return config, environment
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return listening.getsockname()[1]
 
 
-COLUMNS = ("calls", "iterations", "cpu_us", "delivery_p50_us", "delivery_p99_us")
+COLUMNS = ("calls", "iterations", "cpu_us", "worker_us", "delivery_p50_us", "delivery_p99_us", "tokens_per_s")
 
 
 def table(rows: Sequence[Figures]) -> str:
     """The figures for a person."""
-    heads = ("calls", "iterations", "cpu µs", "p50 µs", "p99 µs")
+    heads = ("calls", "iterations", "host µs", "worker µs", "p50 µs", "p99 µs", "tokens/s")
     lines = [f"{'route':22}{'pace':7}{'tokens':>7}{'records':>9}" + "".join(f"{head:>12}" for head in heads)]
     for row in rows:
         cells = (getattr(row, column) for column in COLUMNS)
@@ -334,16 +453,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.add_argument("--host", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--client", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--pace", choices=PACES, action="append", help="only this pace; may be given again")
     arguments = parser.parse_args()
     if arguments.client:
-        port, route, tokens = arguments.client
-        print(json.dumps(ask(int(port), route, int(tokens))))
+        port, route, *numbers = arguments.client
+        print(json.dumps(ask(int(port), route, *map(int, numbers))))
     elif arguments.host:
         pace, config = arguments.host
         print(json.dumps([asdict(each) for each in Host(pace, _free_port()).run(Path(config))]))
     else:
-        rows = measure()
+        rows = measure(arguments.pace or tuple(PACES))
         print(json.dumps([asdict(row) for row in rows]) if arguments.json else table(rows))
 
 

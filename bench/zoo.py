@@ -28,7 +28,8 @@ import anyio
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
 from tests.support.mcp_servers.specs import altered, hostile, timed, tiny, unruly
 

@@ -6,7 +6,7 @@ The path of an answer, in the order of its steps:
 2. ``toolcalls``  generated text becomes events: text, thinking, tool calls
 3. ``runtime``    token ids become tokens on the NPU, in a child process that owns librkllmrt.so
 4. ``mcp_client`` tool calls become results, on MCP servers
-5. ``agent``      the loop: rounds of the model and its tools up to the answer
+5. ``agent``      the loop: rounds of model and tools up to the answer
 6. ``surfaces``   events become a terminal, JSON lines, a service
 
 Values that every package knows: ``errors``, ``messages``, ``events``, ``generation``, ``elicitation``, ``protocols``
@@ -24,7 +24,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import open_app
+    from rkllm_mcp.app.root import open_app
     from rkllm_mcp.config.loading import load_config
     from rkllm_mcp.mcp_client.client import MCPClient
     from rkllm_mcp.messages import ToolSpec
@@ -38,7 +38,7 @@ __version__ = "0.1.0"
 __all__ = ["Detector", "Engine", "MCPClient", "ToolSpec", "Toolbox", "__version__", "load_config", "open_app"]
 
 _HOMES = {
-    "open_app": "rkllm_mcp.app.assistant",
+    "open_app": "rkllm_mcp.app.root",
     "load_config": "rkllm_mcp.config",
     "ToolSpec": "rkllm_mcp.messages",
     "Engine": "rkllm_mcp.runtime.engine",

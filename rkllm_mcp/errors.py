@@ -20,6 +20,8 @@
     │   ├── UnsupportedError         the installed runtime does not support a feature
     │   ├── RunRejectedError         the runtime refused or failed the run
     │   └── WorkerDiedError          the process that owns the NPU died
+    ├── QueueFullError           too many requests of one key wait for the NPU
+    ├── SchedulerClosedError     the queue before the NPU admits no more requests
     ├── StoreError               the store cannot be read or written
     └── ToolboxError             a server cannot be reached or a tool does not exist
         ├── ServerUnavailableError   also a ConnectionError
@@ -34,6 +36,7 @@ the model instead (messages.ToolResult, events.ToolCallFailed).
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import dataclass, field
 
@@ -237,6 +240,21 @@ class WorkerDiedError(GenerationError):
 
 
 @dataclass(eq=False)
+class QueueFullError(RkllmMcpError):
+    """The queue of this key is full."""
+
+    waiting: int  # number of requests in it
+    retry_after_s: float  # expected time until this request would be admitted if it could wait, seconds
+
+    def __str__(self) -> str:
+        return f"{self.waiting} requests wait already; ask again in {math.ceil(self.retry_after_s)} seconds"
+
+
+class SchedulerClosedError(RkllmMcpError):
+    """The queue before the NPU admits no more requests."""
+
+
+@dataclass(eq=False)
 class StoreError(RkllmMcpError):
     """The store cannot be read or written."""
 
@@ -246,6 +264,11 @@ class StoreError(RkllmMcpError):
 
     def __str__(self) -> str:
         return f"{self.path} cannot be used ({self.found}); {self.remedy}"
+
+    @property
+    def cause(self) -> str:
+        """Reason and remedy without the path, for clients of a service."""
+        return f"{self.found}; {self.remedy}"
 
 
 @dataclass(eq=False)

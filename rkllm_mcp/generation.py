@@ -1,4 +1,4 @@
-"""Values of one generation or evaluation on an engine.
+"""Values of one generation or evaluation on an engine, and the options of answers and responses.
 
 Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or Rows (evaluation)
 """
@@ -6,9 +6,13 @@ Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from rkllm_mcp.messages import ToolSpec
 
 # The only roles that the runtime supports.
 Role = Literal["user", "tool"]
@@ -112,6 +116,15 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class SamplingByPurpose:
+    """A model's sampling for answers, for answers with thinking, and for rounds that may call a tool."""
+
+    answer: Sampling
+    thinking: Sampling
+    tools: Sampling
+
+
+@dataclass(frozen=True)
 class SamplingOverrides:
     """Sampling parameters of one request; None uses the model's setting.
 
@@ -132,8 +145,10 @@ class SamplingOverrides:
     presence_penalty: float | None = None
 
     def over(self, base: Sampling) -> Sampling:
-        """Return ``base`` with the request's values."""
-        overrides = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+        """Return ``base`` with the request's values; ``base`` itself without any."""
+        overrides = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        if not overrides:
+            return base
         sampling = replace(base, **overrides)
         if sampling.temperature == 0:
             # Greedy sampling; the runtime's behaviour with a temperature of 0 is undocumented.
@@ -142,6 +157,70 @@ class SamplingOverrides:
             # The base is greedy, the request is not.
             return replace(sampling, top_k=Sampling.top_k)
         return sampling
+
+
+@dataclass(frozen=True)
+class ForcedTool:
+    """The choice of one tool: the response begins with a call of it."""
+
+    name: str
+
+
+# ``auto``: the model decides; ``required``: the response begins with a call; ``none``: nothing is parsed as a call, and
+# the tool list stays in the prompt to preserve the cached prefix.
+ToolChoice: TypeAlias = "Literal['auto', 'required', 'none'] | ForcedTool"
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of one response of a chat model.
+
+    Args:
+        max_new_tokens: limit of the response; None for the model's own.
+        sampling: ignored by a runtime that cannot set it per run.
+        stop: texts that end the response; matched in its text only, not in thinking or calls.
+        thinking: think before the response or not; None for the model's own setting, also for models without a choice.
+        tool_choice: the tool that the response begins with, if any.
+        single_call: end the response after its first call.
+        others: callable tools that are not in the tool list, but were described in a turn.
+    """
+
+    max_new_tokens: int | None = None
+    sampling: SamplingOverrides = field(default_factory=SamplingOverrides)
+    stop: tuple[str, ...] = ()
+    thinking: bool | None = None
+    tool_choice: ToolChoice = "auto"
+    single_call: bool = False
+    others: tuple[ToolSpec, ...] = ()
+
+    @property
+    def forced_tool(self) -> str | None:
+        """Name of the forced tool, if any."""
+        return self.tool_choice.name if isinstance(self.tool_choice, ForcedTool) else None
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Options of one answer of the assistant.
+
+    Args:
+        model: options of its responses; a forced tool, by any of its names, is that of the first one.
+        tools: show tools to the model, which may call them.
+        allowed_tools: the only tools that the answer may use, by any of their names; all when None.
+        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
+            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+        approval_timeout_s: limit of the wait for an approval, seconds; None for the configuration's.
+        tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
+        save: save question and answer before ``End``; a ``Status`` reports what cannot be saved.
+    """
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    tools: bool = True
+    allowed_tools: tuple[str, ...] | None = None
+    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    approval_timeout_s: float | None = None
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    save: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,10 +240,6 @@ class GenerationOptions:
         pause_after_tokens: pause after this many tokens, which ends the generation with ``paused``; a run with
             ``resume`` continues it (1.2.1 on). 0: never.
         resume: continue the paused generation; the observed runtimes ignore its input.
-        enough: called when the next token is fetched; if it returns True the run ends as at a stop string, with
-            statistics. A consumer that leaves instead gets no statistics.
-        begun: called when the run is given to the runtime, with the number of prompt tokens that are not known to be in
-            the KV cache.
         owner: the tenant that the run belongs to, empty for the owner of the service. None for the service itself:
             every tenant may learn what its prompts left in the KV cache.
     """
@@ -178,8 +253,6 @@ class GenerationOptions:
     keep_history: bool = False
     pause_after_tokens: int = 0
     resume: bool = False
-    enough: Callable[[], bool] | None = None
-    begun: Callable[[int], None] | None = None
     owner: str | None = ""
 
 
@@ -248,6 +321,31 @@ class OutputRows:
         return self.values[start : start + self.width]
 
 
+class Generation(Protocol):
+    """A run of an engine."""
+
+    @property
+    def expected_prefill(self) -> int:
+        """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
+        ...
+
+    async def next_batch(self) -> Sequence[Token]:
+        """Wait for tokens and return all that have arrived; none after the last.
+
+        Raises:
+            GenerationError: the run failed; all tokens before that were returned.
+        """
+        ...
+
+    def finish_early(self) -> None:
+        """End the run as at a stop string; a consumer that leaves instead gets no statistics."""
+        ...
+
+    def stats(self) -> RunStats:
+        """Return the statistics, once ``next_batch`` returned no tokens."""
+        ...
+
+
 class Generator(Protocol):
     """The part of an engine that providers use."""
 
@@ -276,10 +374,10 @@ class Generator(Protocol):
         """Return how many of these prompt tokens are not known to be in the KV cache, for this owner."""
         ...
 
-    def generate(
+    def generation(
         self, tokens: Sequence[int], /, options: GenerationOptions | None = None
-    ) -> AsyncGenerator[Token | RunStats, None]:
-        """Run the model on ``tokens``; leaving early aborts the run."""
+    ) -> AbstractAsyncContextManager[Generation]:
+        """Run the model on ``tokens``; leaving the context early aborts the run."""
         ...
 
 

@@ -8,11 +8,26 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from rkllm_mcp.records import ApprovalOutcome, StoredTurn
+from rkllm_mcp.events import EndReason
 
 Role = Literal["system", "user", "assistant", "tool"]
+# free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
+# disabled; stopped: the call was cancelled; the others are the user's decision.
+ApprovalOutcome: TypeAlias = Literal[
+    "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
+]
+# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
+Ending: TypeAlias = EndReason | Literal["", "interrupted"]
+# Note behind an incomplete answer.
+ENDINGS: Mapping[Ending, str] = {
+    "round_limit": "the limit of tool rounds was reached",
+    "token_limit": "cut at the longest answer",
+    "cancelled": "stopped before its end",
+    "failed": "failed before its end",
+    "interrupted": "broken off before its end",
+}
 
 
 def _no_parameters() -> Mapping[str, Any]:
@@ -32,6 +47,7 @@ class ToolSpec:
         read_only: the server's readOnlyHint; None if not given.
         destructive: the server's destructiveHint; None if not given.
         as_task: the tool requires a task, which is polled for its result.
+        keywords: further words by which a search finds the tool; not shown to the model.
     """
 
     name: str
@@ -42,6 +58,7 @@ class ToolSpec:
     read_only: bool | None = None
     destructive: bool | None = None
     as_task: bool = False
+    keywords: str = ""
 
     @property
     def qualified_name(self) -> str:
@@ -91,6 +108,18 @@ def _new_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
+@dataclass(frozen=True)
+class StoredTurn:
+    """One stored turn: a question, or its final answer."""
+
+    role: Literal["user", "assistant"]
+    text: str  # of an incomplete answer: the text so far
+    thinking: str = ""
+    context: str = ""  # text that the host put before the user's
+    ending: Ending = ""
+    at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
+
+
 @dataclass
 class Conversation:
     """A growing list of messages. A system prompt is the first message; ``id`` is the key in stores and caches."""
@@ -102,7 +131,10 @@ class Conversation:
     listed_tools: tuple[ToolSpec, ...] | None = None
     told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
-    kept_turns: int = 0  # turns in the store
+    kept_turns: int = 0  # turns in the store, without the draft
+    draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
+    # The last question in the store and the text of its answer, if any, if that was broken off with its process.
+    broken_off: tuple[Message, ...] = ()
     unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet
     unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
     tenant: str = ""  # empty for the owner of the service

@@ -1,14 +1,16 @@
-"""Ports between the packages: chat models, tool callers, approvers, samplers, and the context of a call."""
+"""Ports between the packages: chat models, tool callers, approvers, samplers; the context of a call; time limits."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+import math
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from rkllm_mcp.events import Approval, Elicitation, Event, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
@@ -71,6 +73,7 @@ class CallContext:
     """Context of one call."""
 
     on_progress: OnProgress | None = None
+    emit: EmitEvents | None = None  # takes further events of the call
     asker: Approver = DENY_ALL
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
@@ -80,6 +83,92 @@ class CallContext:
 
 
 NO_CONTEXT = CallContext()
+
+
+class HasDeadline(Protocol):
+    """An ``anyio.CancelScope``."""
+
+    @property
+    def deadline(self) -> float:
+        """Point on its clock at which it is cancelled."""
+        ...
+
+    @deadline.setter
+    def deadline(self, value: float, /) -> None: ...
+
+
+_Scope = TypeVar("_Scope", bound=HasDeadline)
+
+
+class Deadline:
+    """A time limit that is passed down, and the time since its start; pauses count towards neither.
+
+    Args:
+        seconds: the limit.
+        now: the clock, seconds; in a task ``anyio.current_time``.
+    """
+
+    def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._started = now()
+        self._pauses = 0
+        self._paused_at = 0.0
+        self._paused_s = 0.0
+        self._scopes: list[HasDeadline] = []
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start, without pauses."""
+        # A call that is cancelled during a pause ends before the pause does.
+        until = self._paused_at if self._pauses else self._now()
+        return until - self._started - self._paused_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the limit, not below 0."""
+        return max(0.0, self._seconds - self.elapsed_s)
+
+    def bind(self, scope: _Scope) -> _Scope:
+        """Return ``scope``, which this limit cancels from now on."""
+        self._scopes.append(scope)
+        self._apply()
+        return scope
+
+    def lift(self) -> None:
+        """Remove the limit."""
+        self._seconds = math.inf
+        self._apply()
+
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        """Stop the clock inside this block, for example while a person is asked; pauses may overlap."""
+        if not self._pauses:
+            self._paused_at = self._now()
+        self._pauses += 1
+        self._apply()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._paused_s += self._now() - self._paused_at
+            self._apply()
+
+    def within(self, context: CallContext) -> CallContext:
+        """Return the context of a call whose pauses stop this clock, too."""
+
+        @contextmanager
+        def pause() -> Generator[None]:
+            with context.pause(), self.pause():
+                yield
+
+        return replace(context, pause=pause)
+
+    def _apply(self) -> None:
+        at = math.inf if self._pauses else self._now() + self.left_s
+        for scope in self._scopes:
+            scope.deadline = at
 
 
 @dataclass(frozen=True)
@@ -118,23 +207,6 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True)
-class ResponseOptions:
-    """Options of one response."""
-
-    max_new_tokens: int | None = None  # None: the model's own limit
-    forced_tool: str | None = None  # the response begins with a call of this tool
-    others: tuple[ToolSpec, ...] = ()  # callable tools that are not in the tool list, but were described in a turn
-    sampling: SamplingOverrides | None = None  # ignored by a runtime that cannot set it per run
-    stop: tuple[str, ...] = ()  # end the answer; matched in its text only, not in thinking or calls
-    any_tool: bool = False  # the response begins with a call of any tool
-    single_call: bool = False  # the response ends after its first call
-    no_calls: bool = (
-        False  # nothing is parsed as a call; the tool list stays in the prompt to preserve the cached prefix
-    )
-    thinking: bool | None = None  # None: the model's own setting; also ignored by models that cannot choose
-
-
-@dataclass(frozen=True)
 class Turn:
     """A complete assistant turn."""
 
@@ -158,7 +230,7 @@ class ChatModel(Protocol):
     """A model that answers a conversation."""
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """Generate one assistant turn, emit its events while they arrive, and add it to the conversation.
 

@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from rkllm_mcp.events import EndReason
+from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
 
-# free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
-# disabled; stopped: the call was cancelled; the others are the user's decision.
-ApprovalOutcome: TypeAlias = Literal[
-    "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
-]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-# How a stored answer ended; empty for a question.
-Ending: TypeAlias = EndReason | Literal[""]
 
 
 @dataclass(frozen=True)
@@ -84,18 +77,6 @@ class Switch:
     server: str
     tool: str  # wire name; empty for the whole server
     is_on: bool | None  # None removes the switch, so that the server's or the configuration's setting applies
-
-
-@dataclass(frozen=True)
-class StoredTurn:
-    """One stored turn: a question, or its final answer."""
-
-    role: Literal["user", "assistant"]
-    text: str  # of an incomplete answer: the text so far
-    thinking: str = ""
-    context: str = ""  # text that the host put before the user's
-    ending: Ending = ""
-    at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def test_a_test_that_is_named_runs_whatever_its_tier() -> None:
 
 
 def test_a_run_ends_with_its_slowest_tests_the_sum_of_each_folder_and_what_was_left_out() -> None:
-    code, lines = run("tests/toolcalls/test_payload.py", "tests/agent/test_instructions.py", SOAK, "--default-tier")
+    code, lines = run("tests/toolcalls/test_resolve.py", "tests/agent/test_instructions.py", SOAK, "--default-tier")
     assert (code, lines[-1]) == (0, LEFT_OUT)
     heading = next(at for at, line in enumerate(lines) if "slowest tests and the sum of each folder" in line)
     names = [line.split(maxsplit=1)[1] for line in lines[heading + 1 :][:13]]

@@ -34,8 +34,8 @@ TABLE: Mapping[str, Sequence[str]] = {
     "browser": (
         "tests/end_to_end/test_other_origins.py",
         "tests/end_to_end/test_page.py",
-        "tests/surfaces/web/test_access.py",
-        "tests/surfaces/web/test_chatting.py",
+        "tests/surfaces/web/test_accessibility.py",
+        "tests/surfaces/web/test_chat.py",
         "tests/surfaces/web/test_interruptions.py",
         "tests/surfaces/web/test_options.py",
         "tests/surfaces/web/test_panels.py",
@@ -45,18 +45,19 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_systemd.py",
         "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
         "tests/surfaces/systemd/test_unit.py",
-        "tests/tools/launch/test_sandbox.py",
+        "tests/mcp_client/test_sandbox.py",
     ),
     "docs_run": (
         "tests/docs/test_readme.py::test_a_printed_",
         "tests/test_packaging.py",
     ),
     "long": (
+        "tests/end_to_end/test_abuse.py",
         "tests/end_to_end/test_load.py",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/runtime/test_soak.py",
-        "tests/surfaces/test_cli.py::test_tools_are_listed_called_and_fail_without_a_model",
-        "tests/surfaces/test_new_server.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
+        "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
+        "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
     ),
     "board": (),
 }
@@ -64,7 +65,7 @@ TABLE: Mapping[str, Sequence[str]] = {
 # Tests of a tier that the default run keeps, one of its kind.
 KEPT: Sequence[str] = (
     "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer[131-none-",
-    "tests/surfaces/web/test_chatting.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
+    "tests/surfaces/web/test_chat.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.events import Event
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
 
@@ -107,7 +108,8 @@ class TurnRequest:
 
     asked: Question
     tools: Sequence[ToolSpec]  # empty switches tools off
-    forced: str | None = None  # name of the tool that the answer begins with
+    # of the responses; a forced tool is that of the first one
+    options: ModelOptions = field(default_factory=ModelOptions)
 
 
 class TurnPreparation:
@@ -157,12 +159,13 @@ class TurnPreparation:
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
+        forced = request.options.forced_tool
         if conversation.listed_tools:
-            return await self._selection.news(conversation, request.asked.text, request.tools, request.forced)
+            return await self._selection.news(conversation, request.asked.text, request.tools, forced)
         # A conversation restored after a restart gets the tool list of its first question.
         first = next((message.text for message in conversation.messages if message.role == "user"), "")
         query = f"{first}\n{request.asked.text}" if first else request.asked.text
-        conversation.listed_tools = await self._selection.choose(query, request.tools, request.forced)
+        conversation.listed_tools = await self._selection.choose(query, request.tools, forced)
         return ""
 
     def _tool_set(self, conversation: Conversation, request: TurnRequest) -> ToolSet:

@@ -1,4 +1,4 @@
-"""The agent loop: rounds of the model and its tools until there is an answer.
+"""The agent loop: rounds of model and tools until there is an answer.
 
     model ─▶ text, calls ─▶ tools ─▶ results ─▶ model ─▶ … ─▶ text: the answer
 
@@ -22,8 +22,9 @@ from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, Turn
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -189,26 +190,21 @@ async def run_agent(
     model: ChatModel,
     conversation: Conversation,
     calls: CallHandler,
-    options: ResponseOptions,
+    options: ModelOptions,
     settings: LoopSettings,
     emit: EmitEvents,
 ) -> tuple[EndReason, Turn]:
     """Run rounds until there is an answer; return the reason for its end and its last turn.
 
-    Args:
-        model: the model that answers.
-        conversation: ends with the message to answer; the rounds are added to it.
-        calls: runs the calls, or returns them to a client.
-        options: options of the model's responses; the forced tool is that of the first round.
-        settings: limits of the rounds.
-        emit: takes the events in order, without an ``End``.
+    ``conversation`` ends with the message to answer, and the rounds are added to it. A forced tool is that of the first
+    round. ``emit`` takes the events in order, without an ``End``.
 
     Raises:
         PromptTooLongError: the prompt of a round does not fit.
         GenerationError: a round failed.
     """
     reason: EndReason = "round_limit"
-    later = options if calls.keeps_forced_tool else replace(options, forced_tool=None)
+    later = options if calls.keeps_forced_tool else replace(options, tool_choice="auto")
     counter = _RoundCounter(settings)
     while counter.left:
         turn = await _respond(model, conversation, calls, options, emit, may_reveal=counter.reveals > 0)
@@ -227,7 +223,7 @@ async def run_agent(
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
         # A single call whose parameters were revealed is made again.
         is_forced = is_reveal and len(turn.calls) == 1
-        options = replace(later, forced_tool=outcome.revealed[0]) if is_forced else later
+        options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
     turn = await _respond(model, conversation, calls, later, emit, may_call=False)
     if not turn.has_text and not turn.is_cut:
         await emit([Text(NO_ANSWER)])
@@ -267,80 +263,59 @@ async def _respond(
     model: ChatModel,
     conversation: Conversation,
     calls: CallHandler,
-    options: ResponseOptions,
+    options: ModelOptions,
     emit: EmitEvents,
     *,
     may_call: bool = True,
     may_reveal: bool = False,
 ) -> Turn:
     async def forward(events: Sequence[Event]) -> None:
-        shown = (calls.shown(event, may_call=may_call, may_reveal=may_reveal) for event in events)
-        if batch := [event for event in shown if event is not None]:
+        batch: list[Event] = []
+        for event in events:
+            # Nearly every event is text, which every handler shows.
+            is_text = type(event) is Text
+            shown = event if is_text else calls.shown(event, may_call=may_call, may_reveal=may_reveal)
+            if shown is not None:
+                batch.append(shown)
+        if batch:
             await emit(batch)
 
     options = replace(options, others=calls.tool_set.others())
     return await model.respond(conversation, calls.tool_set.listed, options, forward)
 
 
-class Loop:
-    """One answer with the host's tools; ``run`` is used once.
+async def answer_with_tools(
+    model: ChatModel,
+    conversation: Conversation,
+    question: Sequence[Message],
+    calls: RunCalls,
+    options: ModelOptions,
+    settings: LoopSettings,
+    emit: EmitEvents,
+) -> None:
+    """Add a question to a conversation and answer it; else like ``run_agent``.
 
-    ``tools`` runs the calls of tools in ``tool_set``, with ``context``; ``instructions`` follow the results.
+    The last event is always an ``End``, except when the caller cancels or ``emit`` raises.
     """
-
-    def __init__(
-        self,
-        model: ChatModel,
-        tools: ToolCaller,
-        tool_set: ToolSet,
-        settings: LoopSettings,
-        emit: EmitEvents,
-        context: CallContext = NO_CONTEXT,
-        instructions: ResponseInstructions | None = None,
-    ) -> None:
-        self._model = model
-        self._settings = settings
-        self._emit = emit
-        self._calls = RunCalls(tools, tool_set, emit, context, settings.parallel_tools, instructions)
-
-    async def run(
-        self,
-        conversation: Conversation,
-        text: str,
-        options: ResponseOptions,
-        *,
-        context: str = "",
-        preceding: Sequence[Message] = (),
-    ) -> None:
-        """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
-
-        Args:
-            conversation: the question and the answer are added to it.
-            text: the user's text.
-            options: options of the model's responses.
-            context: context that precedes the text in the same turn.
-            preceding: turns to add before the question, such as those of a server's prompt.
-        """
-        start = len(conversation.messages)
-        conversation.messages.extend(preceding)
-        conversation.add(Message("user", text, context=context))
-        reason_for_open_calls = "the user stopped the answer before this call was finished"
-        try:
-            reason, _ = await run_agent(self._model, conversation, self._calls, options, self._settings, self._emit)
-            end = End(reason)
-            reason_for_open_calls = CALLS_OVER
-        except GenerationError as error:
-            if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
-                # A question that does not fit is removed, so that the next one can be answered.
-                conversation.replace(conversation.messages[:start])
-            end = End("failed", str(error), error)
-            reason_for_open_calls = "the answer failed before this call was run"
-        except Exception:
-            reason_for_open_calls = "the answer failed before this call was finished"
-            raise
-        finally:
-            self._calls.close_open_calls(conversation, reason_for_open_calls)
-        await self._emit([end])
+    start = len(conversation.messages)
+    conversation.messages.extend(question)
+    reason_for_open_calls = "the user stopped the answer before this call was finished"
+    try:
+        reason, _ = await run_agent(model, conversation, calls, options, settings, emit)
+        end = End(reason)
+        reason_for_open_calls = CALLS_OVER
+    except GenerationError as error:
+        if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
+            # A question that does not fit is removed, so that the next one can be answered.
+            conversation.replace(conversation.messages[:start])
+        end = End("failed", str(error), error)
+        reason_for_open_calls = "the answer failed before this call was run"
+    except Exception:
+        reason_for_open_calls = "the answer failed before this call was finished"
+        raise
+    finally:
+        calls.close_open_calls(conversation, reason_for_open_calls)
+    await emit([end])
 
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
@@ -359,29 +334,21 @@ async def answer(
     settings: LoopSettings,
     emit: EmitEvents,
     context: CallContext,
-    options: ResponseOptions | None = None,
 ) -> None:
-    """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
+    """Prepare tools, instructions and context for a question, and answer it with ``answer_with_tools``.
 
-    Args:
-        model: the model that answers.
-        preparation: prepares tools, instructions and context.
-        conversation: the question and the answer are added to it; unchanged if the question does not fit.
-        request: the question and the tools it may use.
-        settings: limits of the loop.
-        emit: takes the events in order.
-        context: context of every call.
-        options: options of the model's responses, including the forced tool.
+    The conversation is unchanged if the question does not fit.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
     context = replace(context, request=asked.text)
     prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
-    loop = Loop(model, prepared.caller, prepared.tool_set, settings, emit, context, prepared.instructions)
-    options = options or ResponseOptions(forced_tool=request.forced)
+    parallel, instructions = settings.parallel_tools, prepared.instructions
+    calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
+    question = [*asked.preceding, Message("user", asked.text, context=prepared.context)]
     try:
-        await loop.run(conversation, asked.text, options, context=prepared.context, preceding=asked.preceding)
+        await answer_with_tools(model, conversation, question, calls, request.options, settings, emit)
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

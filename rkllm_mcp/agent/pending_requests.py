@@ -48,14 +48,16 @@ class PendingRequests:
         if question_id in self._open:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
 
-    async def ask(self, emit: EmitEvents, question: PendingRequest) -> Decision | ElicitationAnswer | None:
+    async def ask(
+        self, emit: EmitEvents, question: PendingRequest, limit_s: float | None = None
+    ) -> Decision | ElicitationAnswer | None:
         """Give a request its id, emit it and wait for the response; return None if there was none in time."""
         question = replace(question, id=f"question_{next(self._numbers)}")
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:
             await emit([question])
-            with anyio.move_on_after(self.patience_s):
+            with anyio.move_on_after(min(self.patience_s, limit_s or self.patience_s)):
                 return await answer
             return None
         finally:
@@ -77,9 +79,10 @@ class StreamApprover:
     its call.
     """
 
-    def __init__(self, questions: PendingRequests, emit: EmitEvents) -> None:
+    def __init__(self, questions: PendingRequests, emit: EmitEvents, limit_s: float | None = None) -> None:
         self._questions = questions
         self._emit = emit
+        self._limit_s = limit_s
         self._open: set[anyio.CancelScope] = set()
         self._is_over = False
 
@@ -107,7 +110,7 @@ class StreamApprover:
                 return None
             self._open.add(scope)
             try:
-                return await self._questions.ask(self._emit, question)
+                return await self._questions.ask(self._emit, question, self._limit_s)
             finally:
                 self._open.discard(scope)
         return None

@@ -232,9 +232,11 @@ class Question:
 
 
 async def question_from_text(
-    text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext
+    text: str, source: ResourceSource | None, limit_chars: int, emit: EmitEvents, context: CallContext
 ) -> Question:
-    """The question of a person's words, with the resources they name as ``@server:uri``; see ``attachments.attach``."""
+    """Return the question of a person's words, with the resources of ``source`` they name; see ``attach``."""
+    if source is None:
+        return Question(text)
     attached = await attach(text, source, limit_chars, emit, context)
     return Question(attached.text, attached.context)
 

@@ -13,8 +13,9 @@ import anyio.lowlevel
 
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.protocols import ChatModel, ResponseOptions, SamplingAnswer, SamplingRequest
+from rkllm_mcp.protocols import ChatModel, SamplingAnswer, SamplingRequest
 from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
@@ -53,7 +54,7 @@ class ModelSampler:
             GenerationError: the answer failed, or the request does not fit the context window.
         """
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
-        options = ResponseOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
+        options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
         matcher, text, found = StopMatcher(request.stop), "", None
 
         async def read(events: Sequence[Event]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
@@ -14,6 +15,8 @@ from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 # What one search tells; more costs more prefill than another search.
 FOUND_TOOLS = 5
+# Further matches, of which it tells the names.
+_ALTERNATIVES = 5
 _NAMES = ("find_tools", "find_more_tools", "host_find_tools")
 # A list of servers says what there may be to find; a long one says nothing more.
 _SERVERS_NAMED = 12
@@ -79,16 +82,19 @@ class ToolFinder:
         self._told = told
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
-        """Answer ``find_tools`` with one line for each matching tool; pass every other call on."""
+        """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
         query = str(call.arguments.get("query", ""))
-        found = [tool for tool, _ in (await self._search.search(query, self._tools))[:FOUND_TOOLS]]
+        matching = [tool for tool, _ in await self._search.search(query, self._tools)]
+        found = matching[:FOUND_TOOLS]
         if not found:
             return ToolResult(call.id, call.name, f"No tool fits '{query}'. Try other words, or answer without a tool.")
         self._told.update({tool.name: tool for tool in found})
         lines = "\n".join(map(signature, found))
-        return ToolResult(call.id, call.name, f"{lines}\nCall one of these if it helps.")
+        others = ", ".join(tool.name for tool in matching[FOUND_TOOLS : FOUND_TOOLS + _ALTERNATIVES])
+        further = f" Others, to be found by name: {others}." if others else ""
+        return ToolResult(call.id, call.name, f"{lines}\nCall one of these if it helps.{further}")
 
 
 TWO_STEPS_NOTE = (
@@ -193,15 +199,22 @@ class ToolSelection:
     """Select the tools of conversations.
 
     Args:
-        search: finds tools for a request.
+        open_search: creates the search for tools; called when there are too many to list.
         cost: tokens of one listed tool.
         settings: the selection settings.
     """
 
-    def __init__(self, search: Search, cost: Callable[[ToolSpec], int], settings: SelectionSettings) -> None:
-        self.search = search
+    def __init__(
+        self, open_search: Callable[[], Search], cost: Callable[[ToolSpec], int], settings: SelectionSettings
+    ) -> None:
         self.settings = settings
+        self._open_search = open_search
         self._cost = cost
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for tools."""
+        return self._open_search()
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation.

@@ -9,31 +9,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
-from rkllm_mcp.agent.instructions import TurnRequest, system_text
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
-from rkllm_mcp.agent.sampling import ModelSampler
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
-from rkllm_mcp.app.root import ModelHost, StatusSink, ToolEnvironment, open_model, open_tools
-from rkllm_mcp.app.settings import turn_preparation, unsupported_settings
-from rkllm_mcp.app.warmup import WarmUp
+from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
-from rkllm_mcp.generation import SamplingOverrides
-from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
+from rkllm_mcp.messages import Conversation, Ending, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
@@ -42,19 +40,21 @@ from rkllm_mcp.protocols import (
     ElicitationAnswer,
     EmitEvents,
     FixedApprover,
-    ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
-from rkllm_mcp.providers.remote_settings import egress_notices
-from rkllm_mcp.records import Ending, StoredConversation
-from rkllm_mcp.tools.approvals import language_of
-from rkllm_mcp.tools.toolbox import report_slow_servers
+from rkllm_mcp.records import PastCalls, StoredConversation
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
+    from rkllm_mcp.app.model_form import PromptListing
+    from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.tools.search import Embedder, ToolSearch
 
 logger = logging.getLogger(__name__)
 
+# The list of tools may take this part of the context window; question, results and answer need the rest.
+TOOL_SHARE = 3
 # Batches that an answer may be ahead of the reader of a generator; a full stream slows the answer and drops nothing.
 BATCHES_AHEAD = 256
 # A cancelled answer waits at most this long for its reader to take the line about a failed save, seconds.
@@ -97,6 +97,8 @@ class AnswerStream:
         """Forward a batch; an ``End`` is held back until the answer is over."""
         for event in events:
             self._count(event)
+        if self._record is not None:
+            self._record.hear(events)
         last = events[-1]
         if not isinstance(last, End):
             await self._forward(events)
@@ -104,7 +106,7 @@ class AnswerStream:
         if len(events) > 1:
             await self._forward(events[:-1])
         self._end = self._end or last
-        await self._save(last.reason)
+        await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
 
     @property
     def is_ending(self) -> bool:
@@ -130,9 +132,9 @@ class AnswerStream:
         finally:
             await self._save("cancelled")
 
-    async def _save(self, ending: Ending) -> None:
+    async def _save(self, ending: Ending, *, is_refused: bool = False) -> None:
         record, self._record = self._record, None
-        notice = await record.save(ending) if record is not None else ""
+        notice = await record.save(ending, is_refused=is_refused) if record is not None else ""
         if not notice:
             return
         with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
@@ -158,44 +160,14 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
 
-@dataclass(frozen=True)
-class ReplyOptions:
-    """Options of one answer.
-
-    Args:
-        tools: the model is shown tools and may call them.
-        max_new_tokens: the longest answer of one round; None for the configuration's.
-        force_tool: the answer begins with a call of this tool.
-        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
-        tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
-        allowed_tools: the only tools that this answer may use, by any of their names; all when None.
-        keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
-        sampling: how the next token is chosen, where it differs from the configuration.
-        stop: texts that end the answer and are no part of it.
-        thinking: the model thinks before it answers, or not; None for the configuration's.
-    """
-
-    tools: bool = True
-    max_new_tokens: int | None = None
-    force_tool: str | None = None
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
-    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    allowed_tools: tuple[str, ...] | None = None
-    keep: bool = False
-    sampling: SamplingOverrides | None = None
-    stop: tuple[str, ...] = ()
-    thinking: bool | None = None
-
-
 class Assistant:
     """A running assistant; ``open_app`` makes one.
 
     Attributes:
         config: the configuration.
-        core: the model that answers.
+        model_host: the model that answers.
         toolbox: the tools of all servers.
-        memory: the store, with tool calls and conversations.
+        store: the store, with tool calls and conversations.
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
@@ -204,7 +176,7 @@ class Assistant:
     def __init__(
         self,
         config: Config,
-        core: ModelHost,
+        model_host: ModelHost,
         tools: ToolEnvironment,
         tasks: TaskGroup,
         warm_up: WarmUp | None,
@@ -212,11 +184,11 @@ class Assistant:
         usage: UsageCounter | None = None,
     ) -> None:
         self.config = config
-        self.core = core
+        self.model_host = model_host
         self.toolbox = tools.toolbox
-        self.memory = tools.memory
+        self.store = tools.store
         self.tenant = tenant
-        self.recorder = Recorder(tools.memory.conversations, tenant)
+        self.recorder = Recorder(tools.store.conversations, tenant)
         self.usage = usage or UsageCounter()
         self._tools = tools
         self._tasks = tasks
@@ -225,18 +197,20 @@ class Assistant:
         self._idle = anyio.Event()
         self._is_closed = False
         self._pending = PendingRequests(config.security.question_timeout_s)
-        self._preparation = turn_preparation(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
+        self._preparation = turn_preparation(
+            config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
+        )
         self._has_announced = False
 
     @property
     def model(self) -> ModelFolder:
         """The folder and card of the model on the NPU; a UsageError where a remote service answers."""
-        return self.core.board.model
+        return self.model_host.board.model
 
     @property
     def engine(self) -> Engine:
         """The owner of the NPU; a UsageError where a remote service answers."""
-        return self.core.board.engine
+        return self.model_host.board.engine
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
@@ -259,7 +233,7 @@ class Assistant:
         return restored_turns(kept, self.new_conversation(kept.system))
 
     async def answer(
-        self, conversation: Conversation, text: str, emit: EmitEvents, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, emit: EmitEvents, options: AnswerOptions | None = None
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, unless the caller is cancelled.
 
@@ -275,7 +249,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        await self.run(conversation, self._text_work(text, options), emit)
+        await self._run_free(conversation, self._text_work(text, options), emit)
 
     async def answer_prompt(
         self,
@@ -283,13 +257,13 @@ class Assistant:
         prompt: str,
         arguments: Mapping[str, str],
         emit: EmitEvents,
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> None:
         """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``answer``.
 
         An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
         """
-        await self.run(conversation, self._prompt_work(prompt, arguments, options), emit)
+        await self._run_free(conversation, self._prompt_work(prompt, arguments, options), emit)
 
     async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
         """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
@@ -302,35 +276,34 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        self._check_free(conversation)
-        await self._run(self._begin(conversation, emit), work)
+
+        async def work_when_ready(running: AnswerStream) -> None:
+            await self._wait_until_ready(running.emit)
+            await work(running)
+
+        await self._run_free(conversation, work_when_ready, emit)
 
     def reply(
-        self, conversation: Conversation, text: str, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, options: AnswerOptions | None = None
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        return self.stream(conversation, self._text_work(text, options))
+        return self._stream(conversation, self._text_work(text, options))
 
     def reply_prompt(
         self,
         conversation: Conversation,
         prompt: str,
         arguments: Mapping[str, str],
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer_prompt``; else like ``reply``."""
-        return self.stream(conversation, self._prompt_work(prompt, arguments, options))
+        return self._stream(conversation, self._prompt_work(prompt, arguments, options))
 
-    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """Yield the events of ``run``; consume them under ``aclosing``: leaving early cancels the answer.
-
-        Raises:
-            UsageError: the conversation has a running answer, or the assistant is closed.
-        """
+    async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
         send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
         running = self._begin(conversation, send.send)
@@ -374,15 +347,15 @@ class Assistant:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def reading(self, conversation_id: str) -> PromptProgress | None:
+    def prefill_progress(self, conversation_id: str) -> PromptProgress | None:
         """Return the progress of the prefill for a running answer; None outside of a prefill."""
-        npu = self.core.npu
+        npu = self.model_host.npu
         if npu is None:
             return None
-        tokens = self._warm_up.reading_tokens if self._warm_up else 0
+        tokens = self._warm_up.prefill_tokens if self._warm_up else 0
         if tokens and conversation_id in self._answers:
-            return npu.readings.estimate(tokens)
-        return npu.readings.of(conversation_id)
+            return npu.prefill_progress.estimate(tokens)
+        return npu.prefill_progress.of(conversation_id)
 
     def pending_requests(self) -> tuple[PendingRequest, ...]:
         """Return the approvals and elicitations that wait for a user, oldest first."""
@@ -405,9 +378,7 @@ class Assistant:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = [f"[NPU: Loading model '{self.core.name}']"] if self.core.npu else []
-        if count := len(self.toolbox.servers()):
-            lines.append(f"[MCP: Connecting to {count} server{'s' if count > 1 else ''}]")
+        lines = starting_lines(self.model_host.name if self.model_host.npu else None, len(self.toolbox.connections))
         return tuple(map(Status, lines))
 
     async def ready(self) -> None:
@@ -417,12 +388,12 @@ class Assistant:
             RuntimeUnusableError: the model could not be loaded.
         """
         # Both are starting already; in this order a failed model is reported without waiting for slow servers.
-        await self.core.ready()
+        await self.model_host.ready()
         await self.toolbox.connected()
 
-    def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
+    def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
-        options = options or ReplyOptions()
+        options = options or AnswerOptions()
         if not options.tools:
             return ()
         if options.allowed_tools is None:
@@ -430,11 +401,11 @@ class Assistant:
         allowed = {spec.name for spec in map(self.toolbox.resolve, options.allowed_tools) if spec is not None}
         return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
-    def head(self) -> list[int]:
+    def prompt_prefix(self) -> list[int]:
         """Return the token ids that every prompt begins with: system text and current tools."""
         conversation = self.new_conversation()
         lists = self._preparation.beginnings(conversation, self.tools())
-        return self.core.board.chat_model.head(conversation, lists)
+        return self.model_host.board.chat_model.head(conversation, lists)
 
     def _check_free(self, conversation: Conversation) -> None:
         if conversation.id in self._answers:
@@ -446,12 +417,10 @@ class Assistant:
         running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
         return running
 
-    async def _run(self, running: AnswerStream, work: Work) -> None:
-        async def work_when_ready(running: AnswerStream) -> None:
-            await self._wait_until_ready(running.emit)
-            await work(running)
-
-        await running.run(work_when_ready, partial(self._remove, running))
+    async def _run_free(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+        self._check_free(conversation)
+        running = self._begin(conversation, emit)
+        await running.run(work, partial(self._remove, running))
 
     def _remove(self, running: AnswerStream) -> None:
         del self._answers[running.conversation.id]
@@ -460,23 +429,31 @@ class Assistant:
 
     async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
         with send:
-            await self._run(running, work)
+            await running.run(work, partial(self._remove, running))
 
-    def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
-        prepare = partial(question_from_text, text, self.toolbox.offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), text)
+    def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
+        # Resources load the MCP client, which a question that names none does not need.
+        offerings = self.toolbox.offerings if "@" in text else None
+        prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
+        return partial(self._answer_question, prepare, options or AnswerOptions(), text)
 
-    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
+    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), "")
+        return partial(self._answer_question, prepare, options or AnswerOptions(), "")
 
-    async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
+    async def _answer_question(
+        self, prepare: Prepare, options: AnswerOptions, text: str, running: AnswerStream
+    ) -> None:
         """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
         conversation = running.conversation
-        markup = MarkupFilter(language_of(self.config.agent.language))
-        if options.keep:
+        markup = MarkupFilter(self.config.agent.person_language)
+        if options.save:
             secrets = tuple(options.tokens.values())
-            running.save_with(self.recorder.record(conversation, text, secrets, markup.words))
+            record = self.recorder.record(conversation, text, secrets, markup.words)
+            running.save_with(record)
+            await record.begin()
+            self._tasks.start_soon(record.follow, running.scope.cancel)
+        await self._wait_until_ready(running.emit)
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
@@ -484,108 +461,75 @@ class Assistant:
             await self._answer_with_tools(emit, conversation, prepare, options)
 
     async def _answer_with_tools(
-        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: AnswerOptions
     ) -> None:
-        forced = self._forced_tool(options)
-        agent = self.config.agent
+        model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
             context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
             asked = await prepare(emit, context)
-            request = TurnRequest(asked, self.tools(options), forced)
-            model, response_options = self.core.chat_model, _response_options(options, forced)
+            request = TurnRequest(asked, self.tools(options), model_options)
             try:
-                await answer(model, self._preparation, conversation, request, limits, emit, context, response_options)
+                await answer(model, self._preparation, conversation, request, limits, emit, context)
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
+    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
-            return StreamApprover(self._pending, emit)
+            return StreamApprover(self._pending, emit, options.approval_timeout_s)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
+        self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.awaited()
-        if not self.core.is_ready and (statuses := self.starting()):
+        if not self.model_host.is_ready and (statuses := self.starting()):
             await emit(statuses)
         await self.ready()
         if self._warm_up is not None:
             await self._warm_up.over()
 
-    def _forced_tool(self, options: ReplyOptions) -> str | None:
-        if options.force_tool is None:
-            return None
+    def _model_options(self, options: AnswerOptions) -> ModelOptions:
+        """Return the options of the responses, with the model's name of a forced tool."""
+        if (wanted := options.model.forced_tool) is None:
+            return options.model
         if not options.tools:
             raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-        spec = self.toolbox.resolve(options.force_tool)
+        spec = self.toolbox.resolve(wanted)
         if spec is None:
-            near = self.toolbox.suggest(options.force_tool)
+            near = self.toolbox.suggest(wanted)
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
-            raise UsageError(f"there is no tool '{options.force_tool}'; {advice}")
-        return spec.name
+            raise UsageError(f"there is no tool '{wanted}'; {advice}")
+        return replace(options.model, tool_choice=ForcedTool(spec.name))
 
 
-def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOptions:
-    """Return the model's options for an answer."""
-    return ResponseOptions(
-        options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
-    )
-
-
-@asynccontextmanager
-async def open_app(
+def turn_preparation(
     config: Config,
-    *,
-    status: StatusSink | None = None,
-    one_shot: bool = False,
-    core: ModelHost | None = None,
-    tenant: str = "",
-) -> AsyncGenerator[Assistant, None]:
-    """Start everything that ``config`` names, and stop it at the end.
-
-    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
-    server that fails is left out with a status line; a model that fails is an error of the first answer.
+    listing: PromptListing,
+    tools: TurnTools,
+    past: PastCalls | None = None,
+    embedder: Embedder | None = None,
+) -> TurnPreparation:
+    """Return the preparation of turns: the tools of a conversation and the context of a question.
 
     Args:
         config: the configuration.
-        status: takes a line about each server that is connected or failed.
-        one_shot: there will be one question, at once, so nothing is prefilled in advance.
-        core: the model that answers, which stays open when this assistant ends; one of its own when None.
-        tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
-
-    Raises:
-        ModelNotFoundError: the model does not exist or lacks a file.
+        listing: how the model takes the tools.
+        tools: every server's tools.
+        past: the calls that served earlier requests, if they are stored.
+        embedder: an embedding model, if one is configured.
     """
-    if status is not None and tenant == "":
-        for line in (*unsupported_settings(config), *egress_notices(config)):
-            status(line)
-    failure: Exception | None = None
-    async with AsyncExitStack() as stack:
-        if core is None:
-            core = await stack.enter_async_context(open_model(config))
-        model, usage = core.chat_model, UsageCounter()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
-        tools = await stack.enter_async_context(opening)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        npu = core.npu
-        warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
-        app = Assistant(config, core, tools, tasks, warm_up, tenant, usage)
-        tasks.start_soon(app.recorder.tidy, status)
-        if status is not None:
-            tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
-        if warm_up is not None:
-            tasks.start_soon(warm_up.run, app.ready, app.head)
-        try:
-            yield app
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
-        finally:
-            app.close()
-            with anyio.CancelScope(shield=True):
-                # Answers that run in their caller's task still use the tools and the model.
-                await app.idle()
-    if failure is not None:
-        raise failure
+    agent = config.agent
+    settings = SelectionSettings(
+        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
+        auto_select=agent.auto_select,
+        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
+    )
+
+    def open_search() -> ToolSearch:
+        from rkllm_mcp.tools.search import ToolSearch
+
+        return ToolSearch(past, embedder)
+
+    return TurnPreparation(tools, ToolSelection(open_search, listing.cost, settings))

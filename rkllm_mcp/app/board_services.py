@@ -9,20 +9,22 @@ run. ``surfaces.mcp_server`` offers the services over MCP.
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.admission import AdmissionQueue
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
-from rkllm_mcp.app.root import AuxiliaryModel, StatusSink, open_auxiliary_models
-from rkllm_mcp.app.settings import device_state
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import AuxiliaryModel
+from rkllm_mcp.app.root import StatusSink, open_app, open_auxiliary_models
+from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
-from rkllm_mcp.providers.embedding import SEARCH, embed_texts, rank_documents
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
+from rkllm_mcp.runtime.scheduler import Scheduler
 
 # The text that has come, and how many pieces of it.
 OnText = Callable[[str, int], Awaitable[None]]
@@ -54,8 +56,8 @@ class BoardServices:
     app: Assistant
     embedder: AuxiliaryModel
     ranker: AuxiliaryModel
-    # One request at a time in order of arrival; all have the same key.
-    admission: AdmissionQueue = field(default_factory=lambda: AdmissionQueue(1, sys.maxsize))
+    # One request at a time in order of arrival: all have the same key and kind.
+    scheduler: Scheduler = field(default_factory=lambda: Scheduler(1, sys.maxsize))
 
     async def generate(
         self, prompt: str, system: str = "", max_tokens: int | None = None, on_text: OnText | None = None
@@ -66,7 +68,7 @@ class BoardServices:
             GenerationError: the answer failed.
             RuntimeUnusableError: the model cannot be loaded.
         """
-        options = ReplyOptions(tools=False, max_new_tokens=max_tokens)
+        options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")
@@ -90,28 +92,15 @@ class BoardServices:
 
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
-    ) -> list[list[float]]:
-        """A vector for each text; see ``providers.embedding.embed_texts``."""
+    ) -> list[array[float]]:
+        """Return a vector for each text; see ``AuxiliaryModel.embed``."""
         async with self._admitted():
-            vectors = await embed_texts(
-                self.embedder.engine,
-                self.embedder.vocabulary,
-                texts,
-                instruction=instruction,
-                dimensions=dimensions,
-            )
-        return [list(vector) for vector in vectors]
+            return await self.embedder.embed(texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
-        """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise.
-
-        See ``providers.embedding.rank_documents``.
-        """
-        ranker = self.ranker
+        """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise."""
         async with self._admitted():
-            return await rank_documents(
-                ranker.engine, ranker.vocabulary, query, documents, instruction=instruction or SEARCH
-            )
+            return await self.ranker.rerank(query, documents, instruction=instruction)
 
     async def status(self) -> dict[str, str]:
         """Return models, runtime, load, clocks, temperature and memory."""
@@ -129,24 +118,9 @@ class BoardServices:
     @asynccontextmanager
     async def _admitted(self) -> AsyncGenerator[None, None]:
         """Wait until the NPU is free, and hold it."""
-        with self.admission.enter("") as slot:
-            await slot.turn()
+        with self.scheduler.admit() as slot:
+            await slot.admitted()
             yield
-
-
-def board_services_of(app: Assistant) -> BoardServices:
-    """Return the services of an assistant's board.
-
-    Raises:
-        UsageError: a remote service answers and no model is loaded here.
-    """
-    service, beside = app.config.service, app.core.specialists
-    own = AuxiliaryModel(app.model.name, app.engine, app.core.board.form.vocabulary)
-    return BoardServices(
-        app,
-        beside.get(service.embedding_model or "", own),
-        beside.get(service.ranking_model or "", own),
-    )
 
 
 @asynccontextmanager
@@ -161,7 +135,8 @@ async def open_board_services(
     others = others or OtherModels()
     config = config.overridden(tools=False)
     names = [name for name in (others.embedding, others.ranking) if name is not None]
-    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as specialists:
-        own = AuxiliaryModel(app.model.name, app.engine, app.core.board.form.vocabulary)
-        embedder = specialists[others.embedding] if others.embedding else own
-        yield BoardServices(app, embedder, specialists[others.ranking] if others.ranking else own)
+    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
+        own = app.model_host.evaluator(None)
+        yield BoardServices(
+            app, auxiliary_models.get(others.embedding or "", own), auxiliary_models.get(others.ranking or "", own)
+        )

@@ -6,25 +6,20 @@ Markdown omits the text that the host put before a question; JSON has everything
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import ConversationSummary, Ending, StoredConversation, StoredTurn
+from rkllm_mcp.messages import ENDINGS, Ending, StoredTurn
+from rkllm_mcp.records import ConversationSummary, StoredConversation
 
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.
 FORMAT = "rkllm-mcp conversation 1"
 _SPEAKERS = {"user": "You", "assistant": "Assistant"}
-ENDINGS: Mapping[Ending, str] = {
-    "round_limit": "the limit of tool rounds was reached",
-    "token_limit": "cut at the longest answer",
-    "cancelled": "stopped before its end",
-    "failed": "failed before its end",
-}
 
 
 def as_markdown(kept: StoredConversation) -> str:
@@ -83,7 +78,12 @@ def stamp(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).isoformat()
 
 
+_LAZY = ConfigDict(defer_build=True)
+
+
 class _ImportedMessage(BaseModel):
+    model_config = _LAZY
+
     role: Literal["user", "assistant"]
     text: str
     thinking: str = ""
@@ -93,6 +93,8 @@ class _ImportedMessage(BaseModel):
 
 
 class _Imported(BaseModel):
+    model_config = _LAZY
+
     format: Literal["rkllm-mcp conversation 1"]
     id: str = Field(default="", max_length=64)
     title: str
@@ -103,7 +105,7 @@ class _Imported(BaseModel):
     messages: list[_ImportedMessage] = Field(min_length=1)
 
 
-_ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | list[_Imported])
+_ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | list[_Imported], config=_LAZY)
 
 
 def from_json(text: str | bytes) -> list[StoredConversation]:

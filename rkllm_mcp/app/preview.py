@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.board.machine import Machine
@@ -19,7 +19,7 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.store import Store
     from rkllm_mcp.tools.toolbox import Toolbox
@@ -97,7 +97,11 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
 
 
 async def prompt_parts(
-    config: Config, text: str, equipment: ToolEnvironment, system: str | None = None, context: CallContext = NO_CONTEXT
+    config: Config,
+    text: str,
+    environment: ToolEnvironment,
+    system: str | None = None,
+    context: CallContext = NO_CONTEXT,
 ) -> list[PromptPart]:
     """Return the prompt of ``text`` as a first question, part by part.
 
@@ -110,7 +114,9 @@ async def prompt_parts(
     """
     from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
     from rkllm_mcp.agent.question import question_from_text
-    from rkllm_mcp.app.settings import chosen_model, listing, model_form, turn_preparation
+    from rkllm_mcp.app.assistant import turn_preparation
+    from rkllm_mcp.app.model_form import listing, model_form
+    from rkllm_mcp.app.settings import chosen_model
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -120,12 +126,12 @@ async def prompt_parts(
     form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
-    preparation = turn_preparation(config, listing(config, model, form), equipment.toolbox, equipment.memory.calls)
-    offerings, limit_chars = equipment.toolbox.offerings, config.agent.resource_chars
-    asked = await question_from_text(text, offerings, limit_chars, unheard, context)
-    prepared = await preparation.prepare(conversation, TurnRequest(asked, equipment.toolbox.tools()), context)
+    preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
+    offerings = environment.toolbox.offerings if "@" in text else None
+    asked = await question_from_text(text, offerings, config.agent.resource_chars, unheard, context)
+    prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=prepared.context))
-    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 
 
@@ -175,10 +181,3 @@ def model_files(config: Config) -> tuple[Path, ...]:
     except (RuntimeUnusableError, ConfigError):
         return ()
     return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))
-
-
-def asking_language(config: Config) -> Literal["en", "ja"]:
-    """Return the language of questions to a person."""
-    from rkllm_mcp.tools.approvals import language_of
-
-    return language_of(config.agent.language)

@@ -1,30 +1,36 @@
 """Save answers before their ``End`` event is sent, so a client that received ``End`` can always load the answer.
 
-    messages of an answer ─▶ turns: the question and the last answer to it ─▶ store
+    question ─▶ draft ─▶ text so far, once a second ─▶ turns: the question and the last answer to it ─▶ store
     turns ─▶ ``restored_turns`` ─▶ a conversation to continue
 
 Rules:
 * Tool rounds are left out; an answer that was cancelled or failed is saved with all text so far, marked as such.
-* A failed save is reported and does not fail the answer; the next save tries again.
+* A question that was refused because it is too long is not saved.
+* A failed save does not fail the answer; it is reported once until a save succeeds. The next save tries again.
 * Tokens of the request are replaced before anything is saved.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import anyio
 
-from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.header_templates import redacted, redacted_so_far
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.records import Ending, StoredConversation, StoredTurn
+from rkllm_mcp.events import Event, Text, Thinking, Usage
+from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store.conversations import Conversations
 
 # A write waits for another process at most half of it; the rest is for a disk that does not answer.
 SAVE_TIMEOUT_S = 10.0
+# The pause between two writes of an answer that grows.
+WRITE_INTERVAL_S = 1.0
 _DAY_S = 86400.0
 _NO_DISK = "the disk does not answer; look after it"
 _NO_FILE = "what is remembered lasts until this run ends, because its file cannot be used"
@@ -38,12 +44,21 @@ class Recorder:
         conversations: the store.
         tenant: the tenant's name.
         clock: the time, seconds since 1970.
+        pause: waits before an answer that grows is written again.
     """
 
-    def __init__(self, conversations: Conversations, tenant: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        tenant: str,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._conversations = conversations
         self._tenant = tenant
         self._clock = clock
+        self._is_failing = False  # the last save failed, which its reader was told
+        self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
 
     def record(
         self,
@@ -62,27 +77,39 @@ class Recorder:
         """
         return AnswerRecord(self, conversation, question, secrets, visible, self._clock)
 
+    async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
+        """Save a question with its empty answer; a failure is reported when the answer is saved."""
+        with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
+            if conversation.unkept:
+                await self._conversations.save(self._tenant, conversation)
+            await self._conversations.begin(self._tenant, conversation, turns)
+
+    async def grow(self, conversation: Conversation, turn: StoredTurn) -> bool:
+        """Save what an answer has become; return False if its conversation was deleted."""
+        with suppress(StoreError):
+            return await self._conversations.grow(self._tenant, conversation, turn)
+        return True
+
     async def save(self, conversation: Conversation) -> str:
         """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
         is_new = conversation.kept_turns == 0
+        has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
                 others = await self._conversations.save(self._tenant, conversation)
             except StoreError as error:
-                return f"[Memory: this answer was not kept: {error}]"
+                return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
+            self._is_failing = False
             if is_new and conversation.kept_turns and not self._conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if others else ""
-        return f"[Memory: this answer was not kept: {_NO_DISK}]"
+        return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
 
-    async def tidy(self, say: Callable[[str], None] | None = None) -> None:
+    async def tidy(self) -> None:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
-            try:
+            with suppress(StoreError):  # the database reports it
                 await self._conversations.clean(self._tenant)
-            except StoreError as error:
-                if say is not None:
-                    say(f"[Memory: old conversations could not be deleted: {error}]")
             await anyio.sleep(_DAY_S)
 
 
@@ -106,14 +133,70 @@ class AnswerRecord:
         self._clock = clock
         self._asked_at = clock()
         self._before = len(_said(conversation.messages))
+        # Text and thinking of each round that its reader has received.
+        self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
+        # The answer in the store; None if it is unknown.
+        self._written: StoredTurn | None = None
+        self._growing = anyio.CancelScope()
+        self._writing = anyio.Lock()
 
-    async def save(self, ending: Ending) -> str:
-        """Save the answer as it is; return a notice for the user, or an empty text."""
+    async def begin(self) -> None:
+        """Save the question if it is known and not saved yet."""
+        self._conversation.broken_off = ()
+        if self._conversation.draft is None and (turns := self._turns("interrupted")):
+            await self._recorder.begin(self._conversation, turns)
+            self._written = StoredTurn("assistant", "")
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Note what the reader received."""
+        for event in events:
+            if isinstance(event, Text):
+                self._rounds[-1][0].append(event.text)
+            elif isinstance(event, Thinking):
+                self._rounds[-1][1].append(event.text)
+            elif isinstance(event, Usage):
+                self._rounds.append(([], []))
+
+    async def follow(self, deleted: Callable[[], object]) -> None:
+        """Save the text as it grows until the answer is saved; call ``deleted`` if its conversation was deleted."""
+        with self._growing:
+            while not self._growing.cancel_called:
+                await self._recorder.pause()
+                async with self._writing:
+                    await self.begin()
+                turn = self._so_far()
+                if self._conversation.draft is not None and turn != self._written:
+                    if not await self._recorder.grow(self._conversation, turn):
+                        deleted()
+                        return
+                    self._written = turn
+
+    async def save(self, ending: Ending, *, is_refused: bool = False) -> str:
+        """Save the answer as it is; return a notice for the user, or an empty text.
+
+        With ``is_refused`` a question that the conversation does not have is forgotten.
+        """
+        self._growing.cancel()
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                pass
+        self._question = "" if is_refused else self._question
+        self._conversation.unkept.extend(self._turns(ending))
+        return await self._recorder.save(self._conversation)
+
+    def _turns(self, ending: Ending) -> list[StoredTurn]:
         said = _said(self._conversation.messages)[self._before :]
         turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
-        self._conversation.unkept.extend(_discreet(turn, self._secrets) for turn in read)
-        return await self._recorder.save(self._conversation)
+        return [_discreet(turn, self._secrets) for turn in read]
+
+    def _so_far(self) -> StoredTurn:
+        texts = (
+            "\n\n".join(filter(None, ("".join(part).strip() for part in parts)))
+            for parts in zip(*self._rounds, strict=True)
+        )
+        text, thinking = (redacted_so_far(each, self._secrets) for each in texts)
+        return StoredTurn("assistant", text, thinking)
 
 
 def turns_of(
@@ -122,7 +205,7 @@ def turns_of(
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     Args:
-        said: messages that the answer added: a question, rounds of the model and of tools, an answer. The prompt of a
+        said: messages that the answer added: a question, rounds of model and tools, an answer. The prompt of a
             server may add turns of both roles before them.
         words: the question, if the answer ended before it was added.
         ending: how the answer ended.
@@ -152,6 +235,7 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)
     messages = conversation.messages
+    unanswered = Message("user")
     for turn in kept.turns:
         if turn.role == "user":
             messages.append(Message("user", turn.text, context=turn.context))
@@ -159,8 +243,27 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
             is_cut = turn.ending == "token_limit"
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))
         elif messages and messages[-1].role == "user":
-            messages.pop()
+            unanswered = messages.pop()
+    if [turn.ending for turn in kept.turns[-2:]] == ["", "interrupted"]:
+        conversation.broken_off = tuple(messages[-2:]) if kept.turns[-1].text.strip() else (unanswered,)
     return conversation
+
+
+def ask_again(conversation: Conversation) -> str:
+    """Take back the last question of a conversation whose answer was broken off and return it, or an empty text.
+
+    Question and answer leave the conversation; the next exchange replaces them in the store.
+    """
+    broken = conversation.broken_off
+    conversation.broken_off = ()
+    if not broken:
+        return ""
+    question = broken[0].text
+    conversation.kept_turns -= 2
+    conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
+    if len(broken) > 1:
+        del conversation.messages[-2:]
+    return question
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:

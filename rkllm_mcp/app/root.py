@@ -1,58 +1,44 @@
-"""The composition root: open the model, the tools and the assistant that a configuration asks for."""
+"""The composition root: open the model, the tools and the assistant that a configuration asks for.
+
+The model's process is started first; the libraries for prompts, tools and the store are imported while it loads. What a
+configuration does not use (a service's SDK, the MCP client, REST APIs) is not imported.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.app.settings import (
-    PromptListing,
-    chosen_model,
-    device_state,
-    engine_settings,
-    listing,
-    model_form,
-)
+from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost, ToolEnvironment
+from rkllm_mcp.app.settings import chosen_model, engine_settings, unsupported_settings
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
-from rkllm_mcp.mcp_client.lifecycle import open_connection_services
-from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent, ShowAddress
-from rkllm_mcp.mcp_client.sandbox import cache_folder
+from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.models.cards import ModelFolder
-from rkllm_mcp.prompt.tokenizer import ModelTokenizer
-from rkllm_mcp.protocols import Sampler, StatefulModel
-from rkllm_mcp.providers.embedding import embed_texts
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
     ASSUMED_CONTEXT_TOKENS,
     Kind,
     RemoteSettings,
+    egress_notices,
     estimated_tool_tokens,
     services_of,
 )
-from rkllm_mcp.runtime.settings import with_domains
-from rkllm_mcp.store import Store, open_store
-from rkllm_mcp.store.conversations import HistoryLimits
-from rkllm_mcp.store.database import state_file
-from rkllm_mcp.store.tool_calls import Retention
-from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
-from rkllm_mcp.tools.approvals import Approvals, Switches, language_of
-from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.mcp_client.oauth import ShowAddress
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+    from rkllm_mcp.protocols import Sampler
     from rkllm_mcp.providers.remote import RemoteModel
-    from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
-    from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+StatusSink = Callable[[str], None]
 
 # Package of each kind, equal to the name of the extra, and its vendor.
 _PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
@@ -98,29 +84,6 @@ def _remote_model(service: RemoteSettings) -> RemoteModel:
     return AnthropicModel(service)
 
 
-@dataclass(frozen=True)
-class AuxiliaryModel:
-    """A model that evaluates instead of answering.
-
-    Args:
-        name: as it is shown.
-        engine: the owner of the model.
-        vocabulary: its tokenizer.
-    """
-
-    name: str
-    engine: Engine
-    vocabulary: ModelTokenizer
-
-    async def embed(self, texts: Sequence[str]) -> list[array[float]]:
-        """A vector of length 1 for each text.
-
-        Raises:
-            RkllmMcpError: the model cannot be loaded, or gives no vectors.
-        """
-        return await embed_texts(self.engine, self.vocabulary, texts)
-
-
 @asynccontextmanager
 async def open_auxiliary_models(
     config: Config, names: Iterable[str]
@@ -140,138 +103,20 @@ async def open_auxiliary_models(
     if not folders:
         yield {}
         return
+    from rkllm_mcp.app.model_form import model_form
     from rkllm_mcp.runtime.engine import open_engine
+    from rkllm_mcp.runtime.settings import with_domains
 
     # The chat model begins in the first domain, where every model does that is alone.
     shared = [engine_settings(config, chosen_model(config))]
     shared += [engine_settings(configs[name], folder) for name, folder in folders.items()]
     settings = dict(zip(folders, with_domains(shared)[1:], strict=True))
     async with AsyncExitStack() as stack:
-        specialists: dict[str, AuxiliaryModel] = {}
+        auxiliary_models: dict[str, AuxiliaryModel] = {}
         for name, folder in folders.items():
             engine = await stack.enter_async_context(open_engine(settings[name]))
-            specialists[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).vocabulary)
-        yield specialists
-
-
-logger = logging.getLogger(__name__)
-
-StatusSink = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class LocalModel:
-    """The board's own model.
-
-    Args:
-        model: its folder and card.
-        engine: the owner of the NPU.
-        form: how it is spoken to and read.
-        chat_model: prompt, engine and detector joined.
-        readings: the prompts that are being read.
-    """
-
-    model: ModelFolder
-    engine: Engine
-    form: ModelForm
-    chat_model: RkllmModel
-    readings: PrefillProgress
-
-
-@dataclass(frozen=True)
-class ModelHost:
-    """The chat model; ``open_model`` opens one.
-
-    Args:
-        name: the model's name.
-        chat_model: answers conversations.
-        listing: how the model takes a list of tools.
-        npu: the local model; None if only a remote service answers.
-        embedder: a model that helps to choose tools, if any.
-        description: the model in a few words.
-        has_stand_in: True if a fallback answers while the local model cannot be loaded.
-        remote: the remote service; None if the NPU answers.
-        specialists: the embedding and reranking models, by the name or path in the configuration.
-    """
-
-    name: str
-    chat_model: StatefulModel
-    listing: PromptListing
-    npu: LocalModel | None
-    embedder: AuxiliaryModel | None = None
-    description: str = ""
-    has_stand_in: bool = False
-    remote: RemoteModel | None = None
-    specialists: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
-
-    @property
-    def board(self) -> LocalModel:
-        """The board's own model.
-
-        Raises:
-            UsageError: a remote service answers, and no model is loaded here.
-        """
-        if self.npu is None:
-            raise UsageError(f"{self.name} is a remote service; what was asked needs a model on the NPU")
-        return self.npu
-
-    @property
-    def is_emulated(self) -> bool:
-        """The answers come from a script."""
-        return self.npu is not None and self.npu.model.card.emulated
-
-    @property
-    def is_ready(self) -> bool:
-        """Nothing has to be loaded before the next answer."""
-        if self.npu is None:
-            return self.remote is not None and self.remote.is_ready
-        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.failure is not None)
-
-    @property
-    def failure(self) -> RkllmMcpError | None:
-        """The reason why no answer will come any more; None where one still can, be it from the fallback.
-
-        The specialists have no part in it: without one, its own requests fail with its reason.
-        """
-        return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
-
-    @property
-    def syntaxes(self) -> tuple[str, ...]:
-        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
-        return self.npu.form.syntaxes if self.npu else ()
-
-    async def ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            RuntimeUnusableError: it could not be.
-        """
-        if self.npu is not None:
-            with suppress(*((RuntimeUnusableError,) if self.has_stand_in else ())):
-                await self.npu.engine.ready()
-        if self.remote is not None:
-            await self.remote.ready()
-
-    async def given_up(self) -> None:
-        """Wait until no answer will come any more, and ``failure`` is the reason.
-
-        A model that will not be loaded again, and without which answers go on, is logged meanwhile.
-        """
-        async with anyio.create_task_group() as tasks:
-            for specialist in self.specialists.values():
-                tasks.start_soon(_log_loss, specialist.name, specialist.engine, "its requests are refused")
-            if self.npu is None or self.has_stand_in:
-                if self.npu is not None:
-                    await _log_loss(self.name, self.npu.engine, "the fallback answers")
-                await anyio.sleep_forever()
-            else:
-                await self.npu.engine.given_up()
-            tasks.cancel_scope.cancel()
-
-
-async def _log_loss(name: str, engine: Engine, effect: str) -> None:
-    await engine.given_up()
-    logger.error("model '%s' is not loaded until the service is restarted, %s: %s", name, effect, engine.failure)
+            auxiliary_models[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).tokenizer)
+        yield auxiliary_models
 
 
 def check_model(config: Config) -> None:
@@ -284,18 +129,20 @@ def check_model(config: Config) -> None:
     for service in services.values():
         check_sdk(service)
     if "model" not in services:
+        from rkllm_mcp.app.model_form import model_form
+
         model = chosen_model(config)
         engine_settings(config, model)
         model_form(config, model)
 
 
 @asynccontextmanager
-async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
+async def open_model(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
     Args:
         config: the configuration.
-        beside: embedding and reranking models to load as well, name or path; not possible with a remote service.
+        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
 
     Raises:
         ModelNotFoundError: a model does not exist or lacks a file.
@@ -303,75 +150,65 @@ async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerat
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
-        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, beside)
-        core = await stack.enter_async_context(opened)
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary)
+        model_host = await stack.enter_async_context(opened)
         if "fallback" in services and fallback is not None:
             from rkllm_mcp.providers.fallback import FallbackModel
 
             second = await stack.enter_async_context(open_remote(services["fallback"]))
-            core = replace(
-                core,
-                chat_model=FallbackModel(core.chat_model, second, fallback.when),
-                description=f"{core.description}; '{second.name}' at {second.service.host} takes over by rule",
+            model_host = replace(
+                model_host,
+                chat_model=FallbackModel(model_host.chat_model, second, fallback.when),
+                description=f"{model_host.description}; '{second.name}' at {second.service.host} takes over by rule",
                 has_stand_in="failed" in fallback.when,
             )
-        yield core
+        yield model_host
 
 
 @asynccontextmanager
 async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
-    """A core without an NPU: nothing is loaded here."""
+    """A model host without an NPU: nothing is loaded here."""
     async with open_remote(service) as model:
+        from rkllm_mcp.app.model_form import PromptListing
+
         shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
         description = f"a service with {'OpenAI' if service.kind == 'openai' else 'Anthropic'}'s interface at "
         yield ModelHost(model.name, model, shown, npu=None, description=description + service.host, remote=model)
 
 
 @asynccontextmanager
-async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
-    """A core on the board's own model."""
-    from rkllm_mcp.providers.rkllm import RkllmModel
+async def _open_on_npu(config: Config, auxiliary: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
+    """A model host on the board's own model."""
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)
     settings = engine_settings(config, model)
     named = config.agent.embedding_model if config.active_servers else None
-    names = [*([named] if named else []), *beside]
-    # The engine comes first: its process loads the model while this one imports what servers need.
-    async with open_engine(settings) as engine, open_auxiliary_models(config, names) as specialists:
+    names = [*([named] if named else []), *auxiliary]
+    async with open_engine(settings) as engine, open_auxiliary_models(config, names) as auxiliary_models:
+        # One round of the event loop starts the model's process.
+        await anyio.lowlevel.checkpoint()
+        from rkllm_mcp.app.model_form import listing, model_form
+        from rkllm_mcp.providers.rkllm import RkllmModel
+
         form = model_form(config, model)
-        readings = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
-        chat_model = RkllmModel(engine, form, readings)
-        npu = LocalModel(model, engine, form, chat_model, readings)
+        prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
+        chat_model = RkllmModel(engine, form, prefill_progress)
+        npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
         yield ModelHost(
             model.name,
             chat_model,
             listing(config, model, form),
             npu,
-            specialists.get(named or ""),
+            auxiliary_models.get(named or ""),
             description,
-            specialists=specialists,
+            auxiliary_models=auxiliary_models,
         )
 
 
-# What connections keep of servers; see tools.session.eras.
+# Name of the connections' texts in the store; see mcp_client.server_cache.
 _SERVERS = "servers"
-
-
-@dataclass(frozen=True)
-class ToolEnvironment:
-    """An open toolbox and the store of its calls, approvals and switches."""
-
-    toolbox: Toolbox
-    memory: Store
-
-    async def refresh(self) -> None:
-        """Take over what other processes have switched off or on since."""
-        switches = await self.memory.switches.all()
-        # What cannot be read or kept changes nothing here: a tool that is off must not come on by that.
-        if switches is not None:
-            self.toolbox.switches.replace(switches)
 
 
 @asynccontextmanager
@@ -399,6 +236,14 @@ async def open_tools(
     Raises:
         StoreError: the store is required and cannot be opened.
     """
+    from rkllm_mcp.store import open_store
+    from rkllm_mcp.store.conversations import HistoryLimits
+    from rkllm_mcp.store.database import state_file
+    from rkllm_mcp.store.tool_calls import Retention
+    from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
+    from rkllm_mcp.tools.approvals import Approvals, Switches
+    from rkllm_mcp.tools.execution import ExecutionPolicies
+
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
@@ -407,23 +252,31 @@ async def open_tools(
 
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
-    memories = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
-    async with memories as memory:
+    opening = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
+    async with opening as store:
         policies = ExecutionPolicies(
-            approvals=Approvals(memory.grants, language_of(config.agent.language)),
-            recorder=memory.calls,
-            switches=Switches(await memory.switches.all() or (), memory.switches.keep),
+            approvals=Approvals(store.grants, config.agent.person_language),
+            recorder=store.calls,
+            switches=Switches(await store.switches.all() or (), store.switches.keep),
             result_chars=config.agent.tool_result_chars,
             escape_result=escape_result,
             escape_description=without_markers,
         )
-        folder = memory.database.path.parent
-        remembered = await memory.texts(_SERVERS)
-        consent = NoConsent(tenant) if log_in is None else BrowserConsent(log_in)
+        if not config.active_servers:
+            from rkllm_mcp.tools.toolbox import Toolbox
+
+            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), store)
+            return
+        from rkllm_mcp.board.system import device_state
+        from rkllm_mcp.mcp_client.lifecycle import open_connection_services
+        from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
+        from rkllm_mcp.mcp_client.sandbox import cache_folder
+        from rkllm_mcp.tools.tool_servers import open_toolbox
+
         with open_connection_services(
-            folder,
-            remembered=remembered,
-            consent=consent,
+            store.database.path.parent,
+            remembered=await store.texts(_SERVERS),
+            consent=NoConsent(tenant) if log_in is None else BrowserConsent(log_in),
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
             sandbox_caches=cache_folder(os.environ),
@@ -437,4 +290,74 @@ async def open_tools(
                 read_device=device_state,
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
-                yield ToolEnvironment(toolbox, memory)
+                yield ToolEnvironment(toolbox, store)
+
+
+def _no_resources(_toolbox: Toolbox) -> ResourceHub:
+    from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+
+    return ResourceHub({}, ResourceUpdates())
+
+
+@asynccontextmanager
+async def open_app(
+    config: Config,
+    *,
+    status: StatusSink | None = None,
+    one_shot: bool = False,
+    model_host: ModelHost | None = None,
+    tenant: str = "",
+) -> AsyncGenerator[Assistant, None]:
+    """Start everything that ``config`` names, and stop it at the end.
+
+    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
+    server that fails is left out with a status line; a model that fails is an error of the first answer.
+
+    Args:
+        config: the configuration.
+        status: takes a line about each server that is connected or failed.
+        one_shot: there will be one question, at once, so nothing is prefilled in advance.
+        model_host: the model that answers, which stays open when this assistant ends; one of its own when None.
+        tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
+
+    Raises:
+        ModelNotFoundError: the model does not exist or lacks a file.
+    """
+    if status is not None and tenant == "":
+        for line in (*unsupported_settings(config), *egress_notices(config)):
+            status(line)
+    failure: Exception | None = None
+    async with AsyncExitStack() as stack:
+        if model_host is None:
+            model_host = await stack.enter_async_context(open_model(config))
+        from rkllm_mcp.agent.sampling import ModelSampler
+        from rkllm_mcp.agent.usage import UsageCounter
+        from rkllm_mcp.app.assistant import Assistant
+        from rkllm_mcp.app.warmup import WarmUp
+        from rkllm_mcp.tools.toolbox import report_slow_servers
+
+        model, usage = model_host.chat_model, UsageCounter()
+        sampler = ModelSampler(model, model_host.name, config.agent.sampling_tokens, model.forget, usage, tenant)
+        opening = open_tools(config, status=status, sampler=sampler, syntaxes=model_host.syntaxes, tenant=tenant)
+        tools = await stack.enter_async_context(opening)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        npu = model_host.npu
+        warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
+        app = Assistant(config, model_host, tools, tasks, warm_up, tenant, usage)
+        tasks.start_soon(app.recorder.tidy)
+        if status is not None:
+            tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
+        if warm_up is not None:
+            tasks.start_soon(warm_up.run, app.ready, app.prompt_prefix)
+        try:
+            yield app
+        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+            failure = error
+        finally:
+            app.close()
+            with anyio.CancelScope(shield=True):
+                # Answers that run in their caller's task still use the tools and the model.
+                await app.idle()
+    if failure is not None:
+        raise failure

@@ -1,48 +1,31 @@
-"""What a configuration may ask for and does not get: named in a line, never ignored in silence."""
+"""Configuration to engine settings, the lines shown while an application starts, and settings without effect.
+
+``run`` imports this module before its first event; ``model_form`` has what needs the libraries of the prompt.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
-from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
-from rkllm_mcp.board.system import gib, hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import ModelNotFoundError
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.models.cards import CARD_NAME, ModelFolder, choose_model
-from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.tokenizer import ModelTokenizer
-from rkllm_mcp.prompt.tool_list import ToolCosts
-from rkllm_mcp.providers.rkllm import ModelForm
-from rkllm_mcp.records import PastCalls
-from rkllm_mcp.runtime.profile import find_profile
-from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.search import Embedder, ToolSearch
+from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
+
+if TYPE_CHECKING:
+    from rkllm_mcp.generation import Sampling, SamplingByPurpose
+    from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
-# The list of tools may take this part of the context window; question, results and answer need the rest.
-TOOL_SHARE = 3
-# Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
-_CONTROL = re.compile(r"<[^<>\s]+>")
 _Value = TypeVar("_Value")
 
 
-def chosen_model(config: Config) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts.
+def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
 
     Raises:
         ModelNotFoundError: the model does not exist or lacks a file.
     """
-    return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
@@ -51,6 +34,9 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     Raises:
         LibraryNotFoundError: the runtime does not exist, or the emulated one cannot be built here.
     """
+    from rkllm_mcp.runtime.profile import find_profile
+    from rkllm_mcp.runtime.settings import EngineSettings
+
     section = config.runtime
     library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
     return EngineSettings(
@@ -59,7 +45,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         model_path=model.file,
         context_tokens=config.model.context_tokens or model.card.context_tokens,
         max_new_tokens=config.model.max_new_tokens,
-        sampling=sampling_of(config, model),
+        sampling=loaded_sampling(config, model),
         skip_special_token=model.card.skip_special_token,
         cpus=section.cpus,
         log_level=section.log_level,
@@ -70,89 +56,41 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     )
 
 
-def sampling_of(config: Config, model: ModelFolder) -> Sampling:
-    """Return the sampling: the owner's settings, else the model's, else None for the runtime's defaults."""
-    chosen, card, default = config.model, model.card.sampling, Sampling()
-    temperature = _first(chosen.temperature, card.temperature, default.temperature)
-    top_k = _first(chosen.top_k, card.top_k, default.top_k)
+def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
+    """Return the sampling of each purpose: the owner's settings, else the model's, else the runtime's defaults."""
+    from rkllm_mcp.generation import SamplingByPurpose
+
+    card = model.card.sampling
+    return SamplingByPurpose(
+        _sampling(config, card, card), _sampling(config, card.thinking, card), _sampling(config, card.tools, card)
+    )
+
+
+def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
+    """Return the sampling with which the model is loaded, for runtimes before 1.3, which have one for all runs.
+
+    A call that is wrong costs more than an answer that is plain, but a model that thinks with a low temperature
+    repeats itself.
+    """
+    sampling = sampling_by_purpose(config, model)
+    return sampling.tools if (config.model.thinking or model.card.thinking) == "off" else sampling.thinking
+
+
+def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
+    from rkllm_mcp.generation import Sampling
+
+    chosen, default = config.model, Sampling()
+    temperature = _first(chosen.temperature, part.temperature, card.temperature, default.temperature)
+    top_k = _first(chosen.top_k, part.top_k, card.top_k, default.top_k)
     return Sampling(
         temperature=temperature,
         # Temperature 0 means the likeliest token; what the runtime does with a zero is not known.
         top_k=1 if temperature == 0 else top_k,
-        top_p=_first(chosen.top_p, card.top_p, default.top_p),
-        repeat_penalty=_first(chosen.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
-        frequency_penalty=_first(card.frequency_penalty, default.frequency_penalty),
-        presence_penalty=_first(card.presence_penalty, default.presence_penalty),
+        top_p=_first(chosen.top_p, part.top_p, card.top_p, default.top_p),
+        repeat_penalty=_first(chosen.repeat_penalty, part.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
+        frequency_penalty=_first(part.frequency_penalty, card.frequency_penalty, default.frequency_penalty),
+        presence_penalty=_first(part.presence_penalty, card.presence_penalty, default.presence_penalty),
     )
-
-
-def model_form(config: Config, model: ModelFolder) -> ModelForm:
-    """Return the template, tokenizer and syntaxes of a model.
-
-    Raises:
-        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
-    """
-    card = model.card
-    base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
-    template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
-    thinking = config.model.thinking or card.thinking
-    return ModelForm(
-        vocabulary=_vocabulary(model, template),
-        template=template,
-        syntaxes=card.syntaxes or template.tool_form.syntaxes,
-        thinking=_thinking_mode(thinking, template),
-        think=thinking != "off",
-        sampling=sampling_of(config, model),
-        max_new_tokens=config.model.max_new_tokens,
-    )
-
-
-@dataclass(frozen=True)
-class PromptListing:
-    """Limits and cost of the tool list in a model's prompt.
-
-    Args:
-        context_tokens: the context window.
-        cost: tokens of one listed tool.
-        two_steps: tools are listed by name and described at the first call, unless the owner decides otherwise.
-    """
-
-    context_tokens: int
-    cost: Callable[[ToolSpec], int]
-    two_steps: bool = False
-
-
-def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
-    """Return the listing for the model on the NPU."""
-    context_tokens = config.model.context_tokens or model.card.context_tokens
-    costs = ToolCosts(form.vocabulary, form.template.tool_form)
-    return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
-
-
-def turn_preparation(
-    config: Config,
-    listing: PromptListing,
-    tools: TurnTools,
-    past: PastCalls | None = None,
-    embedder: Embedder | None = None,
-) -> TurnPreparation:
-    """Return the preparation of turns: the tools of a conversation and the context of a question.
-
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
-    """
-    agent = config.agent
-    settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
-        auto_select=agent.auto_select,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
-    )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
 def _first(*values: _Value | None) -> _Value:
@@ -160,46 +98,10 @@ def _first(*values: _Value | None) -> _Value:
     return next(value for value in values if value is not None)
 
 
-def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
-    try:
-        vocabulary = ModelTokenizer(model.tokenizer.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} cannot be read: {error}.",
-            "Put the tokenizer.json of the original model there.",
-        ) from None
-    beginning = template.head_form.beginning
-    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
-    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
-    if missing is not None:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
-            f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
-        )
-    return vocabulary
-
-
-def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
-    """Return how thinking is recognised; a family that can think may do so unasked."""
-    if setting != "off" and template.open_thinking:
-        return "open"
-    can_think = bool(template.no_thinking or template.open_thinking)
-    return "auto" if can_think or setting != "off" else "off"
-
-
-def device_state() -> list[tuple[str, str]]:
-    """Return the board's current readings by name, for the ``device`` tool and ``board_status``."""
-    machine = Machine()
-    load = describe_load(machine) or ("not readable" if npu_node(machine) else "")
-    zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
-    unreadable = "/proc/meminfo does not report the available memory"
-    return [
-        *([("npu load", load)] if load else []),
-        *(("npu clock", str(clock)) for clock in npu_clocks(machine)),
-        *([("temperature", f"{zone[1]:.0f} °C ({zone[0]})")] if zone else []),
-        ("memory", unreadable if available is None else f"{gib(available)} available"),
-    ]
+def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
+    """Return a line about the model that loads, None for a remote service, and one about the servers that connect."""
+    lines = () if model is None else (f"[NPU: Loading model '{model}']",)
+    return (*lines, f"[MCP: Connecting to {servers} server{'s' if servers > 1 else ''}]") if servers else lines
 
 
 def unsupported_settings(config: Config) -> list[str]:

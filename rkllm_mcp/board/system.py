@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
 
 # The demo raises the limit to 102400; loading maps some thousands of buffers.
 OPEN_FILES_WANTED = 16384
@@ -47,3 +48,17 @@ def memory_bytes(machine: Machine, field: str) -> int | None:
 def gib(count: int) -> str:
     """Format a number of bytes."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"
+
+
+def device_state() -> list[tuple[str, str]]:
+    """Return the board's current readings by name, for the ``device`` tool and ``board_status``."""
+    machine = Machine()
+    load = describe_load(machine) or ("not readable" if npu_node(machine) else "")
+    zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
+    unreadable = "/proc/meminfo does not report the available memory"
+    return [
+        *([("npu load", load)] if load else []),
+        *(("npu clock", str(clock)) for clock in npu_clocks(machine)),
+        *([("temperature", f"{zone[1]:.0f} °C ({zone[0]})")] if zone else []),
+        ("memory", unreadable if available is None else f"{gib(available)} available"),
+    ]

@@ -155,6 +155,8 @@ def _loaded_or_reason(configured: BuiltinTool, read_device: DeviceReader | None)
 
 
 def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
+    if configured.problem:
+        raise EntryPointError(configured.problem)
     own = own_tool(configured.name, read_device) if configured.entry_point is None else None
     base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point or ""))
     tool = base.tool

@@ -1,6 +1,6 @@
-"""Chat completions: the cached conversation of a request, the rounds of the model, and the response format.
+"""Chat completions: the cached conversation of a request, the model rounds, and the response format.
 
-    ChatRequest ─▶ ConversationCache ─▶ rounds of the model, or a reply with the host's tools ─▶ events, an End last
+    ChatRequest ─▶ ConversationCache ─▶ model rounds, or a reply with the host's tools ─▶ events, an End last
 
 * The client's own tools are never run here: their calls end the answer.
 * The host's tools run as in any other reply; calls that need approval are refused, because no user can be asked.
@@ -16,12 +16,19 @@ from typing import TypeAlias
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import AnswerStream, Assistant
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    EmitOccurrences,
+    Occurrence,
+    Refusal,
+    RequestRefusedError,
+)
 from rkllm_mcp.completions.structured_output import FormatMismatchError
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import ChatModel, EmitEvents, Turn
@@ -53,7 +60,7 @@ async def _answer_with_client_tools(
     With ``may_name``, tools are listed by name if their parameters do not fit the context window.
     """
     options = request.options
-    must_call = options.any_tool or options.forced_tool is not None
+    must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)
 
     async def run() -> tuple[EndReason, Turn]:
@@ -95,16 +102,6 @@ def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """The answer does not match the response format; ``text`` is the reason."""
-
-    text: str
-
-
-Occurrence: TypeAlias = Event | Refusal
-EmitOccurrences: TypeAlias = Callable[[Sequence[Occurrence]], Awaitable[None]]
-
 # Adds these messages to the conversation, answers the last one and emits the events of the answer.
 _Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]
 
@@ -116,26 +113,19 @@ class _Seen:
     text: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
-    def take(self, event: Occurrence, *, calls: bool) -> None:
-        """Add an event; ``calls`` is True if calls are returned to the client."""
-        if isinstance(event, (Text, Refusal)):
-            self.text.append(event.text)
-        elif calls and isinstance(event, ToolCallDetected):
-            self.calls.append(ToolCall(event.id, event.name, event.arguments))
-
     def message(self) -> Message:
         """Return the answer as a message."""
         return Message("assistant", "".join(self.text), calls=tuple(self.calls))
 
 
 async def complete(
-    app: Assistant, threads: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
+    app: Assistant, cache: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
 ) -> None:
     """Answer a request; the last event is always an ``End``, unless the caller is cancelled.
 
     Args:
         app: the assistant.
-        threads: the cached conversations.
+        cache: the cached conversations.
         request: the request.
         emit: takes the events in batches, in order.
         tenant: the client's tenant.
@@ -147,9 +137,9 @@ async def complete(
     asked = request.messages[-1]
     if request.host_tools and asked.role != "user":
         raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
-    owner = Owner(app.core.chat_model, tenant, None if request.host_tools else request.tools)
+    owner = Owner(app.model_host.chat_model, tenant, None if request.host_tools else request.tools)
     new = app.new_conversation if request.host_tools else Conversation
-    branch = threads.branch(owner, request.messages, request.calls_made, new)
+    branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
     start = len(conversation.messages)
     seen, is_kept = _Seen(), False
@@ -160,17 +150,20 @@ async def complete(
     async def keep(events: Sequence[Occurrence]) -> None:
         nonlocal is_kept
         for event in events:
-            seen.take(event, calls=not request.host_tools)
-            if isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
+            if isinstance(event, (Text, Refusal)):
+                seen.text.append(event.text)
+            elif isinstance(event, ToolCallDetected) and not request.host_tools:
+                seen.calls.append(ToolCall(event.id, event.name, event.arguments))
+            elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
                 is_kept = True
-                threads.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
+                cache.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
         await emit(events)
 
     try:
         await _in_form(ask, request, keep)
     finally:
         if not is_kept:
-            threads.drop(branch)
+            cache.drop(branch)
 
 
 def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
@@ -182,16 +175,7 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the host's tools."""
-    requested = request.options
-    options = ReplyOptions(
-        tools=not requested.no_calls,
-        max_new_tokens=requested.max_new_tokens,
-        force_tool=requested.forced_tool,
-        tokens=request.tokens,
-        sampling=requested.sampling,
-        stop=requested.stop,
-        thinking=requested.thinking,
-    )
+    options = AnswerOptions(request.options, request.options.tool_choice != "none", tokens=request.tokens)
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
         words = (part for message in messages for part in (message.context, message.text))
@@ -202,8 +186,8 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the client's tools."""
-    not_now = request.options.no_calls and request.tools
-    model, agent = app.core.chat_model, app.config.agent
+    not_now = request.options.tool_choice == "none" and request.tools
+    model, agent = app.model_host.chat_model, app.config.agent
     # Every counted round but the first repeats a failed call.
     settings = LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
 
@@ -211,7 +195,7 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
         async def work(running: AnswerStream) -> None:
             *before, last = messages
             conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
-            may_name = app.core.npu is not None
+            may_name = app.model_host.npu is not None
             await _answer_with_client_tools(model, conversation, request, settings, running.emit, may_name=may_name)
 
         await app.run(conversation, work, emit)

@@ -22,9 +22,8 @@ from rkllm_mcp.completions.openai_types import (
 )
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
 # OpenAI accepts four; clients of other servers send one for every role name.
@@ -74,7 +73,7 @@ def _refuse_impossible(body: ChatBody) -> None:
 # Options
 
 
-def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ResponseOptions:
+def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ModelOptions:
     choice = body.tool_choice
     forced = choice.function.name if isinstance(choice, ChosenTool) else None
     names = [tool.name for tool in tools]
@@ -82,15 +81,13 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
         raise RequestRefusedError("there is no tool to choose; send tools with tool_choice", "tool_choice")
     if names and forced is not None and forced not in names:
         raise RequestRefusedError(f"there is no tool {forced!r} among the tools; send it with them", "tool_choice")
-    return ResponseOptions(
+    return ModelOptions(
         max_new_tokens=_limit(body.max_completion_tokens or body.max_tokens),
-        forced_tool=forced,
         sampling=_sampling(body),
         stop=_stops(body.stop),
-        any_tool=choice == "required",
-        single_call=body.parallel_tool_calls is False,
-        no_calls=choice == "none",
         thinking=_thinking(body),
+        tool_choice=ForcedTool(choice.function.name) if isinstance(choice, ChosenTool) else choice or "auto",
+        single_call=body.parallel_tool_calls is False,
     )
 
 
@@ -98,10 +95,10 @@ def _limit(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-def _sampling(body: ChatBody) -> SamplingOverrides | None:
+def _sampling(body: ChatBody) -> SamplingOverrides:
     # 0 and less mean all tokens to other servers; their effect in the runtime is not documented.
     top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
-    wish = SamplingOverrides(
+    return SamplingOverrides(
         temperature=body.temperature,
         top_k=1 if body.top_p == 0 else top_k,
         top_p=body.top_p or None,
@@ -109,7 +106,6 @@ def _sampling(body: ChatBody) -> SamplingOverrides | None:
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
     )
-    return None if wish == SamplingOverrides() else wish
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rkllm_mcp.completions.completion import Occurrence, Refusal
-from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage, event_to_dict
+from rkllm_mcp.completions.request import Occurrence, Refusal
+from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage, event_to_dict, to_json
 
 Json = dict[str, Any]
 FinishReason = Literal["stop", "length", "tool_calls"]
+# Stands for the text of a chunk; in no model's name.
+_PLACE = "\0text\0"
 _NO_USAGE = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
@@ -143,29 +145,38 @@ class WholeReply:
 
 
 class ReplyChunks:
-    """The chunks of a stream; with ``with_usage`` the last chunk contains the usage."""
+    """The chunks of a stream as JSON; with ``with_usage`` the last chunk contains the usage."""
 
     def __init__(self, head: ReplyHead, *, with_usage: bool = False) -> None:
         self._head = head
         self._with_usage = with_usage
         self._account = _Account()
+        # A chunk of text is this with the text between: nearly every chunk is one.
+        self._before, self._after = self._chunk({"content": _PLACE}).split(to_json(_PLACE))
 
     @property
     def end(self) -> End:
         """The ``End`` of the answer."""
         return self._account.end
 
-    def first(self) -> Json:
+    def first(self) -> str:
         """Return the first chunk, which contains the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def of(self, event: Occurrence) -> Iterator[Json]:
-        """Yield the chunks of an event; none for most events other than text and calls."""
+    def of(self, events: Sequence[Occurrence]) -> list[str]:
+        """Return the chunks of events; none for most events other than text and calls."""
+        chunks: list[str] = []
+        for event in events:
+            if type(event) is Text:
+                chunks.append(f"{self._before}{to_json(event.text)}{self._after}")
+            else:
+                chunks += self._of_other(event)
+        return chunks
+
+    def _of_other(self, event: Occurrence) -> Iterator[str]:
         index = self._account.calls
         self._account.take(event, self._head)
-        if isinstance(event, Text):
-            yield self._chunk({"content": event.text})
-        elif isinstance(event, Thinking):
+        if isinstance(event, Thinking):
             yield self._chunk({"reasoning_content": event.text})
         elif isinstance(event, Refusal):
             yield self._chunk({"refusal": event.text})
@@ -175,18 +186,19 @@ class ReplyChunks:
             yield self._chunk({"tool_calls": [opening]})
             yield self._chunk({"tool_calls": [{"index": index, "function": {"arguments": function["arguments"]}}]})
         elif self._head.tells(event):
-            yield {**self._chunk({}), "x_events": [event_to_dict(event)]}
+            yield self._chunk({}, x_events=[event_to_dict(event)])
 
-    def last(self) -> Iterator[Json]:
+    def last(self) -> Iterator[str]:
         """Yield the last chunks: finish reason and usage."""
         yield self._chunk({}, self._account.finish_reason)
         if self._with_usage:
-            yield {**self._head.fields("chat.completion.chunk"), "choices": [], "usage": self._account.usage_object()}
+            usage = self._account.usage_object()
+            yield to_json({**self._head.fields("chat.completion.chunk"), "choices": [], "usage": usage})
 
-    def _chunk(self, delta: Json, finish: FinishReason | None = None) -> Json:
+    def _chunk(self, delta: Json, finish: FinishReason | None = None, **others: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._with_usage else {}
-        return {**self._head.fields("chat.completion.chunk"), "choices": [choice], **usage}
+        return to_json({**self._head.fields("chat.completion.chunk"), "choices": [choice], **usage, **others})
 
 
 def _function(call: ToolCallDetected) -> Json:

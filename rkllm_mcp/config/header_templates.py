@@ -107,12 +107,24 @@ def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret in ``text``, also if it is percent-encoded, JSON-escaped or base64-encoded."""
-    spellings = {spelling for secret in secrets if secret.strip() for spelling in _spellings(secret.strip())}
-    if not spellings:
-        return text
+    spellings = _all_spellings(secrets)
     # Longest first, so that a secret that contains another one is replaced as a whole.
     pattern = "|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True))
-    return re.sub(pattern, REDACTED, text)
+    return re.sub(pattern, REDACTED, text) if spellings else text
+
+
+def redacted_so_far(text: str, secrets: Iterable[str]) -> str:
+    """Redact the beginning of a text that grows; leave out an end that may become a secret."""
+    spellings = _all_spellings(secrets)
+    text = redacted(text, secrets)
+    for count in range(max(map(len, spellings), default=1) - 1, 0, -1):
+        if any(len(spelling) > count and text.endswith(spelling[:count]) for spelling in spellings):
+            return text[:-count]
+    return text
+
+
+def _all_spellings(secrets: Iterable[str]) -> set[str]:
+    return {spelling for secret in secrets if secret.strip() for spelling in _spellings(secret.strip())}
 
 
 def _spellings(secret: str) -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -261,7 +261,7 @@ class AgentSection(Section):
     """The loop of model and tools."""
 
     max_rounds: Positive = 8
-    """Maximum rounds of the model in one answer; then it must answer in text."""
+    """Maximum model rounds in one answer; then it must answer in text."""
     system_prompt: str | None = None
     """The system prompt; the project's own when not given."""
     language: str | None = None
@@ -286,6 +286,12 @@ class AgentSection(Section):
     """List tools by name, and give a tool's parameters at its first call; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
+
+    @property
+    def person_language(self) -> Literal["en", "ja"]:
+        """Language of our own texts: ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``."""
+        named = (self.language or "").strip().lower()
+        return "ja" if named.startswith(("ja", "日本")) else "en"
 
 
 class SecuritySection(Section):
@@ -337,12 +343,16 @@ class Sections(Section):
                     raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
         return self
 
+    @property
+    def key_entries(self) -> list[str]:
+        """Every entry for a key of the service, hashed or not."""
+        return [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
+
     @model_validator(mode="after")
     def _check_keys(self) -> Sections:
-        entries = [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
-        if not is_loopback(self.service.host) and not entries:
-            sentence = "off loopback a key is required: 'rkllm-mcp config add-key' makes one"
-            raise combination("service.host", repr(self.service.host), sentence)
+        entries = self.key_entries
+        if not is_loopback(self.service.host) and (problem := problem_off_loopback(entries)):
+            raise combination("service.host", repr(self.service.host), f"{problem}: {KEY_ADVICE}")
         if "*" in self.service.cors and not entries:
             sentence = "any page in any browser here could use the board: 'rkllm-mcp config add-key' makes a key"
             raise combination("service.cors", "'*' without a key", sentence)

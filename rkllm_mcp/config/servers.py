@@ -206,14 +206,14 @@ class BuiltinTool(Section):
     destructive: bool | None = None
     """true: it may destroy data."""
 
-    @model_validator(mode="after")
-    def _check_what_runs(self) -> BuiltinTool:
+    @property
+    def problem(self) -> str:
+        """The reason why nothing runs the tool, and the remedy; empty if it names what runs."""
         if self.entry_point is None and self.name not in OWN_TOOLS:
-            known = ", ".join(OWN_TOOLS)
-            raise combination("name", f"{self.name!r} without entry_point", f"name what runs, or one of {known}")
+            return f"it has no entry_point; name its function, or call it one of {', '.join(OWN_TOOLS)}"
         if self.entry_point is not None and not _ENTRY_POINT.fullmatch(self.entry_point):
-            raise combination("entry_point", repr(self.entry_point), "write package.module:function")
-        return self
+            return f"its entry_point is {self.entry_point!r}; write package.module:function"
+        return ""
 
 
 class BuiltinServer(ServerBase):

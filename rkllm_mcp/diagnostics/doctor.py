@@ -19,7 +19,7 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.servers import OpenAPIServer, ServerConfig, StdioServer
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics.checks import (
     check_clock,
     check_device,
@@ -168,7 +168,14 @@ def _faults(config: Config) -> list[str]:
         for folder in sorted(folders)
         if not folder.is_dir()
     )
-    return [*unsupported_settings(config), *refused, *gone]
+    idle = (
+        f"Server '{server.name}': tool {tool.name!r} is left out: {tool.problem}"
+        for server in config.active_servers
+        if isinstance(server, BuiltinServer)
+        for tool in server.tools
+        if tool.problem
+    )
+    return [*unsupported_settings(config), *refused, *idle, *gone]
 
 
 def _refused(config: Config) -> dict[str, str]:

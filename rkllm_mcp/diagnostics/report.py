@@ -66,7 +66,7 @@ class ServerReport:
 
 @dataclass(frozen=True)
 class Subjects:
-    """Input of the diagnosis, gathered by the composition root. ``servers`` is None if MCP is switched off."""
+    """Input of the diagnosis, gathered by the composition root. ``servers`` is None if MCP is disabled."""
 
     configuration: str
     library: LibraryReport

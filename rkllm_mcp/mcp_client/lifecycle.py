@@ -18,7 +18,7 @@ from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
 from rkllm_mcp.mcp_client.timeouts import own_call
 from rkllm_mcp.mcp_client.wire_log import WireLog
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, Deadline
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PING_PATIENCE_S = 30.0
 # Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
+# Multiple of the first pause between the failure of a start and the next one that nobody asked for.
+_UNASKED_PAUSES = 10
 
 
 State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
@@ -56,13 +58,25 @@ class Backoff:
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
         self._ends_in_a_row = 0
-        self._not_before = -math.inf
+        self._pause = self._unasked = Deadline(0.0)
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start or request failed."""
+        return self._ends_in_a_row > 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the server may be started without a request for it."""
+        return max(self._pause.left_s, self._unasked.left_s) <= 0
 
     def ended(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
-        self._not_before = anyio.current_time() + min(pause_s, _LONGEST_PAUSE_S)
+        self._pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
+        unasked_s = min(_UNASKED_PAUSES * self._pause_s, _LONGEST_PAUSE_S)
+        self._unasked = Deadline(unasked_s, anyio.current_time)
 
     def worked(self) -> None:
         """Reset the backoff after a successful request."""
@@ -70,7 +84,7 @@ class Backoff:
 
     def wait_s(self) -> float:
         """Return the time until the next start is allowed, seconds."""
-        return max(0.0, self._not_before - anyio.current_time())
+        return self._pause.left_s
 
 
 class Use:
@@ -114,17 +128,6 @@ class Use:
             if left_s <= 0:
                 return
             await anyio.sleep(left_s)
-
-
-@contextmanager
-def without_deadline(scope: anyio.CancelScope) -> Generator[None]:
-    """Suspend the deadline of ``scope`` inside this block, for example while a person is asked."""
-    left_s = scope.deadline - anyio.current_time()
-    scope.deadline = math.inf
-    try:
-        yield
-    finally:
-        scope.deadline = anyio.current_time() + left_s
 
 
 async def answers(client: Client, patience_s: float) -> bool:

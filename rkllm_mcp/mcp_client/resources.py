@@ -7,6 +7,7 @@ import binascii
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from anyio.abc import TaskStatus
 
 from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
-from rkllm_mcp.mcp_client.per_request import AnyConnection, session_of
+from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
 from rkllm_mcp.mcp_client.subscriptions import OnUpdate, follow
 from rkllm_mcp.mcp_client.timeouts import time_limit
@@ -248,6 +249,10 @@ class ResourceHub:
         """Return the server names in the order of the configuration."""
         return tuple(self._connections)
 
+    def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+        """Connect the servers that need a request's tokens and list their tools, inside this block."""
+        return connected_with(self._connections.values(), tokens)
+
     # --- resources -------------------------------------------------------------------------------------------------
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
@@ -284,7 +289,7 @@ class ResourceHub:
         Raises:
             ToolboxError: the resource does not exist or cannot be read.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         name = connection.spec.name
         content = await _request(
             connection,
@@ -314,7 +319,7 @@ class ResourceHub:
             ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
                 lost.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
             await follow(session, self._updates, uri, on_update, task_status)
 
@@ -453,8 +458,8 @@ class ResourceHub:
         names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
-    async def _resource_server(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
-        """Return the server of a resource, and the resource's URI there."""
+    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
+        """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
         server, colon, uri = reference.partition(":")
         # "file:///a" is a URI even if a server is named "file".
         if colon and server in self._connections and not uri.startswith("//"):
@@ -505,7 +510,7 @@ async def _request(
 ) -> _Result:
     """Send a request within ``timeout_s``; errors begin with ``problem``."""
     timeout_s = connection.spec.timeout_s
-    with time_limit(timeout_s, context) as (_, limited):
+    with time_limit(timeout_s, context) as limited:
         try:
             return await connection.request(operation, limited)
         except (ServerRefusedError, ServerUnavailableError) as error:

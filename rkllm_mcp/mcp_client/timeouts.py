@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 
-if TYPE_CHECKING:
-    from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, Deadline
 
 # Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
 _OWN: ContextVar[CallContext | None] = ContextVar("active call context", default=None)
@@ -39,67 +35,9 @@ def active_call(in_flight: Sequence[CallContext]) -> CallContext | None:
     return in_flight[-1] if in_flight else None
 
 
-class _Limit:
-    def __init__(self, timeout_s: float, context: CallContext) -> None:
-        self.scope = anyio.CancelScope(deadline=anyio.current_time() + timeout_s)
-        self._outer = context
-        self._pauses = 0
-        self._left_s = 0.0
-
-    @contextmanager
-    def pause(self) -> Generator[None]:
-        with self._outer.pause():
-            if not self._pauses:
-                self._left_s = self.scope.deadline - anyio.current_time()
-                self.scope.deadline = math.inf
-            self._pauses += 1
-            try:
-                yield
-            finally:
-                self._pauses -= 1
-                if not self._pauses:
-                    self.scope.deadline = anyio.current_time() + self._left_s
-
-
-class Stopwatch:
-    """Measures a call without its pauses; the call uses ``context``, whose ``pause`` stops the clock."""
-
-    def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
-        self.context = replace(context, pause=self._pause)
-        self._outer = context
-        self._now = now
-        self._started = now()
-        self._pauses = 0
-        self._paused_at = 0.0
-        self._paused_s = 0.0
-
-    def seconds(self) -> float:
-        """Return the time since the start without pauses, seconds."""
-        # A call that is cancelled during a pause ends before the pause does.
-        until = self._paused_at if self._pauses else self._now()
-        return until - self._started - self._paused_s
-
-    @contextmanager
-    def _pause(self) -> Generator[None]:
-        with self._outer.pause():
-            if not self._pauses:
-                self._paused_at = self._now()
-            self._pauses += 1
-            try:
-                yield
-            finally:
-                self._pauses -= 1
-                if not self._pauses:
-                    self._paused_s += self._now() - self._paused_at
-
-
 @contextmanager
-def time_limit(timeout_s: float, context: CallContext) -> Generator[tuple[anyio.CancelScope, CallContext]]:
-    """Cancel the block after ``timeout_s`` seconds, not counting pauses.
-
-    Yields the scope, whose ``cancelled_caught`` is True after a timeout, and the context whose ``pause`` stops this
-    limit.
-    """
-    limit = _Limit(timeout_s, context)
-    with limit.scope:
-        yield limit.scope, replace(context, pause=limit.pause)
+def time_limit(timeout_s: float, context: CallContext) -> Generator[CallContext]:
+    """Cancel the block after ``timeout_s`` seconds, not counting pauses of the yielded context."""
+    deadline = Deadline(timeout_s, anyio.current_time)
+    with deadline.bind(anyio.CancelScope()):
+        yield deadline.within(context)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
-from rkllm_mcp.openapi.operations import BodyField, BodySpec, Parameter, Place, argument_key
+from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Parameter, Place, argument_key, sent_path
 from rkllm_mcp.openapi.schemas import Fields, Schemas
 
 _PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
@@ -27,7 +27,6 @@ _STYLES = {
 _NOT_PARAMETERS = frozenset(
     {"accept", "content-type", "authorization", "host", "content-length", "connection", "transfer-encoding", "cookie"}
 )
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 # In order of preference.
 _MEDIA_TYPES = (
     re.compile(r"application/json"),
@@ -94,9 +93,11 @@ def _definitions(
         is_fixed = place == "header" and name.lower() in _NOT_PARAMETERS
         if name and place in _PLACES and not is_fixed and not (place != "path" and name.lower() in supplied):
             found[place, name] = {**definition, "name": name, "in": place}
-    in_path = list(dict.fromkeys(_PLACEHOLDER.findall(path)))
+    in_path = list(dict.fromkeys(match.group(2) for match in PLACEHOLDER.finditer(sent_path(path))))
     for name in in_path:
-        found.setdefault(("path", name), {"name": name, "in": "path", "schema": {"type": "string"}})
+        # Specifications also declare as a query parameter what their path holds: /search?q={q}.
+        declared = found.get(("path", name)) or found.pop(("query", name), {"schema": {"type": "string"}})
+        found["path", name] = {**declared, "name": name, "in": "path"}
     for place in _PLACES:
         names = in_path if place == "path" else [name for where, name in found if where == place]
         yield from (found[place, name] for name in names)

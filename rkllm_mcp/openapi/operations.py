@@ -44,6 +44,10 @@ def described(summary: str, description: str, limit: int) -> str:
     return shortened(f"{first}{gap}{rest}".strip(), limit) if rest else first
 
 
+# A name in a path; ``{name+}``, ``{name*}``, ``{+name}`` and ``{name=projects/*}`` take more than one segment.
+PLACEHOLDER = re.compile(r"\{(\+?)([^{}+*=]+)([^{}]*)\}")
+# Query parameters that some generators append to a path: ``/things{?page,size}``.
+_QUERY_TEMPLATE = re.compile(r"\{[?&][^{}]*\}")
 _NOT_IN_PATH_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 # Characters that model services accept in argument names; letters of any script are allowed.
 _NOT_IN_KEYS = re.compile(r"[^\w.-]+")
@@ -60,6 +64,11 @@ def operation_name(operation_id: str, method: str, path: str, taken: Collection[
 def path_name(method: str, path: str) -> str:
     """Return ``get_users_list`` for GET /users/list; names of placeholders count as words."""
     return f"{method.lower()}_{_NOT_IN_PATH_NAMES.sub('_', path).strip('_') or 'root'}"
+
+
+def sent_path(path: str) -> str:
+    """Return the part of a path that is sent; a fragment only tells operations of one address apart."""
+    return _QUERY_TEMPLATE.sub("", path).partition("#")[0]
 
 
 def argument_key(name: str, place: str, taken: Collection[str]) -> str:
@@ -138,7 +147,7 @@ class Operation:
     name: str  # tool name, unique
     id: str  # ``operationId``; may be empty
     method: str  # upper case
-    path: str  # with placeholders
+    path: str  # with placeholders, and with the fragment of the specification
     address: str  # base address without a trailing slash
     description: str = ""  # for the model, one line
     input_schema: Mapping[str, Any] = field(default_factory=_no_schema)  # the tool's arguments

@@ -17,7 +17,7 @@ from typing import Any, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 from rkllm_mcp.openapi.document import Node, as_list, as_node
-from rkllm_mcp.openapi.operations import BodyField, BodySpec, Operation, Parameter
+from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Operation, Parameter, sent_path
 from rkllm_mcp.openapi.security import Credentials
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 
@@ -276,7 +276,6 @@ def _quoted(name: str) -> str:
 
 
 _ACCEPT = "application/json, text/*;q=0.9, */*;q=0.5"
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LINE_BREAK = re.compile(r"[\r\n\0]")
 _NAMED_ARGUMENTS = 12
 
@@ -356,14 +355,15 @@ def _path(operation: Operation, given: Mapping[str, Any]) -> str:
     by_name = {parameter.name: parameter for parameter in operation.parameters if parameter.place == "path"}
 
     def value(match: re.Match[str]) -> str:
-        parameter = by_name[match.group(1)]
+        before, name, after = match.groups()
+        parameter = by_name[name]
         text = "" if is_absent(given.get(parameter.key)) else in_path(parameter, given[parameter.key])
         if not text:
             # An empty value would address /users/ instead of /users/{id}.
             raise ArgumentError(f"The argument '{parameter.key}' must not be empty.")
-        return text
+        return text.replace("%2F", "/") if before or after else text
 
-    path = _PLACEHOLDER.sub(value, operation.path)
+    path = PLACEHOLDER.sub(value, sent_path(operation.path))
     path = path if path.startswith("/") or not path else f"/{path}"
     if any(unquote(segment) in {".", ".."} for segment in path.split("/")):
         raise ArgumentError("A part of the path must not be '.' or '..'.")

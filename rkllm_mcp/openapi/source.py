@@ -38,7 +38,7 @@ from rkllm_mcp.openapi.document import (
     parse_document,
     upgraded,
 )
-from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name
+from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name, sent_path
 from rkllm_mcp.openapi.request import Request, address_of, origin_of, request_for
 from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
@@ -180,7 +180,7 @@ class RestApi:
         self._spec = spec
         self._operations = {operation.name: operation for operation in operations}
         self._exchange = exchange
-        self.tools = tuple(map(_tool, operations))
+        self.tools = tuple(map(tool_of, operations))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """Send the request of a call; every response of the API becomes a result."""
@@ -254,13 +254,15 @@ def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
     return (spec.include is None or has(spec.include)) and not has(spec.exclude)
 
 
-def _tool(operation: Operation) -> ToolSpec:
+def tool_of(operation: Operation) -> ToolSpec:
+    """Return the tool of an operation, without its server."""
     return ToolSpec(
         name=operation.name,
         description=operation.description,
         input_schema=operation.input_schema,
         read_only=operation.method in _READ_METHODS,
         destructive=operation.method == "DELETE" if operation.method not in _READ_METHODS else False,
+        keywords=" ".join((*operation.tags, sent_path(operation.path))),
     )
 
 

@@ -209,6 +209,11 @@ class ChatTemplate:
     clean: Callable[[str], str] | None = None
 
     @property
+    def can_think(self) -> bool:
+        """True if a prompt of the family can ask for thinking, or for none."""
+        return bool(self.no_thinking or self.open_thinking or self.head_form.thinking_preface)
+
+    @property
     def answer_markers(self) -> tuple[str, ...]:
         """Text around and within calls. Its control tokens are part of an answer, because the detector needs them."""
         form = self.tool_form

@@ -109,12 +109,11 @@ class ModelTokenizer:
         self._tokenizer.no_padding()
         keep_leading_spaces(self._tokenizer)
         self._controls: dict[str, int] = {}
-        self._special: set[int] = set()
-        for token_id, added in self._tokenizer.get_added_tokens_decoder().items():
+        all_added = self._tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token_id for token_id, added in all_added.items() if added.special)
+        for token_id, added in all_added.items():
             if len(added.content) > 1 and (added.special or _TAG.match(added.content)):
                 self._controls[added.content] = token_id
-            if added.special:
-                self._special.add(token_id)
         self._contents = {token_id: content for content, token_id in self._controls.items()}
         # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
@@ -131,9 +130,10 @@ class ModelTokenizer:
         """Return the id of a control token such as ``<|im_end|>``; None if the vocabulary has no such token."""
         return self._controls.get(content)
 
-    def is_special(self, token_id: int) -> bool:
-        """Return True if the id is a special token, whose text is never part of an answer."""
-        return token_id in self._special
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, whose text is never part of an answer."""
+        return self._special
 
     def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
         """Return the token ids of ``segments``, joined.

@@ -275,7 +275,8 @@ class ToolForm:
         if listing == "json":
             return self
         # One line for each, also where the family's list is one line of JSON.
-        return replace(self, tool=signed_tool, tool_opening=self.tool_opening or "\n", tool_separator="")
+        opening = self.tool_opening or ("" if self.tool_closing == "\n" else "\n")
+        return replace(self, tool=signed_tool, tool_opening=opening, tool_separator="")
 
     def listing(self, tools: Sequence[ToolSpec]) -> list[Segment]:
         """Return the block for the prefix, empty without tools."""

@@ -38,16 +38,16 @@ def request_of(
     """
     body: dict[str, Any] = {
         "model": service.model,
-        "max_tokens": asked.max_new_tokens or service.max_new_tokens or DEFAULT_MAX_TOKENS,
+        "max_tokens": asked.options.max_new_tokens or DEFAULT_MAX_TOKENS,
         "messages": [_message(turn, asked.names, thoughts) for turn in asked.turns],
     }
     if asked.system:
         body["system"] = [{"type": "text", "text": asked.system, "cache_control": _CACHED}]
-    if asked.stop:
-        body["stop_sequences"] = list(asked.stop)
+    if asked.options.stop:
+        body["stop_sequences"] = list(asked.options.stop)
     body.update(
         (key, value)
-        for key, value in (("temperature", _temperature(asked)), ("top_p", asked.sampling.top_p))
+        for key, value in (("temperature", _temperature(asked)), ("top_p", asked.options.sampling.top_p))
         if value is not None
     )
     if asked.tools:
@@ -154,21 +154,22 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 def _temperature(asked: Round) -> float | None:
     """Limit the temperature to 1, the interface's maximum."""
-    temperature = asked.sampling.temperature
+    temperature = asked.options.sampling.temperature
     return None if temperature is None else min(temperature, 1.0)
 
 
 def _choice(asked: Round) -> dict[str, Any]:
-    if asked.no_calls:
-        return {"tool_choice": {"type": "none"}}
+    options = asked.options
     choice: dict[str, Any] = {}
-    if asked.forced_tool is not None:
-        choice = {"type": "tool", "name": asked.names.wire(asked.forced_tool)}
-    elif asked.any_tool:
+    if options.tool_choice == "none":
+        return {"tool_choice": {"type": "none"}}
+    if options.forced_tool is not None:
+        choice = {"type": "tool", "name": asked.names.wire(options.forced_tool)}
+    elif options.tool_choice == "required":
         choice = {"type": "any"}
-    elif asked.single_call:
+    elif options.single_call:
         choice = {"type": "auto"}
-    if asked.single_call:
+    if options.single_call:
         choice["disable_parallel_tool_use"] = True
     return {"tool_choice": choice} if choice else {}
 

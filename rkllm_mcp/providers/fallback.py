@@ -15,8 +15,9 @@ from dataclasses import replace
 from rkllm_mcp.config.sections import Occasion
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, RuntimeUnusableError
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, StatefulModel, Turn
+from rkllm_mcp.protocols import EmitEvents, StatefulModel, Turn
 from rkllm_mcp.providers.remote import RemoteModel
 
 GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat what is there.]"
@@ -33,7 +34,7 @@ class FallbackModel:
         self._handed_over: set[str] = set()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         length = len(conversation.messages)
@@ -73,7 +74,7 @@ class FallbackModel:
         self._second.branch(conversation_id, new_id)
 
     async def _run_first(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn | str:
         """Run the first model; return its turn, or the reason for handing over.
 
@@ -109,7 +110,7 @@ class FallbackModel:
         first: Message,
         conversation: Conversation,
         tools: Sequence[ToolSpec],
-        options: ResponseOptions,
+        options: ModelOptions,
         emit: EmitEvents,
     ) -> Turn:
         """Run the second model after the text of the first; both become one turn."""

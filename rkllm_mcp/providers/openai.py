@@ -33,8 +33,8 @@ def request_of(service: RemoteSettings, asked: Round, refused: frozenset[str]) -
         **_limit(service, asked, refused),
         **_sampling(asked),
     }
-    if asked.stop:
-        body["stop"] = list(asked.stop)
+    if asked.options.stop:
+        body["stop"] = list(asked.options.stop)
     if asked.tools:
         body["tools"] = [
             {
@@ -122,7 +122,7 @@ def _result_text(result: ToolResult) -> str:
 
 def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> dict[str, int]:
     """Return the token limit under the parameter name that the service accepts."""
-    limit = asked.max_new_tokens or service.max_new_tokens
+    limit = asked.options.max_new_tokens
     if limit is None:
         return {}
     # OpenAI's newer models reject the old name, older services do not know the new one.
@@ -132,7 +132,7 @@ def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> di
 
 
 def _sampling(asked: Round) -> dict[str, float]:
-    sampling = asked.sampling
+    sampling = asked.options.sampling
     values = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -143,14 +143,13 @@ def _sampling(asked: Round) -> dict[str, float]:
 
 
 def _choice(asked: Round) -> dict[str, Any]:
+    options = asked.options
     choice: dict[str, Any] = {}
-    if asked.no_calls:
-        choice["tool_choice"] = "none"
-    elif asked.forced_tool is not None:
-        choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(asked.forced_tool)}}
-    elif asked.any_tool:
-        choice["tool_choice"] = "required"
-    return {**choice, "parallel_tool_calls": False} if asked.single_call else choice
+    if options.forced_tool is not None:
+        choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(options.forced_tool)}}
+    elif options.tool_choice != "auto":
+        choice["tool_choice"] = options.tool_choice
+    return {**choice, "parallel_tool_calls": False} if options.single_call else choice
 
 
 # The SDK requires a key; local services rarely do.

@@ -21,10 +21,10 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import Status, Usage
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import Deadline, EmitEvents, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
     dispensable_in,
@@ -50,23 +50,17 @@ from rkllm_mcp.toolcalls.resolve import ToolCatalogue
 
 @dataclass(frozen=True)
 class Round:
-    """A request for one round; the options are those of ``AnswerOptions`` with the configured defaults."""
+    """A request for one round."""
 
     system: str
     turns: tuple[WireTurn, ...]
     tools: tuple[ToolSpec, ...]  # empty for a model that cannot call tools
     names: WireNames
-    sampling: SamplingOverrides
-    max_new_tokens: int | None = None
-    forced_tool: str | None = None
-    any_tool: bool = False
-    single_call: bool = False
-    no_calls: bool = False
-    stop: tuple[str, ...] = ()
+    options: ModelOptions  # with the configured defaults
 
 
 def declared_tools(
-    tools: Sequence[ToolSpec], described: Collection[str], options: ResponseOptions
+    tools: Sequence[ToolSpec], described: Collection[str], options: ModelOptions
 ) -> tuple[ToolSpec, ...]:
     """Return the tools to declare: a service accepts calls of declared tools only.
 
@@ -79,26 +73,27 @@ def declared_tools(
 
 
 def round_of(
-    service: RemoteSettings, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ResponseOptions
+    service: RemoteSettings, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ModelOptions
 ) -> Round:
     """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
-    sampling = options.sampling or SamplingOverrides()
+    sampling = options.sampling
     if sampling.temperature is None:
         sampling = replace(sampling, temperature=service.temperature)
     if sampling.top_p is None:
         sampling = replace(sampling, top_p=service.top_p)
+    # Without tools there is nothing to choose.
+    choice = options.tool_choice if declared or options.tool_choice == "none" else "auto"
     return Round(
         system=system_of(messages),
         turns=tuple(turns_of(messages, with_calls=bool(declared))),
         tools=declared,
         names=WireNames((*declared, *options.others)),
-        max_new_tokens=options.max_new_tokens,
-        forced_tool=options.forced_tool if declared else None,
-        any_tool=options.any_tool and bool(declared),
-        single_call=options.single_call,
-        no_calls=options.no_calls,
-        stop=options.stop,
-        sampling=sampling,
+        options=replace(
+            options,
+            max_new_tokens=options.max_new_tokens or service.max_new_tokens,
+            sampling=sampling,
+            tool_choice=choice,
+        ),
     )
 
 
@@ -181,12 +176,12 @@ class RemoteModel(ABC):
                 await self._sdk.close()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         declared = declared_tools(tools, conversation.told_tools, options)
         messages, notice = self._fitting(conversation, declared, options)
-        may_be_called = () if options.no_calls else (*declared, *options.others)
+        may_be_called = () if options.tool_choice == "none" else (*declared, *options.others)
         is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())
         try:
             if notice:
@@ -247,7 +242,7 @@ class RemoteModel(ABC):
             self._can_use_tools = False
             return [Status(f"[Model: '{self.name}' cannot use tools and is asked without them]")]
         self._refused |= {part}
-        wished = getattr(asked.sampling, part, None) is not None
+        wished = getattr(asked.options.sampling, part, None) is not None
         return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
 
     async def _request_turn(
@@ -286,7 +281,7 @@ class RemoteModel(ABC):
         self, request: dict[str, Any], asked: Round, answer: TurnBuilder
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         sdk = await self.ready()
-        deadline = anyio.current_time() + self.service.answer_timeout_s
+        deadline = Deadline(self.service.answer_timeout_s, anyio.current_time)
         try:
             stream = await self._before(deadline, sdk.create(**_arguments(request)))
             try:
@@ -317,18 +312,17 @@ class RemoteModel(ABC):
                 return _AskOtherwiseError(part)
         return failure(problem, self.service, _prompt_tokens(asked))
 
-    async def _before(self, deadline: float, waiting: Awaitable[_T]) -> _T:
+    async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
         """Await with a deadline.
 
         Raises:
             TimeoutError: the deadline passed.
         """
-        with anyio.CancelScope(deadline=deadline):
+        with anyio.fail_after(deadline.left_s):
             return await waiting
-        raise TimeoutError
 
     def _fitting(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
     ) -> tuple[list[Message], str]:
         """Return the messages that fit the context window, if its size is known, and a notice about omitted ones.
 

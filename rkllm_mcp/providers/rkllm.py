@@ -5,33 +5,44 @@
 * One token ledger per conversation; an answer is stored as the ids that were generated, also when it was cut short.
 * A prefill that is longer than the engine expected is reported.
 * If the runtime dies before any event was emitted, the same ids are run once more.
-* A stop string or the first call ends the run early, with complete statistics.
+* A stop string, the first call or an answer that repeats itself ends the run early, with complete statistics.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.events import Status, Usage
-from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token, common_prefix
+from rkllm_mcp.events import Event, Status, Text, Usage
+from rkllm_mcp.generation import (
+    GenerationOptions,
+    Generator,
+    ModelOptions,
+    RunStats,
+    Sampling,
+    SamplingByPurpose,
+    SamplingOverrides,
+    Token,
+    common_prefix,
+)
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
+from rkllm_mcp.providers.repetition import LOOP_TOKENS, RepetitionWatch, repetition_sentence
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
+from rkllm_mcp.toolcalls.syntax import RESPONSES
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -45,27 +56,23 @@ LEDGERS_KEPT = 160
 class ModelForm:
     """Tokenizer, template and formats of one model."""
 
-    vocabulary: ModelTokenizer
+    tokenizer: ModelTokenizer
     template: ChatTemplate
     syntaxes: tuple[str, ...]
     thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
     think: bool = False  # ask the model to think
-    sampling: Sampling | None = None  # per run, if the runtime supports it; None: as loaded
+    sampling: SamplingByPurpose | None = None  # per run, if the runtime supports it; None: as loaded
     max_new_tokens: int = 512  # default limit of an answer
 
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
-        return self.think if wish is None or not self._can_think else wish
+        return self.think if wish is None or not self.template.can_think else wish
 
     def read_as(self, wish: bool | None) -> ThinkingMode:
         """Return how thinking is detected, given the request's option."""
-        if wish is None or not self._can_think:
+        if wish is None or not self.template.can_think:
             return self.thinking
         return "open" if wish and self.template.open_thinking else "auto"
-
-    @property
-    def _can_think(self) -> bool:
-        return bool(self.template.no_thinking or self.template.open_thinking)
 
 
 @dataclass
@@ -77,22 +84,21 @@ class _PromptRun:
     turn: TurnBuilder
     sampling: Sampling | None
     ids: list[int] = field(default_factory=list[int])
-
-    def begun(self, expected_tokens: int) -> None:
-        """Record the tokens that the runtime now prefills."""
-        self.conversation.unpaid_tokens = expected_tokens
+    repetition: RepetitionWatch = field(default_factory=RepetitionWatch)
+    is_repeating: bool = False
 
 
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
-        self._stops = stop_ids(form.vocabulary, form.template)
+        self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
+        self._hidden = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or PrefillProgress()
+        self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -102,7 +108,7 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         conversation_prompt = self._prompt_of(conversation)
@@ -110,7 +116,7 @@ class RkllmModel:
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
-            any_tool=options.any_tool,
+            any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
@@ -138,7 +144,7 @@ class RkllmModel:
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
         """Return the common prefix of the prompts of a conversation with each of these tool lists."""
-        prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+        prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
@@ -158,55 +164,53 @@ class RkllmModel:
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._keep(new_id, prompt.copied())
 
-    def _detector(self, tools: Sequence[ToolSpec], options: ResponseOptions) -> Detector:
+    def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
-        callable_tools = () if options.no_calls else (*tools, *options.others)
-        if options.forced_tool is None and not options.any_tool:
+        forced = options.forced_tool
+        callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
+        if forced is None and options.tool_choice != "required":
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         written = form.template.tool_form
-        forced = options.forced_tool
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
     def _new_run(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, prompt: Prompt
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
-        return _PromptRun(conversation, prompt, turn, self._sampling(options))
+        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools))
 
     async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
-        options = GenerationOptions(
-            prompt.max_new_tokens,
-            self._stops,
-            run.sampling,
-            enough=lambda: turn.is_over,
-            begun=run.begun,
-            owner=conversation.tenant,
-        )
-        figures: list[Status | Usage] = []
-        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
+        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
-            async with aclosing(self._engine.generate(prompt.ids, options)) as generated:
-                async for item in generated:
-                    if isinstance(item, RunStats):
-                        if item.finish == "length":
-                            turn.add(FinishPart("length"))
-                        figures = _figures(len(prompt.ids), item)
-                        self._readings.measured(item, item.prefilled_tokens or 0)
-                        continue
-                    if not run.ids:
-                        self._readings.over(conversation.id)
-                    run.ids.append(item.id)
-                    if events := turn.add_text(self._visible(item)):
-                        await emit(events)
+            async with self._engine.generation(prompt.ids, options) as generation:
+                try:
+                    while batch := await generation.next_batch():
+                        if not run.ids:
+                            self._progress.over(conversation.id)
+                        if events := self._read(batch, run):
+                            await emit(events)
+                        if turn.is_over or run.is_repeating:
+                            generation.finish_early()
+                    stats = generation.stats()
+                finally:
+                    # The price of a round without ``Usage``.
+                    conversation.unpaid_tokens = generation.expected_prefill
         finally:
-            self._readings.over(conversation.id)
+            self._progress.over(conversation.id)
+        if stats.finish == "length":
+            turn.add(FinishPart("length"))
+        figures = _figures(len(prompt.ids), stats)
+        self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
+        if run.is_repeating and not turn.calls:
+            closing.append(Text(f"\n\n{repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
         if turn.calls:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
@@ -215,21 +219,36 @@ class RkllmModel:
             await emit(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
 
-    def _sampling(self, options: ResponseOptions) -> Sampling | None:
-        if options.sampling is None:
-            return self._form.sampling
-        return options.sampling.over(self._form.sampling or Sampling())
+    def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
+        """Return the events of tokens, up to the end of the turn."""
+        events: list[Event] = []
+        for token in batch:
+            run.ids.append(token.id)
+            events += run.turn.add_text(self._visible(token))
+            run.is_repeating = run.repetition.add(token.id)
+            if run.turn.is_over or run.is_repeating:
+                break
+        return events
+
+    def _sampling(self, options: ModelOptions, tools: Sequence[ToolSpec]) -> Sampling | None:
+        form = self._form.sampling
+        may_call = options.tool_choice != "none" and bool(tools or options.others)
+        sampling = None if form is None else form.tools if may_call else form.answer
+        if form is not None and self._form.thinks(options.thinking):
+            sampling = form.thinking
+        has_own = options.sampling != SamplingOverrides()
+        return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
     def _visible(self, token: Token) -> str:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
-            return self._form.vocabulary.decode([token.id])
-        return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
+            return self._form.tokenizer.decode([token.id])
+        return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
         if prompt is None:
-            prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+            prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         self._keep(conversation.id, prompt)
         return prompt
 
@@ -244,9 +263,10 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
     The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
-    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
-    ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return frozenset(filter(form.vocabulary.is_special, ids))
+    responses = (text for marks in RESPONSES.items() for text in marks)
+    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
+    ids = form.tokenizer.encode([ControlText(text) for text in texts])
+    return form.tokenizer.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rkllm_mcp.errors import CALL, GenerationError, InputRefusedError, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import ImageInput
@@ -24,7 +25,7 @@ from rkllm_mcp.runtime.frames import CallCommand, CallReply, RunCommand, pack_ca
 from rkllm_mcp.runtime.inputs import check_support, token_count
 from rkllm_mcp.runtime.kv_cache import CacheState
 from rkllm_mcp.runtime.run import Run
-from rkllm_mcp.runtime.scheduler import ExpectedRun, RunQueue
+from rkllm_mcp.runtime.scheduler import RunQueue
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, arithmetic_failure, complaint
 from rkllm_mcp.runtime.worker_process import WorkerProcess
@@ -143,11 +144,11 @@ def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
         UnsupportedError: the runtime lacks something that it takes.
     """
     check_support(command.prompt, abi, version)
-    if command.pause_after:
+    if command.options.pause_after_tokens:
         require(abi, version, "callback_returns_int")
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
         # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
-        return replace(command, infer=replace(command.infer, keep_history=True))
+        return replace(command, options=replace(command.options, keep_history=True))
     return command
 
 
@@ -161,16 +162,14 @@ class Dispatcher:
         )
         self.calls = Calls()
         self.cache = CacheState(reuses_prefix=not settings.profile or settings.profile.reuses_prefix is not False)
-        self._waiting: RunQueue[Run] = RunQueue(settings.max_skips)
+        self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
+        self.waiting: RunQueue[Run] = RunQueue(settings.max_skips, self._pace.cost_s, self._start_next)
         self._deferred: Run | None = None
-        self._expected: ExpectedRun | None = None
-        self._hold: asyncio.TimerHandle | None = None
         self._current: Run | None = None
         self._command: RunCommand | None = None
         self._cache_changes: list[Callable[[], None]] = []
         self._abort_deadline: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(self._on_silence)
-        self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
         self._is_decoding = False
         self._is_dying = False
         self._cause = ""
@@ -184,7 +183,7 @@ class Dispatcher:
 
     def submit(self, run: Run) -> None:
         """Queue a run."""
-        self._waiting.append(run)
+        self.waiting.append(run)
         self._start_next()
 
     def withdraw(self, run: Run) -> bool:
@@ -193,30 +192,15 @@ class Dispatcher:
         if run is self._deferred:
             self._deferred = None
             return False
-        if self._waiting.remove(run):
+        if self.waiting.remove(run):
             return False
         self._abort(run)
         return True
 
-    def finish_early(self, run: Run) -> None:
-        """Finish the run early as a success: abort the runtime, keep the statistics."""
-        run.finish_early()
-        if run.needs_abort and not run.has_ended:
-            self._abort(run)
-
-    def expect(self, tokens: Sequence[int]) -> None:
-        """Expect a run soon whose prompt begins with these tokens."""
-        self._expected = ExpectedRun(tokens, asyncio.get_running_loop().time())
-
-    @property
-    def expected(self) -> Sequence[int]:
-        """Prefix of the expected run; empty without one."""
-        return self._expected.tokens if self._expected is not None else ()
-
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected run with this very sequence, and release the runs that were held for it."""
-        if self._expected is not None and self._expected.tokens is tokens:
-            self._clear_expected()
+        if self.waiting.expected is tokens:
+            self.waiting.clear_expected()
             self._start_next()
 
     def ask(
@@ -274,12 +258,13 @@ class Dispatcher:
                 self._kill("a generation was paused and something else was asked")
                 return
             self._current, self._command = run, command
-            self._clear_expected()
+            self.waiting.clear_expected()
             run.start(
                 runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
                 is_cold=self.cache.is_cold or command.clears_before,
                 expected_prefill=self.cache.expected_prefill(command),
                 own_tokens=self.cache.own_tokens(run.tokens, run.options.owner),
+                abort=partial(self._abort, run),
             )
             self.cache.started()
             self.supervisor.is_used = True
@@ -289,29 +274,7 @@ class Dispatcher:
 
     def _next(self) -> Run | None:
         run, self._deferred = self._deferred, None
-        if run is None and len(self._waiting) and not self._holds():
-            run = self._waiting.take(self.cache.ids)
-        return run
-
-    def _holds(self) -> bool:
-        """True while waiting runs are held for the expected run."""
-        if self._expected is None or not self._waiting.may_be_skipped:
-            return False
-        upcoming = self._waiting.peek(self.cache.ids)
-        until = self._expected.hold_until(upcoming, self.cache.ids, self._pace.cost_s)
-        loop = asyncio.get_running_loop()
-        if loop.time() >= until:
-            return False
-        if self._hold is not None:
-            self._hold.cancel()
-        self._hold = loop.call_at(until, self._start_next)
-        return True
-
-    def _clear_expected(self) -> None:
-        self._expected = None
-        if self._hold is not None:
-            self._hold.cancel()
-            self._hold = None
+        return run or self.waiting.next(self.cache.ids)
 
     def _prepared(self, run: Run, abi: Abi, version: str) -> RunCommand:
         self.calls.check()
@@ -466,12 +429,12 @@ class Dispatcher:
         if isinstance(error, WorkerDiedError):
             error.cause = self._cause
         self._cache_changes.clear()
-        self._clear_expected()
+        self.waiting.clear_expected()
         current = self._forget_current()
         lost = [current] if current is not None else []
         if not isinstance(error, WorkerDiedError):
             lost.extend([self._deferred] if self._deferred is not None else [])
-            lost.extend(self._waiting.clear())
+            lost.extend(self.waiting.clear())
             self._deferred = None
         for run in lost:
             run.fail(copy(error))

@@ -49,7 +49,6 @@ from rkllm_mcp.generation import (
 from rkllm_mcp.runtime.abi.common import (
     RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
     RKLLM_INFER_GET_LOGITS,
-    InferParameters,
     require,
 )
 from rkllm_mcp.runtime.dispatcher import Dispatcher
@@ -91,8 +90,6 @@ def probability(yes: float, no: float) -> float:
 # 0 keeps the limit that the model was loaded with: the effect of a limit on a run without generation is undocumented,
 # and a run that generates is aborted.
 _NO_LIMIT_OF_ITS_OWN = 0
-# An int32 of the library
-_MOST_TOKENS = 2**31 - 1
 
 # A wrong type would fail far from its origin: a single text is a sequence of stop strings, too.
 _OPTION_TYPES: dict[str, tuple[type, ...]] = {
@@ -123,41 +120,36 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
     path = options.save_prompt_cache
     if path is not None and not Path(path).expanduser().absolute().parent.is_dir():
         raise InputRefusedError(f"there is no folder for {path}; make it first")
+    if path is not None:
+        options = replace(options, save_prompt_cache=str(Path(path).expanduser().absolute()))
     is_fresh = isinstance(prompt, (EmbeddingInput, ImageInput)) and not options.keep_history
-    infer = InferParameters(
-        min(options.max_new_tokens, _MOST_TOKENS),
-        options.sampling,
-        lora=options.lora,
-        save_prompt_cache=None if path is None else str(Path(path).expanduser().absolute()),
-        keep_history=options.keep_history,
-    )
     return RunCommand(
         run,
         prompt,
-        infer,
-        pause_after=options.pause_after_tokens,
+        options,
         clears_before=is_fresh and not options.resume,
         clears_after=is_fresh and not options.pause_after_tokens,
     )
 
 
 def evaluation_command(
-    run: int, prompt: Input, output: Output, wanted: OutputSelection, lora: str | None
+    run: int, prompt: Input, output: Output, which: WhichRows, columns: Sequence[int], lora: str | None
 ) -> RunCommand:
     """Return the command of an evaluation.
 
     Raises:
         InputRefusedError: an unknown output or selection, or a negative column.
     """
-    for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
+    for given, known in ((output, get_args(Output)), (which, get_args(WhichRows))):
         if given not in known:
             raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
-    for column in wanted.columns:
+    for column in columns:
         if not _is_column(column):
             raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
     mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
-    infer = InferParameters(_NO_LIMIT_OF_ITS_OWN, mode=mode, lora=lora)
-    return RunCommand(run, prompt, infer, rows=wanted, clears_before=True, clears_after=True)
+    wanted = OutputSelection(which, tuple(columns), mode)
+    options = GenerationOptions(_NO_LIMIT_OF_ITS_OWN, lora=lora)
+    return RunCommand(run, prompt, options, rows=wanted, clears_before=True, clears_after=True)
 
 
 def _is_column(number: object) -> bool:
@@ -250,12 +242,12 @@ class Engine:
 
         Other runs whose prompts would replace the reusable part of the cache are held for a moment.
         """
-        self._dispatcher.expect(tokens)
+        self._dispatcher.waiting.expect(tokens)
 
     @property
     def expected(self) -> Sequence[int]:
         """Prefix of the expected generation; empty without one."""
-        return self._dispatcher.expected
+        return self._dispatcher.waiting.expected
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected generation with this very sequence, if it is still expected."""
@@ -313,18 +305,23 @@ class Engine:
             WorkerDiedError: the worker died; it is started again for the next generation.
             RuntimeUnusableError: the model cannot be loaded.
         """
+        async with self.generation(prompt, options) as run:
+            while batch := await run.next_batch():
+                for token in batch:
+                    yield token
+            yield run.stats()
+
+    @asynccontextmanager
+    async def generation(
+        self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
+    ) -> AsyncGenerator[Run, None]:
+        """Queue a run, whose tokens ``Run.next_batch`` returns; else like ``generate``."""
         options = options or GenerationOptions()
         value = self._checked(prompt, options.lora)
         run = self._new_run(generation_command(next(self._numbers), value, options), options)
         self._dispatcher.submit(run)
         try:
-            while batch := await run.next_batch():
-                for token in batch:
-                    yield token
-                    if options.enough is not None and options.enough():
-                        self._dispatcher.finish_early(run)
-                        break
-            yield run.stats()
+            yield run
         finally:
             await self._leave(run)
 
@@ -351,8 +348,8 @@ class Engine:
             RuntimeUnusableError: the model cannot be loaded.
         """
         value = self._checked(prompt, lora)
-        wanted = OutputSelection(rows, tuple(columns))
-        run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
+        command = evaluation_command(next(self._numbers), value, output, rows, columns, lora)
+        run = self._new_run(command, GenerationOptions())
         self._dispatcher.submit(run)
         try:
             await run.next_batch()

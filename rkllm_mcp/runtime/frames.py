@@ -9,8 +9,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from rkllm_mcp.generation import EmbeddingInput, ImageInput, ImageTags, Input, Sampling, TextInput, TokenInput
-from rkllm_mcp.runtime.abi.common import InferParameters, LoadParameters, Perf
+from rkllm_mcp.generation import (
+    EmbeddingInput,
+    GenerationOptions,
+    ImageInput,
+    ImageTags,
+    Input,
+    Sampling,
+    TextInput,
+    TokenInput,
+)
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, LoadParameters, Perf
 
 # engine -> worker
 LOAD: Final = 1
@@ -243,10 +252,11 @@ class LoadCommand:
 
 @dataclass(frozen=True)
 class OutputSelection:
-    """Selected output of an evaluation: the last row or all rows, with all columns or these."""
+    """Selected output of an evaluation: the last row or all rows, with all columns or these, in an RKLLMInferMode."""
 
     which: WhichRows = "last"
     columns: tuple[int, ...] = ()
+    mode: int = RKLLM_INFER_GET_LAST_HIDDEN_LAYER
 
 
 @dataclass(frozen=True)
@@ -256,11 +266,9 @@ class RunCommand:
     # Identifies the run in its reports.
     run: int
     prompt: Input
-    infer: InferParameters
+    options: GenerationOptions
     # Output of an evaluation; None for a generation.
     rows: OutputSelection | None = None
-    # Pause after this many tokens; 0: never.
-    pause_after: int = 0
     # Clear the KV cache before the run.
     clears_before: bool = False
     # Clear it after the run.
@@ -301,6 +309,10 @@ def unpack_call(body: bytes) -> CallCommand:
     return CallCommand(**json.loads(body))
 
 
+# The host applies these; the worker has no use for them.
+_HOST_OPTIONS = frozenset({"stop_ids", "stop_strings", "owner"})
+
+
 def pack_run(command: RunCommand) -> bytes:
     """Return the frame of a run command.
 
@@ -313,9 +325,8 @@ def pack_run(command: RunCommand) -> bytes:
             "run": command.run,
             "kind": type(command.prompt).__name__,
             "prompt": prompt,
-            "infer": asdict(command.infer),
+            "options": {name: value for name, value in asdict(command.options).items() if name not in _HOST_OPTIONS},
             "rows": asdict(command.rows) if command.rows else None,
-            "pause_after": command.pause_after,
             "clears_before": command.clears_before,
             "clears_after": command.clears_after,
             "is_timed": command.is_timed,
@@ -328,15 +339,15 @@ def unpack_run(body: bytes) -> RunCommand:
     """Return the run command of a body."""
     behind = _HEAD_LENGTH.size + _HEAD_LENGTH.unpack_from(body)[0]
     head: dict[str, Any] = json.loads(body[_HEAD_LENGTH.size : behind])
-    infer: dict[str, Any] = head.pop("infer")
-    sampling: dict[str, Any] | None = infer.pop("sampling")
+    options: dict[str, Any] = head.pop("options")
+    sampling: dict[str, Any] | None = options.pop("sampling")
     rows: dict[str, Any] | None = head.pop("rows")
     prompt = _unpacked_prompt(head.pop("kind"), head.pop("prompt"), memoryview(body)[behind:])
     return RunCommand(
         **head,
         prompt=prompt,
-        infer=InferParameters(**infer, sampling=Sampling(**sampling) if sampling else None),
-        rows=OutputSelection(rows["which"], tuple(rows["columns"])) if rows else None,
+        options=GenerationOptions(**options, sampling=Sampling(**sampling) if sampling else None),
+        rows=OutputSelection(rows["which"], tuple(rows["columns"]), rows["mode"]) if rows else None,
     )
 
 

@@ -88,8 +88,8 @@ class CacheState:
         because a paused generation would answer in place of the next one, and because it is undocumented whether the
         runtime knows the adapter of its cache.
         """
-        is_stale = self.is_paused or (self._has_history and not command.infer.keep_history)
-        is_stale = is_stale or (command.infer.lora != self._lora and not self.is_cold)
+        is_stale = self.is_paused or (self._has_history and not command.options.keep_history)
+        is_stale = is_stale or (command.options.lora != self._lora and not self.is_cold)
         return replace(command, clears_before=True) if is_stale else command
 
     def started(self) -> None:
@@ -102,8 +102,8 @@ class CacheState:
             self.emptied()
             return
         self.is_paused = run.is_paused
-        self._lora = command.infer.lora
-        self._has_history = command.infer.keep_history
+        self._lora = command.options.lora
+        self._has_history = command.options.keep_history
         # Without a token the progress of the run is unknown, and the content after a failed run is undocumented. The
         # token sampled last was not evaluated (observed on 1.3.1).
         is_known = self._reuses_prefix and run.state is RunState.DONE and bool(run.ids) and not self._has_history

@@ -14,8 +14,8 @@ from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
-from rkllm_mcp.generation import Input
-from rkllm_mcp.runtime.abi.common import CallFailedError, InferParameters, LoadParameters, require
+from rkllm_mcp.generation import GenerationOptions, Input
+from rkllm_mcp.runtime.abi.common import CallFailedError, LoadParameters, require
 from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
@@ -72,16 +72,14 @@ class NativeModel:
         self,
         prompt: Input | Sequence[int],
         on_token: OnToken,
-        infer: InferParameters,
+        options: GenerationOptions,
         *,
         rows: OutputSelection | None = None,
-        pause_after: int = 0,
         is_timed: bool = False,
     ) -> NativeRun:
         """Prepare a run; ``on_token`` may be called on any thread.
 
-        ``rows`` selects the output of an evaluation (``RowsRun``), ``pause_after`` makes a ``PausingRun``, ``is_timed``
-        a ``TimedRun``.
+        ``rows`` selects the output of an evaluation (``RowsRun``), ``is_timed`` makes a ``TimedRun``.
 
         Raises:
             UnsupportedError: the family lacks something that the run needs.
@@ -91,12 +89,11 @@ class NativeModel:
         check_support(value, self.abi, self.version)
         native = native_input(value, self.abi)
         if rows is not None:
-            arguments = (self, native, infer, on_token)
-            return RowsRun(*arguments, infer=infer, wanted=rows)
-        if pause_after:
+            return RowsRun(self, native, options, on_token, rows)
+        if options.pause_after_tokens:
             require(self.abi, self.version, "callback_returns_int")
-            return PausingRun(self, native, infer, on_token, pause_after=pause_after)
-        return (TimedRun if is_timed else NativeRun)(self, native, infer, on_token)
+            return PausingRun(self, native, options, on_token)
+        return (TimedRun if is_timed else NativeRun)(self, native, options, on_token)
 
     # The KV cache
 

@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
+from rkllm_mcp.generation import GenerationOptions
 from rkllm_mcp.runtime.abi.common import (
     CALLBACK_DROP_BUFFER,
     CALLBACK_GO_ON,
     CALLBACK_PAUSE,
+    RKLLM_INFER_GENERATE,
     RKLLM_INFER_GET_LOGITS,
     RKLLM_RUN_FINISH,
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
     Abi,
     CallFailedError,
-    InferParameters,
     LoadParameters,
     Perf,
 )
@@ -172,10 +173,19 @@ class Runnable(Protocol):
 class NativeRun:
     """One run of a model: ``execute`` blocks until it has returned, ``abort`` ends it from any thread."""
 
-    def __init__(self, model: Runnable, prompt: NativeInput, infer: InferParameters, on_token: OnToken) -> None:
+    def __init__(
+        self,
+        model: Runnable,
+        prompt: NativeInput,
+        options: GenerationOptions,
+        on_token: OnToken,
+        mode: int = RKLLM_INFER_GENERATE,
+    ) -> None:
         self._model = model
         self._prompt = prompt
-        self._infer_param = model.abi.new_infer_param(infer)
+        self._infer_param = model.abi.new_infer_param(options, mode)
+        # Tokens until a requested pause; 0: never.
+        self._left = options.pause_after_tokens
         self._on_token = on_token
         self._lock = threading.Lock()
         self._running = False
@@ -274,10 +284,6 @@ class PausingRun(NativeRun):
     A pause brings no FINISH, and the observed runtimes ignore the input of the next run (SDK guide 1.3.0, 3.2.15).
     """
 
-    def __init__(self, *arguments: Any, pause_after: int) -> None:
-        super().__init__(*arguments)
-        self._left = pause_after
-
     def on_result(self, result: Any, state: int, entered_ns: int) -> int:
         """Process a callback; the last requested token pauses the run."""
         super().on_result(result, state, entered_ns)
@@ -298,9 +304,16 @@ class RowsRun(NativeRun):
     first rows are the prompt's; if a release continues to generate, the run is aborted.
     """
 
-    def __init__(self, *arguments: Any, infer: InferParameters, wanted: OutputSelection) -> None:
-        super().__init__(*arguments)
-        self._is_logits = infer.mode == RKLLM_INFER_GET_LOGITS
+    def __init__(
+        self,
+        model: Runnable,
+        prompt: NativeInput,
+        options: GenerationOptions,
+        on_token: OnToken,
+        wanted: OutputSelection,
+    ) -> None:
+        super().__init__(model, prompt, options, on_token, wanted.mode)
+        self._is_logits = wanted.mode == RKLLM_INFER_GET_LOGITS
         self._wanted = wanted
         self._values = b""
         self._width = 0

@@ -12,7 +12,7 @@ import asyncio
 import codecs
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -89,6 +89,7 @@ class Run:
         self._is_cold = False
         self._expected_prefill: int | None = None
         self._own_tokens: int | None = None
+        self._abort: Callable[[], object] | None = None
         self._timed = timed
         self._tokens: list[Token] = []
         self._waiting: asyncio.Future[None] | None = None
@@ -114,6 +115,14 @@ class Run:
     @property
     def _task(self) -> str:
         return ANSWER if self.command.rows is None else EVALUATION
+
+    @property
+    def expected_prefill(self) -> int:
+        """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
+        if self._expected_prefill is None:
+            return 0
+        own = len(self.tokens) if self._own_tokens is None else self._own_tokens
+        return max(self._expected_prefill, len(self.tokens) - own)
 
     @property
     def has_ended(self) -> bool:
@@ -144,8 +153,9 @@ class Run:
         is_cold: bool,
         expected_prefill: int | None = None,
         own_tokens: int | None = None,
+        abort: Callable[[], object] | None = None,
     ) -> None:
-        """QUEUED → PREFILL: the run is sent to the worker.
+        """QUEUED → PREFILL: the run is sent to the worker, and ``abort`` aborts it there.
 
         ``runtime_limit`` is the limit that the runtime applies to every run, None if it applies the run's own;
         ``expected_prefill`` counts the prompt tokens that are not known to be in the KV cache.
@@ -155,9 +165,7 @@ class Run:
         self._is_cold = is_cold
         self._expected_prefill = expected_prefill
         self._own_tokens = own_tokens
-        if self.options.begun is not None and expected_prefill is not None:
-            own = len(self.tokens) if own_tokens is None else own_tokens
-            self.options.begun(max(expected_prefill, len(self.tokens) - own))
+        self._abort = abort
         if runtime_limit is not None:
             # The prompt cache file of an aborted run is undefined, so such a run goes on to the runtime's limit.
             self._may_overrun = self.options.save_prompt_cache is not None
@@ -231,21 +239,6 @@ class Run:
         self.stop_detail = reason
         self._stop(StopReason.INVALID_OUTPUT)
 
-    def finish_early(self) -> None:
-        """Any → STOPPING: finish as a success, and discard tokens that were not taken.
-
-        A run that has returned gives the same result, so the order of the two events does not matter.
-        """
-        if self._finish is None and self.stop_reason is not StopReason.INVALID_OUTPUT:
-            self._stop(StopReason.FINISHED_EARLY)
-        self._finish = "stop"
-        self._tokens.clear()
-        self._stops = None
-        if self.stop_reason is not StopReason.INVALID_OUTPUT:
-            self._error = None
-            if self.state is RunState.FAILED:
-                self.state = RunState.DONE
-
     def leave(self) -> None:
         """Any → STOPPING: the consumer has left."""
         self._stop(StopReason.CONSUMER_LEFT)
@@ -268,6 +261,23 @@ class Run:
             await self._waiting
         batch, self._tokens = self._tokens, []
         return batch
+
+    def finish_early(self) -> None:
+        """Any → STOPPING: finish as a success, and discard tokens that were not taken.
+
+        A run that has returned gives the same result, so the order of the two events does not matter.
+        """
+        if self._finish is None and self.stop_reason is not StopReason.INVALID_OUTPUT:
+            self._stop(StopReason.FINISHED_EARLY)
+        self._finish = "stop"
+        self._tokens.clear()
+        self._stops = None
+        if self.stop_reason is not StopReason.INVALID_OUTPUT:
+            self._error = None
+            if self.state is RunState.FAILED:
+                self.state = RunState.DONE
+        if self.needs_abort and self._abort is not None:
+            self._abort()
 
     async def returned(self) -> None:
         """Wait until the native run has returned or never will."""

@@ -1,26 +1,241 @@
-"""Order of the runs that wait for the NPU.
+"""The one queue before the NPU: which request is admitted, and which run of the admitted ones goes next.
 
-One KV cache serves every conversation, and a run prefills only the part of its prompt that the cache does not hold. So
-the run that reuses most goes next; after ``max_skips`` skips a run goes before all others, in order of arrival.
+    admit(key, kind) ─▶ Slot ─▶ changed() -> 3, 2, 1, None (admitted) ─▶ its runs ─▶ RunQueue of an engine ─▶ NPU
 
-After a tool call the next run of the same conversation reuses most, and arrives a moment later. It can be expected
-(``ExpectedRun``): other runs are then held for at most the time that prefilling the lost part again takes.
+* Admission is round robin between API keys and FIFO within a key. Leaving the ``with`` block of a slot, in any state,
+  admits the next request. Embeddings and reranking are a kind with a place of its own: a tool of an answer may need
+  them, and would wait for the answer that waits for the tool.
+* What an answer causes runs on its slot: rounds, the search for tools, sampling requests of servers.
+* One KV cache serves every conversation of an engine, and a run prefills only the part of its prompt that the cache
+  does not hold. So the run that reuses most goes next; after ``max_skips`` skips a run goes before all others, in order
+  of arrival. After a tool call the next run of the same conversation reuses most, and arrives a moment later. It can be
+  expected: other runs are then held for at most the time that prefilling the lost part again takes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import heapq
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
+import anyio
+
+from rkllm_mcp.errors import QueueFullError, SchedulerClosedError
 from rkllm_mcp.generation import common_prefix
 
+# ``answer``: a request of the chat model, until its answer is complete; ``evaluation``: texts to embed or to rerank.
+Kind: TypeAlias = Literal["answer", "evaluation"]
+
+# Recent requests of a kind whose durations are averaged.
+MEASURED = 16
+# The shortest time after which a retry makes sense, seconds.
+SHORTEST_WAIT_S = 1.0
+# Evaluations that may wait where one answer may. Each takes a fraction of its time, and programs that store a document
+# request all of its passages at once: Open WebUI does, and gives up after one refusal.
+EVALUATIONS_PER_ANSWER = 32
 # A run is skipped at most this often.
 MAX_SKIPS = 4
 # Upper limit of the hold for an expected run.
 LONGEST_HOLD_S = 2.0
 # Smaller savings do not change the order; 32 are prefilled in 50 ms at 643 tokens per second.
 WORTHWHILE_TOKENS = 32
+
+
+@dataclass(eq=False)
+class Slot:
+    """One request, waiting or admitted; a context manager that leaves the queue at its end."""
+
+    key: str
+    kind: Kind
+    _scheduler: Scheduler = field(repr=False)
+    position: int = 0
+    admitted_at: float | None = None
+    _changed: anyio.Event = field(default_factory=anyio.Event, repr=False)
+    _reported: int | None = field(default=None, repr=False)
+    _is_closed: bool = field(default=False, repr=False)
+
+    async def changed(self) -> int | None:
+        """Wait for a new position: the number of requests that end before this one begins; None once admitted.
+
+        The first call returns at once, and a later one returns the latest position.
+
+        Raises:
+            SchedulerClosedError: the queue was closed before it was admitted.
+        """
+        while self.admitted_at is None and self._reported == self.position and not self._is_closed:
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        if self._is_closed:
+            raise SchedulerClosedError
+        if self.admitted_at is not None:
+            return None
+        self._reported = self.position
+        return self.position
+
+    async def admitted(self) -> None:
+        """Wait until the request is admitted."""
+        while await self.changed() is not None:
+            pass
+
+    def notify(self, *, is_closed: bool = False) -> None:
+        """Wake the request that waits in ``changed``; called by the queue."""
+        self._is_closed = is_closed
+        self._changed.set()
+
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scheduler.leave(self)
+
+
+@dataclass
+class _Requests:
+    """The requests of one kind: a round of keys that wait, those admitted, and recent durations."""
+
+    parallel: int
+    queue: int
+    # Keys with waiting requests, the next one first.
+    waiting: OrderedDict[str, deque[Slot]] = field(default_factory=OrderedDict[str, deque[Slot]])
+    running: set[Slot] = field(default_factory=set[Slot])
+    durations: deque[float] = field(default_factory=lambda: deque[float](maxlen=MEASURED))
+
+    def in_order(self) -> Iterator[Slot]:
+        """Yield the waiting requests in the order of their admission if no more come."""
+        lines = [tuple(waiting) for waiting in self.waiting.values()]
+        for turn in range(max(map(len, lines), default=0)):
+            yield from (line[turn] for line in lines if turn < len(line))
+
+    def ahead_of(self, key: str) -> int:
+        """Count the waiting requests that are admitted before one more of ``key``."""
+        own = len(self.waiting.get(key, ()))
+        ahead, is_before = 0, True
+        for other, waiting in self.waiting.items():
+            if other == key:
+                is_before = False
+                ahead += own
+            else:
+                # A key that comes later in the round has had one turn less.
+                ahead += min(len(waiting), own + is_before)
+        return ahead
+
+
+class Scheduler:
+    """The queue of one board: ``app`` gives it to every engine, and each surface admits its requests here.
+
+    Args:
+        parallel: number of answers that run at once.
+        queue: number of answers that may wait for each key; of evaluations ``EVALUATIONS_PER_ANSWER`` times as many.
+        clock: a monotonic clock, seconds.
+    """
+
+    def __init__(self, parallel: int = 1, queue: int = 32, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._requests: dict[Kind, _Requests] = {"answer": _Requests(1, 0), "evaluation": _Requests(1, 0)}
+        self._is_closed = False
+        self._idle = anyio.Event()
+        self.resize(parallel, queue)
+
+    def waiting(self, kind: Kind = "answer") -> int:
+        """Return the number of waiting requests."""
+        return sum(map(len, self._requests[kind].waiting.values()))
+
+    def running(self, kind: Kind = "answer") -> int:
+        """Return the number of admitted requests."""
+        return len(self._requests[kind].running)
+
+    def resize(self, parallel: int, queue: int) -> None:
+        """Change the limits; admitted and waiting requests stay."""
+        answers, evaluations = self._requests["answer"], self._requests["evaluation"]
+        answers.parallel, answers.queue = parallel, queue
+        evaluations.queue = queue * EVALUATIONS_PER_ANSWER
+        self._advance(answers)
+
+    def close(self) -> None:
+        """Admit no more requests; admitted ones stay, waiting ones are refused."""
+        self._is_closed = True
+        for requests in self._requests.values():
+            for slot in requests.in_order():
+                slot.notify(is_closed=True)
+            requests.waiting.clear()
+
+    async def idle(self) -> None:
+        """Wait until no request is admitted."""
+        while any(requests.running for requests in self._requests.values()):
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def admit(self, key: str = "", kind: Kind = "answer") -> Slot:
+        """Enter the queue; the slot's ``with`` block leaves it.
+
+        Raises:
+            QueueFullError: too many requests of this key wait.
+            SchedulerClosedError: the queue is closed.
+        """
+        if self._is_closed:
+            raise SchedulerClosedError
+        requests = self._requests[kind]
+        slot = Slot(key, kind, self)
+        waiting = requests.waiting.get(key, deque[Slot]())
+        if len(requests.running) >= requests.parallel and len(waiting) >= requests.queue:
+            raise QueueFullError(len(waiting), self.expected_wait_s(key, kind))
+        waiting.append(slot)
+        requests.waiting[key] = waiting
+        self._advance(requests)
+        return slot
+
+    def leave(self, slot: Slot) -> None:
+        """Leave the queue, waiting or admitted; a second call does nothing."""
+        requests = self._requests[slot.kind]
+        if slot in requests.running:
+            requests.running.remove(slot)
+            requests.durations.append(self._clock() - (slot.admitted_at or 0.0))
+            self._idle.set()
+        else:
+            waiting = requests.waiting.get(slot.key)
+            if waiting is None or slot not in waiting:
+                return
+            waiting.remove(slot)
+            if not waiting:
+                del requests.waiting[slot.key]
+        self._advance(requests)
+
+    def expected_wait_s(self, key: str, kind: Kind = "answer") -> float:
+        """Return the time until one more request of ``key`` would be admitted if no more come, seconds."""
+        requests, now = self._requests[kind], self._clock()
+        ages = [now - slot.admitted_at for slot in requests.running if slot.admitted_at is not None]
+        # Before the first request ends, its age is the only measure.
+        mean = sum(requests.durations) / len(requests.durations) if requests.durations else max(ages, default=0.0)
+        # A request that has run longer than the mean is expected to exceed it twice as far in the end.
+        ends = sorted(abs(mean - age) for age in ages)[-requests.parallel :]
+        free = [0.0] * (requests.parallel - len(ends)) + ends
+        for _ in range(requests.ahead_of(key)):
+            heapq.heapreplace(free, free[0] + mean)
+        return max(SHORTEST_WAIT_S, free[0])
+
+    def _advance(self, requests: _Requests) -> None:
+        """Admit requests while there is room, and notify the others of their positions."""
+        while requests.waiting and len(requests.running) < requests.parallel:
+            key, waiting = next(iter(requests.waiting.items()))
+            slot = waiting.popleft()
+            # A key whose request was admitted goes to the end of the round.
+            del requests.waiting[key]
+            if waiting:
+                requests.waiting[key] = waiting
+            slot.admitted_at, slot.position = self._clock(), 0
+            requests.running.add(slot)
+            slot.notify()
+        for position, slot in enumerate(requests.in_order(), 1):
+            if slot.position != position:
+                slot.position = position
+                slot.notify()
 
 
 class Prompted(Protocol):
@@ -41,67 +256,6 @@ class _Entry(Generic[_Run]):
     skipped: int = 0
 
 
-class RunQueue(Generic[_Run]):
-    """Waiting runs; the one that reuses most of the KV cache goes first. ``max_skips=0`` keeps the order of arrival."""
-
-    def __init__(self, max_skips: int = MAX_SKIPS) -> None:
-        self._max_skips = max_skips
-        self._entries: list[_Entry[_Run]] = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[_Run]:
-        return (entry.run for entry in self._entries)
-
-    def append(self, run: _Run) -> None:
-        """Add a run at the end."""
-        self._entries.append(_Entry(run))
-
-    def remove(self, run: _Run) -> bool:
-        """Remove a run; return False if it is not waiting."""
-        before = len(self._entries)
-        self._entries = [entry for entry in self._entries if entry.run is not run]
-        return len(self._entries) < before
-
-    def clear(self) -> list[_Run]:
-        """Remove and return all runs."""
-        runs, self._entries = list(self), []
-        return runs
-
-    @property
-    def may_be_skipped(self) -> bool:
-        """True if the oldest run may be skipped once more."""
-        return bool(self._entries) and self._entries[0].skipped < self._max_skips
-
-    def peek(self, cached: Sequence[int]) -> _Run:
-        """Return the run that ``take`` would remove.
-
-        Raises:
-            IndexError: none waits.
-        """
-        return self._entries[self._chosen(cached)].run
-
-    def take(self, cached: Sequence[int]) -> _Run:
-        """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start.
-
-        Raises:
-            IndexError: none waits.
-        """
-        chosen = self._chosen(cached)
-        for entry in self._entries[:chosen]:
-            entry.skipped += 1
-        return self._entries.pop(chosen).run
-
-    def _chosen(self, cached: Sequence[int]) -> int:
-        first = self._entries[0]
-        if len(self._entries) == 1 or first.skipped >= self._max_skips:
-            return 0
-        reused = [common_prefix(entry.run.tokens, cached) for entry in self._entries]
-        best = max(range(len(reused)), key=lambda index: (reused[index], -index))
-        return best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0
-
-
 @dataclass(frozen=True)
 class ExpectedRun:
     """A run that is expected soon."""
@@ -118,3 +272,93 @@ class ExpectedRun:
         """
         lost = common_prefix(self.tokens, cached) - common_prefix(upcoming.tokens, cached)
         return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
+
+
+class RunQueue(Generic[_Run]):
+    """Runs of one engine that wait; the one that reuses most of the KV cache goes first.
+
+    Args:
+        max_skips: number of runs that may go before a waiting one; 0 keeps the order of arrival.
+        cost_s: returns the seconds that prefilling so many tokens takes.
+        resume: called when a hold for an expected run ends.
+    """
+
+    def __init__(
+        self,
+        max_skips: int = MAX_SKIPS,
+        cost_s: Callable[[int], float] = lambda _: 0.0,
+        resume: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._max_skips = max_skips
+        self._cost_s = cost_s
+        self._resume = resume
+        self._entries: list[_Entry[_Run]] = []
+        self._expected: ExpectedRun | None = None
+        self._hold: asyncio.TimerHandle | None = None
+
+    def append(self, run: _Run) -> None:
+        """Add a run at the end."""
+        self._entries.append(_Entry(run))
+
+    def remove(self, run: _Run) -> bool:
+        """Remove a run; return False if it is not waiting."""
+        before = len(self._entries)
+        self._entries = [entry for entry in self._entries if entry.run is not run]
+        return len(self._entries) < before
+
+    def clear(self) -> list[_Run]:
+        """Remove and return all runs."""
+        runs, self._entries = [entry.run for entry in self._entries], []
+        return runs
+
+    def next(self, cached: Sequence[int]) -> _Run | None:
+        """Remove and return the run to start now; None if none waits or all are held for the expected run."""
+        return self.take(cached) if self._entries and not self._holds(cached) else None
+
+    def take(self, cached: Sequence[int]) -> _Run:
+        """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start.
+
+        Raises:
+            IndexError: none waits.
+        """
+        chosen = self._chosen(cached)
+        for entry in self._entries[:chosen]:
+            entry.skipped += 1
+        return self._entries.pop(chosen).run
+
+    def expect(self, tokens: Sequence[int]) -> None:
+        """Expect a run soon whose prompt begins with these tokens."""
+        self._expected = ExpectedRun(tokens, asyncio.get_running_loop().time())
+
+    @property
+    def expected(self) -> Sequence[int]:
+        """Prefix of the expected run; empty without one."""
+        return self._expected.tokens if self._expected is not None else ()
+
+    def clear_expected(self) -> None:
+        """Expect no run any more."""
+        self._expected = None
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+
+    def _chosen(self, cached: Sequence[int]) -> int:
+        first = self._entries[0]
+        if len(self._entries) == 1 or first.skipped >= self._max_skips:
+            return 0
+        reused = [common_prefix(entry.run.tokens, cached) for entry in self._entries]
+        best = max(range(len(reused)), key=lambda index: (reused[index], -index))
+        return best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0
+
+    def _holds(self, cached: Sequence[int]) -> bool:
+        """Return True while waiting runs are held for the expected run."""
+        if self._expected is None or self._entries[0].skipped >= self._max_skips:
+            return False
+        until = self._expected.hold_until(self._entries[self._chosen(cached)].run, cached, self._cost_s)
+        loop = asyncio.get_running_loop()
+        if loop.time() >= until:
+            return False
+        if self._hold is not None:
+            self._hold.cancel()
+        self._hold = loop.call_at(until, self._resume)
+        return True

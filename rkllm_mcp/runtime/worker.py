@@ -242,9 +242,8 @@ class Worker:
             run = model.new_run(
                 command.prompt,
                 on_token,
-                command.infer,
+                command.options,
                 rows=command.rows,
-                pause_after=command.pause_after,
                 is_timed=command.is_timed,
             )
         except _MISTAKES as error:

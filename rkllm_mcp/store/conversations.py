@@ -4,12 +4,13 @@
 
 Rules:
 * Every query names the tenant; no tenant can read, count or delete another's conversations.
-* A question and its answer are written together or not at all. Written turns are never written again: repeating a save
-with unknown outcome adds nothing.
+* A question is written when it is accepted, as a draft with an empty answer that grows; the whole exchange replaces it.
+Other turns are never written again: repeating a save with unknown outcome adds nothing.
+* A draft that was deleted meanwhile, with its conversation, is not written again.
 * Two processes may continue one conversation: both append, and nothing is lost.
 * Deleting a conversation deletes the records of its tool calls.
 
-``conversation_queries`` has the SQL. Conversion between turns and conversations is in ``keeping``.
+Conversion between turns and conversations is in ``app.recorder``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.records import ConversationSummary, StoredConversation
 from rkllm_mcp.store.database import Database, Work
 
 TITLE_CHARS = 60
@@ -46,6 +47,11 @@ ON CONFLICT (tenant, id) DO UPDATE SET
 _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
+_UPDATE_TURN = "UPDATE messages SET text = ?, thinking = ? WHERE tenant = ? AND conversation = ? AND position = ?"
+_DELETE_EMPTY = """
+DELETE FROM conversations WHERE tenant = ? AND id = ?
+AND NOT EXISTS (SELECT 1 FROM messages WHERE tenant = ? AND conversation = ?)"""
 # Age is the sum of the time between later changes, so a clock correction does not age all conversations at once.
 _TOO_OLD = """
 SELECT id FROM (
@@ -78,7 +84,8 @@ class HistoryStats:
 
 def title_of(words: str) -> str:
     """Return the first words of a text on one line, ending at a blank if possible."""
-    line = " ".join(_utf8(words).split())
+    # More words than a title has characters are not needed: splitting megabytes holds the interpreter's lock.
+    line = " ".join(_utf8(words).split(None, TITLE_CHARS)[:TITLE_CHARS])
     if len(line) <= TITLE_CHARS:
         return line
     head = line[: TITLE_CHARS - 1]
@@ -100,10 +107,17 @@ def _utf8(text: str) -> str:
 def append(
     tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], connection: sqlite3.Connection
 ) -> tuple[int, int]:
-    """Append the turns to the conversation.
+    """Append the turns to the conversation, in place of its draft.
 
-    Returns the number of turns now stored and the number of them that another process has added.
+    Returns the number of turns now stored and the number of them that another process has added. Appends nothing if
+    the draft is gone: another process has deleted the conversation.
     """
+    if conversation.draft is not None and not remove(tenant, conversation.id, conversation.draft, connection):
+        return 0, 0
+    if not turns:
+        values = (tenant, conversation.id) * 2
+        connection.execute(_DELETE_EMPTY, values)
+        return conversation.kept_turns, 0
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
     connection.execute(_UPSERT, (*head, turns[0].at, turns[-1].at))
@@ -118,6 +132,18 @@ def append(
     _insert(tenant, conversation.id, position, new, connection)
     others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
     return position + len(new), others
+
+
+def remove(tenant: str, conversation_id: str, positions: range, connection: sqlite3.Connection) -> int:
+    """Delete the turns at these positions; return how many there were."""
+    values = (tenant, conversation_id, positions.start, positions.stop)
+    return connection.execute(_DELETE_TURNS, values).rowcount
+
+
+def grow(tenant: str, conversation_id: str, position: int, turn: StoredTurn, connection: sqlite3.Connection) -> bool:
+    """Write what an answer has become; return False if it is not there any more."""
+    values = (turn.text, turn.thinking, tenant, conversation_id, position)
+    return connection.execute(_UPDATE_TURN, values).rowcount > 0
 
 
 def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn]) -> int:
@@ -265,8 +291,29 @@ class Conversations:
         """True if saved data survives the process; False if the file cannot be used."""
         return self._database.is_lasting
 
+    async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
+        """Write the draft of an exchange, in place of an older one; it is on disk when this returns.
+
+        Raises:
+            StoreError: the turns could not be saved; the disk is full or cannot be written.
+        """
+        work = partial(append, tenant, conversation, list(map(storable_turn, turns)))
+        stop, _ = await self._database.ask(work, durable=True)
+        if stop:
+            conversation.draft = range(stop - len(turns), stop)
+
+    async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
+        """Write what the answer of the draft has become; return False if the draft was deleted.
+
+        Raises:
+            StoreError: it could not be saved.
+        """
+        position = conversation.draft.stop - 1 if conversation.draft else -1
+        work = partial(grow, tenant, conversation.id, position, storable_turn(turn))
+        return await self._database.ask(work, durable=True)
+
     async def save(self, tenant: str, conversation: Conversation) -> int:
-        """Save the turns of ``conversation.unkept``; they are on disk when this returns.
+        """Save the turns of ``conversation.unkept`` in place of its draft; they are on disk when this returns.
 
         After an error or cancellation they are still ``unkept``, and the next save repeats the attempt.
 
@@ -277,11 +324,12 @@ class Conversations:
             StoreError: the turns could not be saved; the disk is full or cannot be written.
         """
         count = len(conversation.unkept)
-        if not count:
+        if not count and conversation.draft is None:
             return 0
         turns = [storable_turn(turn) for turn in conversation.unkept]
         work = partial(append, tenant, conversation, turns)
         conversation.kept_turns, others = await self._database.ask(work, durable=True)
+        conversation.draft = None
         del conversation.unkept[:count]
         return others
 

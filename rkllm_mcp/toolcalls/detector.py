@@ -9,6 +9,9 @@ Invariants, for any split of the input into chunks:
 * Each character is examined a bounded number of times. A call is parsed once, when its structure has ended.
 * A marker that is only mentioned, or stands in a code fence or in backticks, is text. Without declared tools everything
   is text.
+* A format without a marker that is not the family's own is a call on lines of its own, and one in a code fence if the
+  fence is the whole answer; it must name a declared tool and fit its schema. Otherwise it is text.
+* A tool's response that the model invents behind a call is dropped.
 * A call inside thinking is thinking if the thinking is closed later, and a call if the answer ends first.
 * A call whose structure never ends is cut at a closer in a position where calls end; a call that begins before another
   is complete makes the first fail. Text that may be truncated or quoted is never passed to a tool.
@@ -16,20 +19,29 @@ Invariants, for any split of the input into chunks:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
+from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.argument_deltas import DeltaWriter, ToolCallDelta
-from rkllm_mcp.toolcalls.formats import Syntax, SyntaxSelection, boundary_of, select_syntaxes
-from rkllm_mcp.toolcalls.markers import CodeFenceState, Markers
-from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, resolve
+from rkllm_mcp.toolcalls.formats import LINE_FORMATS, Syntax, SyntaxSelection, boundary_of, select_syntaxes
+from rkllm_mcp.toolcalls.markers import SPACE, CodeFenceState, Markers, Shape, literal, markers_of
+from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, Outcome, ResolvedPart, ToolCatalogue, resolve, unreadable
 from rkllm_mcp.toolcalls.scanners import ScanState
-from rkllm_mcp.toolcalls.syntax import THINKING, CallFormat, Openers, ThinkingMarks, ThinkingTags, find_ending
+from rkllm_mcp.toolcalls.syntax import (
+    RESPONSES,
+    THINKING,
+    CallFormat,
+    Openers,
+    ThinkingMarks,
+    ThinkingTags,
+    find_ending,
+    openers_of,
+)
 
 # These models have contexts of up to 16 thousand tokens; a longer body is not expected to end.
 MAX_CALL_CHARACTERS = 256 * 1024
@@ -48,6 +60,20 @@ _MAX_LEADING_SPACE = 64
 
 Gap = Literal["start", "after_thinking", "after_call"]
 
+# Languages of code fences that may hold a call without a marker.
+_PLAIN_FENCES = frozenset({"", "json", "xml", "text", "tool_call", "tool_code"})
+_FENCE_LINE = Shape(*literal("```"), r"[a-zA-Z_]{0,12}", r"[ \t]{0,8}", r"\n", SPACE)
+_FENCED_ANSWER = re.compile(r"(```[a-zA-Z_]*[ \t]*\n)(.*?)(\n {0,3}```\s*)", re.DOTALL)
+# More text behind a code fence that began the answer.
+_TEXT_BEHIND = re.compile(r"\n {0,3}```\s{0,64}[^\s`]")
+_BEHIND_CHARACTERS = 72
+
+_RESPONSE_MARKS = Markers(RESPONSES)
+
+# An answer that ends with a closing marker was meant as a call, if it names a tool.
+_MARKUP_ENDS = re.compile(r"(?:</\|?|<\|/?|\[/|\[END_)[\w\-]{2,30}\|?[>\]]\Z", re.IGNORECASE)
+_MAX_MISSED_CHARACTERS = 2000
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -60,19 +86,17 @@ class Piece:
 class OpenCall:
     """One call that is being read, and further calls behind the same opener.
 
-    ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body. ``watch`` is
-    called with every piece of a body, and with None at its end.
+    ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body. ``is_line``:
+    the format is not the family's, and it is a call only as a line of its own.
     """
 
-    def __init__(
-        self, call_format: CallFormat, boundary: Markers, lead: str, watch: Callable[[str | None], None] | None = None
-    ) -> None:
+    def __init__(self, call_format: CallFormat, boundary: Markers, lead: str, *, is_line: bool) -> None:
+        self.is_line = is_line
         self.call_format = call_format
         self.parts: list[ResolvedPart] = []
         self._boundary = boundary
         self._scanner = call_format.scanner(boundary)
         self._lead = lead
-        self._watch = watch
         self._body: list[str] = []
         self._joined: list[str] = []
         self._length = 0
@@ -112,8 +136,6 @@ class OpenCall:
         self._length += len(text)
         if len(self._body) > _MANY_PIECES:
             self._body, self._joined = [], [*self._joined, "".join(self._body)]
-        if self._watch is not None:
-            self._watch(text)
 
     def _end_body(self) -> bool | None:
         if self.call_format.closers or self.call_format.another:
@@ -146,8 +168,6 @@ class OpenCall:
         body = "".join((*self._joined, *self._body))
         self.parts.append(ResolvedPart(self._lead, body, tail, unended))
         self._lead, self._body, self._joined = "", [], []
-        if self._watch is not None:
-            self._watch(None)
 
 
 class Detector:
@@ -158,7 +178,6 @@ class Detector:
         syntaxes: names from ``SYNTAXES``, or declarations; None selects ``DEFAULT_FORMATS``.
         thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking,
             ``off`` if thinking tags have no meaning. The tags are those of the syntaxes.
-        on_delta: called with each piece of a call's arguments while they are generated; does not change the events.
         on_note: called with a text that looks like a call, and the reason why it is none.
 
     Raises:
@@ -171,7 +190,6 @@ class Detector:
         syntaxes: Sequence[str | Syntax] | None = None,
         thinking: ThinkingMode = "off",
         *,
-        on_delta: Callable[[ToolCallDelta], None] | None = None,
         on_note: Callable[[str, str], None] | None = None,
     ) -> None:
         if thinking not in {"off", "auto", "open"}:
@@ -180,11 +198,15 @@ class Detector:
         self._selection: SyntaxSelection = select_syntaxes(syntaxes)
         self._catalogue = ToolCatalogue(tools)
         anywhere, first = (self._selection.anywhere, self._selection.first) if tools else ((), ())
-        self._openers = Openers(anywhere, self._catalogue.names)
-        self._first_openers = Openers(first, self._catalogue.names)
+        self._openers = openers_of(anywhere, self._catalogue.names)
+        self._line_openers = openers_of(LINE_FORMATS if tools else (), self._catalogue.names)
+        self._first_openers = openers_of(first, self._catalogue.names)
         self._marks = ThinkingMarks(() if thinking == "off" else self._selection.thinking)
-        self._marker_sets: dict[tuple[bool, bool, ThinkingTags | None], Markers] = {}
-        self._boundaries: dict[CallFormat, Markers] = {}
+        self._marker_sets: dict[tuple[bool, bool, bool, ThinkingTags | None], Markers] = {}
+        self._has_calls = False
+        # Text from a marker that began no call, and the reason why a call without a marker was refused.
+        self._missed: list[str] | None = None
+        self._refused = ""
         self._thinks = thinking == "open"
         self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
@@ -201,7 +223,6 @@ class Detector:
         self._finished = False
         self._calm: Callable[[str], object] | None = None
         self._on_note = on_note
-        self._deltas = None if on_delta is None else DeltaWriter(self._catalogue, on_delta)
 
     def feed(self, text: str) -> list[DetectorEvent]:
         """Process the next chunk of the answer, of any length; return the events that are certain."""
@@ -237,8 +258,17 @@ class Detector:
         if final:
             self._release_space(followed_by_text=self._gap == "start")
         self._flush_prose()
+        if final and not self._has_calls and (reason := self._refused or self._missed_reason()):
+            # The text was shown; the line lets the model call again.
+            self._pieces.append(Piece("", (ToolCallFailed("", reason),)))
         pieces, self._pieces = self._pieces, []
-        is_calm = self._gap is None and self._at == len(self._text) and self._state == self._read_prose
+        is_calm = (
+            self._gap is None
+            and self._missed is None
+            and not self._refused
+            and self._at == len(self._text)
+            and self._state == self._read_prose
+        )
         self._calm = self._markers().first if is_calm and not final else None
         return pieces
 
@@ -253,11 +283,15 @@ class Detector:
 
     def _markers(self) -> Markers:
         """Return every marker that has a meaning at this position."""
-        key = (self._thinks, self._is_first(), self._tags)
+        is_first = self._is_first()
+        key = (self._thinks, is_first, self._has_calls, self._tags)
         found = self._marker_sets.get(key)
         if found is None:
-            literals = (*self._current_openers().markers.literals, *self._current_marks())
-            found = self._marker_sets[key] = Markers(literals)
+            lines = () if self._thinks else self._line_openers.markers.literals
+            fence = ("```",) if is_first and lines else ()
+            responses = _RESPONSE_MARKS.literals if self._has_calls else ()
+            openers = self._current_openers().markers.literals
+            found = self._marker_sets[key] = markers_of(openers, self._current_marks(), lines, fence, responses)
         return found
 
     def _current_marks(self) -> tuple[str, ...]:
@@ -316,49 +350,151 @@ class Detector:
         if self._markers() is not markers:
             return True  # The emitted text ended the beginning of the answer, where more openers count.
         mark = self._standing_mark()
-        if mark:
+        if mark and (self._thinks or not self._fences.is_in_span):
             self._pass_mark(self._marks.of(mark), mark)
             return True
-        begun = self._begun_call(found[1], final)
-        if begun is None:
+        is_response = self._has_calls and not self._fences.is_quoted and _RESPONSE_MARKS.at(self._text, place)
+        begun = self._begun_call(final) if is_response is False else None
+        if is_response:
+            self._open_response()
+        elif begun is None and not (final and is_response is None):
             return False
-        if begun is False:
+        elif not begun:
+            self._note_missed()
             self._emit(self._text[place])
             self._at += 1
-        elif self._thinks:
+        else:
+            self._begin(begun)
+        return True
+
+    def _note_missed(self) -> None:
+        """Follow the text from a marker at the beginning of a line that begins no call."""
+        fences = self._fences
+        if self._missed is None and fences.is_line_start and not (self._thinks or fences.is_quoted):
+            standing = self._openers.standing(self._text, self._at)
+            self._missed = [] if any(not (each.bare or each.fenced) for each in standing) else None
+
+    def _missed_reason(self) -> str:
+        """Return the line for an answer whose end is markup that names a declared tool, and that was taken for text."""
+        text = "".join(self._missed or ()).strip()
+        if not _MARKUP_ENDS.search(text) or self._catalogue.named_in(text) is None:
+            return ""
+        rule = "the call is not written in a form that can be read"
+        return unreadable(rule, text, self._selection.anywhere[0], self._catalogue)
+
+    def _begin(self, begun: tuple[CallFormat, int, bool] | bool) -> None:
+        if self._thinks:
             self._state = self._read_tentative
+        elif isinstance(begun, bool):
+            self._state = self._read_fenced_answer
         else:
             self._open_call(*begun)
-        return True
 
     def _standing_mark(self) -> str:
         """Return the mark of thinking at the current position, or an empty string."""
         return next((mark for mark in self._current_marks() if self._text.startswith(mark, self._at)), "")
 
-    def _begun_call(self, whole: bool, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
-        """Return the format and body position of the call that begins here; False for none, None for more text."""
-        openers = self._current_openers()
-        is_fence = self._text[self._at] == "`"
-        if self._fences.is_quoted if not is_fence else not self._fences.may_open_fence:
-            begun = None if self._may_be_mark(whole, final) else False
-        elif not whole and not final:
-            begun = None
-        else:
-            begun = openers.decide(self._text, self._at, final=final)
+    def _begun_call(self, final: bool) -> tuple[CallFormat, int, bool] | bool | None:
+        """Return the format and body position of the call that begins here, and True if it must be a line of its own.
+
+        True: a code fence that may be the whole answer. False: no call. None: more text is needed.
+        """
+        text, at, openers = self._text, self._at, self._current_openers()
+        is_fence = text[at] == "`"
+        if not final and any(mark.startswith(text[at:]) for mark in self._current_marks()):
+            return None  # Marks of thinking count in code fences too.
+        quoted = not self._fences.may_open_fence if is_fence else self._fences.is_quoted
+        begun = False if quoted else openers.decide(text, at, final=final)
+        if begun and begun[0].bare and not self._may_be_bare():
+            begun = False
+        if begun:
+            return (*begun, False)
+        if begun is False and not quoted and not self._thinks:
+            if is_fence:
+                begun = self._is_first() and self._begun_fence(final)
+            elif self._fences.is_line_start:
+                begun = self._line_openers.decide(text, at, final=final)
+                if begun:
+                    return (*begun, True)
         if begun is False and self._on_note is not None:
-            self._note_mention(openers, quoted=self._fences.is_quoted and not is_fence)
+            self._note_mention(openers, quoted=quoted and not is_fence)
         return begun
 
-    def _may_be_mark(self, whole: bool, final: bool) -> bool:
-        """Return True if a mark of thinking may begin here; those count in code fences too."""
-        begun = self._text[self._at :]
-        return not whole and not final and any(mark.startswith(begun) for mark in self._current_marks())
+    def _may_be_bare(self) -> bool:
+        """Return True if a call without a marker may stand here, in one of the family's own formats."""
+        fences = self._fences
+        is_line = self._is_first() or fences.is_line_start or fences.may_open_fence
+        return is_line or fences.is_after_sentence or self._selection.bare_anywhere
+
+    def _begun_fence(self, final: bool) -> bool | None:
+        """Return True if a call begins in the code fence here; None if more text is needed."""
+        text, place = self._text, _FENCE_LINE.match(self._text, self._at)
+        if place is None or place == len(text):
+            return None if not final and _FENCE_LINE.at(text, self._at) is not False else False
+        language = text[self._at : place].strip("`").strip().lower()
+        sets = (self._openers, self._line_openers) if language in _PLAIN_FENCES else (self._openers,)
+        verdicts = [openers.decide(text, place, final=final) for openers in sets]
+        return True if any(verdicts) else None if None in verdicts else False
+
+    def _read_fenced_answer(self, final: bool) -> bool:
+        """Read an answer that began with a call in a code fence: if there is nothing else, its calls count."""
+        tail = self._tentative[-1][-_BEHIND_CHARACTERS:] if self._tentative else ""
+        text = tail + self._text[self._at :]
+        behind = _TEXT_BEHIND.search(text)
+        self._tentative.append(text[len(tail) :])
+        self._at = len(self._text)
+        if behind is None and not final:
+            self._tentative[-1:] = [self._tentative[-1]]
+            return False
+        whole = self._taken_tentative()
+        self._state = self._read_prose
+        found = _FENCED_ANSWER.fullmatch(whole) if behind is None else None
+        inner = Detector(self._tools, self._syntaxes)
+        pieces = [] if found is None else [*inner.consume(found[2]), *inner.close()]
+        if (
+            found is not None
+            and pieces
+            and not any(isinstance(event, Text) for each in pieces for event in each.events)
+        ):
+            self._begin_gap("after_call")
+            self._pieces += [Piece(found[1]), *pieces, Piece(found[3])]
+            return False
+        end = len(whole) if behind is None else len(whole) - len(text) + behind.end() - 1
+        self._emit(whole[:end])
+        failures = [event for piece in pieces for event in piece.events if isinstance(event, ToolCallFailed)]
+        self._refused = failures[0].reason if failures else ""
+        self._text, self._at = whole[end:], 0
+        return True
+
+    # A response of a tool that the model invents
+
+    def _open_response(self) -> None:
+        opener = next(mark for mark in RESPONSES if self._text.startswith(mark, self._at))
+        self._begin_gap("after_call")
+        self._drop(opener)
+        self._at += len(opener)
+        self._state = partial(self._read_response, Markers((RESPONSES[opener],)))
+
+    def _read_response(self, closer: Markers, final: bool) -> bool:
+        """Drop the text up to the closer, or the rest of the answer."""
+        found = closer.search(self._text, self._at)
+        place = len(self._text) if found is None else found[0]
+        if found is not None and found[1]:
+            place += len(closer.literals[0])
+            self._state = self._read_prose
+        elif final:
+            place = len(self._text)
+        if place > self._at:
+            self._drop(self._text[self._at : place])
+            self._at = place
+        return self._state == self._read_prose
 
     def _note_mention(self, openers: Openers, *, quoted: bool) -> None:
         standing = openers.standing(self._text, self._at)
         if standing and self._on_note is not None:
             why = "it is quoted, in a code fence or in backticks" if quoted else "what follows is no call in this form"
-            self._on_note(self._text[self._at : self._at + 60], f"{', '.join(standing)}: {why}")
+            names = ", ".join(call_format.name for call_format in standing)
+            self._on_note(self._text[self._at : self._at + 60], f"{names}: {why}")
 
     def _emit(self, text: str) -> None:
         """Emit text or thinking; white space next to a call is held until the next text is known."""
@@ -373,6 +509,11 @@ class Detector:
         if text:
             self._prose.append(text)
             self._fences.feed(text)
+            self._refused = ""
+            if self._missed is not None:
+                self._missed.append(text)
+                if sum(map(len, self._missed)) > _MAX_MISSED_CHARACTERS:
+                    self._missed = None
 
     def _release_space(self, *, followed_by_text: bool) -> None:
         space = "".join(self._space)
@@ -427,37 +568,75 @@ class Detector:
 
     # Calls
 
-    def _open_call(self, call_format: CallFormat, begins: int) -> None:
-        self._begin_gap("after_call")
-        if call_format not in self._boundaries:
-            self._boundaries[call_format] = boundary_of(call_format, self._selection)
-        watch = None if self._deltas is None else self._deltas.watch(call_format)
-        call = OpenCall(call_format, self._boundaries[call_format], self._text[self._at : begins], watch)
+    def _open_call(self, call_format: CallFormat, begins: int, is_line: bool) -> None:
+        if not (is_line or self._must_be_whole(call_format)):
+            self._begin_gap("after_call")
+        boundary = boundary_of(call_format, self._selection)
+        call = OpenCall(call_format, boundary, self._text[self._at : begins], is_line=is_line)
         self._at = begins
         self._state = partial(self._read_call, call)
 
+    def _must_be_whole(self, call_format: CallFormat) -> bool:
+        """Return True for a code fence that is a call only if no text follows."""
+        return call_format.fenced and call_format.bare and not self._selection.bare_anywhere
+
     def _read_call(self, call: OpenCall, final: bool) -> bool:
         self._at, over = call.advance(self._text, self._at, final=final)
-        if over:
+        if over and (call.is_line or self._must_be_whole(call.call_format)):
+            self._state = partial(self._read_behind, call)
+        elif over:
+            self._state = self._read_prose
             self._resolve_parts(call)
         return over
 
-    def _resolve_parts(self, call: OpenCall) -> None:
-        """Resolve the parts of a call that is over, and return to text."""
+    def _read_behind(self, call: OpenCall, final: bool) -> bool:
+        """Read what follows a call without a marker: a line must end, behind a code fence the answer."""
+        ends_turn = call.call_format.ends_turn and self._gap is None
+        rest = self._text[self._at :].lstrip(" \t" if call.is_line and not ends_turn else None)
+        if not rest and not final:
+            return False
+        is_alone: bool | None = rest[:1] in {"", "\n", "\r"}
+        if rest.startswith("`") and not call.is_line:
+            # Another call in a fence may follow.
+            begun = self._first_openers.decide(rest, 0, final=final)
+            is_alone = None if begun is None else bool(begun)
+        if is_alone is None:
+            return False
         self._state = self._read_prose
+        reasons: list[str] = []
+        if is_alone and call.is_line:
+            outcomes = [resolve(part, call.call_format, self._catalogue, None) for part in call.parts]
+            valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
+            is_alone = all(valid) if call.call_format.ends_turn else any(valid)
+            failed = (event for outcome in outcomes for event in outcome.events if isinstance(event, ToolCallFailed))
+            reasons = [event.reason for event in failed] if self._is_first() else []
+        if is_alone:
+            self._begin_gap("after_call")
+            self._resolve_parts(call)
+        else:
+            self._emit("".join(part.raw for part in call.parts))
+            self._refused = next(iter(reasons), "")
+        return True
+
+    def _resolve_parts(self, call: OpenCall) -> None:
+        """Resolve the parts of a call that is over."""
         for index, part in enumerate(call.parts):
             outcome = resolve(part, call.call_format, self._catalogue, self if self._cuts < MAX_CUTS else None)
-            if any(isinstance(event, Text) for event in outcome.events):
-                self._emit(outcome.raw)
-            else:
-                self._flush_prose()
-                self._pieces.append(Piece(outcome.raw, outcome.events))
+            self._take(outcome)
             if outcome.rest is not None:
                 # The text behind a cut is read again.
                 self._cuts += 1
                 behind = (outcome.rest, *(later.raw for later in call.parts[index + 1 :]), self._text[self._at :])
                 self._text, self._at = "".join(behind), 0
                 return
+
+    def _take(self, outcome: Outcome) -> None:
+        if any(isinstance(event, Text) for event in outcome.events):
+            self._emit(outcome.raw)
+            return
+        self._has_calls = True
+        self._flush_prose()
+        self._pieces.append(Piece(outcome.raw, outcome.events))
 
     # The protocol resolve.RestReader
 

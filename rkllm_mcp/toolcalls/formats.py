@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
@@ -27,7 +27,15 @@ from rkllm_mcp.toolcalls.scanners import (
     json_scanner,
     python_scanner,
 )
-from rkllm_mcp.toolcalls.syntax import NEVER, THINKING, TOOL_NAME, Another, CallFormat, Confirmation, ThinkingTags
+from rkllm_mcp.toolcalls.syntax import (
+    NEVER,
+    THINKING,
+    TOOL_NAME,
+    Another,
+    CallFormat,
+    Confirmation,
+    ThinkingTags,
+)
 from rkllm_mcp.toolcalls.tag_parser import read_tags
 
 _FENCE = (*literal("```"), r"[a-zA-Z_]{0,12}")
@@ -168,6 +176,20 @@ PYTHON_CALL = followed_by(*_shapes(SPACED, FENCED, LISTED, [(*NAME, SPACE, r"\("
 
 PYTHON_OR_JSON = any_of(PYTHON_CALL, JSON)
 
+_VALUES = (Shape(SPACE, "[\"'\\d\\-\\[{]"), Shape(SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]"))
+"""Behind a parenthesis: values as programs write them. ``f(x) is`` begins a sentence."""
+
+WRITTEN_CALL = followed_by(
+    *_shapes(
+        SPACED,
+        FENCED,
+        LISTED,
+        [(*NAME, r"\(")],
+        [(SPACE, r"\)"), (SPACE, "[\"'\\d\\-\\[{]"), (SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]")],
+    )
+)
+"""``f(key=`` or ``[f("…`` with any name; ``tag (a note)`` is a sentence."""
+
 
 def python_names(*leads: Sequence[str]) -> Confirmation:
     """Return a confirmation by a Python call of a declared name behind one of ``leads``."""
@@ -203,7 +225,6 @@ def _json(
         scanner=json_scanner,
         read=read_json_calls,
         example=f"{openers[0]}{lead}{_JSON_EXAMPLE}{closers[0] if closers else ']' if keeps else ''}",
-        argument_style="json",
         closers=closers,
         another=(_ANOTHER_OBJECT,),
         gives_up=_behind_bracket(closers) if closers else NEVER,
@@ -268,7 +289,6 @@ BARE_JSON = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=_JSON_EXAMPLE,
-    argument_style="json",
     another=(_ANOTHER_OBJECT,),
     keeps=None,
     bare=True,
@@ -280,7 +300,6 @@ JSON_LIST = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=f"[{_JSON_EXAMPLE}]",
-    argument_style="json",
     keeps=None,
     bare=True,
 )
@@ -291,7 +310,6 @@ JSON_FENCE = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=f"```json\n{_JSON_EXAMPLE}\n```",
-    argument_style="json",
     closers=("```",),
     another=(_ANOTHER_OBJECT,),
     bare=True,
@@ -312,12 +330,8 @@ PYTHON_LIST = CallFormat(
 PYTHON_CALLS = CallFormat(
     name="python_calls",
     openers=(f"{TOOL_NAME}(",),
-    # ``f() gives`` and ``f(x) is`` begin sentences; a call stands on its own line or has values.
-    confirm=followed_by(
-        Shape(SPACE, r"\)", r"[ \t]{0,16}", r"\n"),
-        Shape(SPACE, "[\"'\\d\\-\\[{]"),
-        Shape(SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]"),
-    ),
+    # ``f() gives`` begins a sentence.
+    confirm=followed_by(Shape(SPACE, r"\)", r"[ \t]{0,16}", r"\n"), *_VALUES),
     scanner=python_scanner,
     read=read_python_calls,
     example=_PYTHON_EXAMPLE,
@@ -369,7 +383,10 @@ CHATGLM3 = CallFormat(
     keeps=None,
     bare=True,
 )
-PYTHON_TAG = _python("python_tag", "<tool_call>", "</tool_call>", PYTHON_CALL)
+PYTHON_LINE = replace(
+    PYTHON_CALLS, name="python_line", confirm=followed_by(Shape(SPACE, r"\)"), *_VALUES), ends_turn=True
+)
+PYTHON_TAG = _python("python_tag", "<tool_call>", "</tool_call>", WRITTEN_CALL)
 CODE_TAG = _python("code_tag", "<code>", "</code>", python_names((SPACE,), (SPACE, r"\[", SPACE)))
 TOOL_CALL_START = _python("tool_call_start", "<|tool_call_start|>", "<|tool_call_end|>")
 PYTHON_START = _python("python_start", "<|python_start|>", "<|python_end|>")
@@ -429,7 +446,6 @@ MISTRAL_ARGS = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="[TOOL_CALLS]TOOL[ARGS]{…}",
-    argument_style="named_json",
 )
 FUNCTION_JSON = CallFormat(
     name="function_json",
@@ -438,7 +454,6 @@ FUNCTION_JSON = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="<function=TOOL>{…}</function>",
-    argument_style="named_json",
     closers=("</function>",),
     gives_up=_behind_bracket(("</function>",), "}"),
 )
@@ -454,7 +469,6 @@ def _deepseek(name: str, bar: str) -> CallFormat:
         scanner=NamedJsonScanner,
         read=read_named_json,
         example=f"{section}{begin}function<{bar}tool▁sep{bar}>TOOL\n```json\n{{…}}\n```{end}{ends}",
-        argument_style="named_json",
         closers=(f"{end}{ends}", f"{end}\n{ends}", end, ends),
         another=tuple(
             Another(Shape(SPACE, *fence, SPACE, *literal(end), SPACE, *literal(begin)), Shape(r"[\s\S]"))
@@ -567,6 +581,25 @@ GLM4 = _tagged(
 )
 
 
+def _drifted() -> tuple[str, ...]:
+    """Return the openers that small models confuse with their own: <toolcall>, <|tool_calls|>, <FunctionCall>."""
+    spelled = [
+        f"{kind}{joint}{call}"
+        for kind, call in (("tool", "call"), ("tool", "calls"), ("function", "call"), ("function", "calls"))
+        for joint in ("_", "-", "")
+    ]
+    words = dict.fromkeys((*spelled, *(word.upper() for word in spelled), *(word.title() for word in spelled)))
+    camel = [f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")]
+    brackets = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))
+    return tuple(f"{opens}{word}{closes}" for word in (*words, *camel) for opens, closes in brackets)
+
+
+_DRIFTED = _drifted()
+DRIFT_JSON = replace(HERMES, name="drift_json", openers=_DRIFTED)
+DRIFT_PYTHON = replace(PYTHON_TAG, name="drift_python", openers=_DRIFTED)
+DRIFT_XML = replace(QWEN3_XML, name="drift_xml", openers=_DRIFTED)
+
+
 @dataclass(frozen=True)
 class Syntax:
     """The call formats and thinking tags of one model family."""
@@ -577,8 +610,10 @@ class Syntax:
     formats: tuple[CallFormat, ...]
     # Its marks of thinking; a name of ``THINKING``.
     thinking: str = "think"
-    # Formats without a marker are calls anywhere in an answer, for families that write a sentence before
-    # the call; for others they are calls only at the beginning of the answer.
+    # Its formats without a marker are calls behind a sentence on the same line too, for families that write one
+    # first; for others they are calls at the beginning of the answer and as lines of their own.
+    bare_behind_sentence: bool = False
+    # They are calls anywhere.
     bare_anywhere: bool = False
 
 
@@ -594,10 +629,10 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax("qwen25_coder", (HERMES, QWEN_DRIFT, JSON_FENCE, BARE_JSON)),
     Syntax("qwen3_xml", (QWEN3_XML, QWEN3_UNWRAPPED)),
     Syntax("smollm3_python", (CODE_TAG,)),
-    Syntax("llama3_json", (LLAMA3_TAG, LLAMA3_BUILTIN, BARE_JSON), bare_anywhere=True),
+    Syntax("llama3_json", (LLAMA3_TAG, LLAMA3_BUILTIN, BARE_JSON), bare_behind_sentence=True),
     Syntax("functionary_v31", (FUNCTION_JSON,)),
-    Syntax("pythonic_list", (PYTHON_LIST, PYTHON_START), bare_anywhere=True),
-    Syntax("llama4_pythonic", (PYTHON_START, PYTHON_LIST), bare_anywhere=True),
+    Syntax("pythonic_list", (PYTHON_LIST, PYTHON_START), bare_behind_sentence=True),
+    Syntax("llama4_pythonic", (PYTHON_START, PYTHON_LIST), bare_behind_sentence=True),
     Syntax(
         "gemma3",
         (
@@ -639,20 +674,28 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax(
         "xlam_json",
         (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON),
-        bare_anywhere=True,
+        bare_behind_sentence=True,
     ),
     Syntax("json_list", (JSON_LIST, JSON_FENCE)),
     Syntax("bare_json", (BARE_JSON,)),
 )
 """Every syntax by its name."""
 
-DEFAULT_FORMATS: tuple[CallFormat, ...] = tuple(
-    call_format
-    for call_format in dict.fromkeys(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats)
-    if call_format not in {PYTHON_CALLS, PYTHON_FENCE, CODE_TAG, CHATGLM3}
+LINE_FORMATS = (BARE_JSON, JSON_LIST, PYTHON_LIST, PYTHON_LINE, GEMMA_UNMARKED)
+"""Formats without a marker that every model may write: calls on lines of their own, if all of them are valid."""
+
+_MARKED = tuple(
+    dict.fromkeys(
+        call_format
+        for syntax in SYNTAXES.values()
+        for call_format in syntax.formats
+        # Pages and programs have elements of this name.
+        if not call_format.bare and call_format is not CODE_TAG
+    )
 )
-"""Formats for a model without a description: every format with a marker, and those without one at the beginning of the
-answer, except formats that an answer about programming may begin with."""
+
+DEFAULT_FORMATS: tuple[CallFormat, ...] = (*_MARKED, DRIFT_JSON, DRIFT_PYTHON, DRIFT_XML, *LINE_FORMATS)
+"""Formats that every model may write, in addition to its own: every format with a marker, and ``LINE_FORMATS``."""
 
 
 @dataclass(frozen=True)
@@ -664,40 +707,61 @@ class SyntaxSelection:
     # Formats that count at the beginning of the answer; includes ``anywhere``.
     first: tuple[CallFormat, ...]
     thinking: tuple[ThinkingTags, ...]
+    # Formats without a marker count inside a sentence too.
+    bare_anywhere: bool = False
 
 
 def select_syntaxes(names: Sequence[str | Syntax] | None) -> SyntaxSelection:
-    """Return the formats and tags of these syntaxes; None selects ``DEFAULT_FORMATS``.
+    """Return the formats and tags of these syntaxes, theirs first, with those that every model may write.
 
     Raises:
         UsageError: a name is unknown.
     """
-    if names is None:
-        marked = tuple(call_format for call_format in DEFAULT_FORMATS if not call_format.bare)
-        return SyntaxSelection(marked, DEFAULT_FORMATS, tuple(tags.at_the_beginning() for tags in THINKING.values()))
-    unknown = [name for name in names if isinstance(name, str) and name not in SYNTAXES]
+    return _selection(None if names is None else tuple(names))
+
+
+@lru_cache(maxsize=64)
+def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
+    unknown = [name for name in names or () if isinstance(name, str) and name not in SYNTAXES]
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
-    syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names]
-    anywhere = (
-        call_format for each in syntaxes for call_format in each.formats if not call_format.bare or each.bare_anywhere
+    syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names or ()]
+    own = [call_format for each in syntaxes for call_format in each.formats]
+    anywhere = [
+        call_format
+        for each in syntaxes
+        for call_format in each.formats
+        if not call_format.bare or each.bare_anywhere or each.bare_behind_sentence
+    ]
+    marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
+    thinking = (
+        tuple(tags.at_the_beginning() for tags in THINKING.values())
+        if names is None
+        else tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes))))
     )
     return SyntaxSelection(
-        tuple(dict.fromkeys(anywhere)),
-        tuple(dict.fromkeys(call_format for each in syntaxes for call_format in each.formats)),
-        tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes)))),
+        tuple(dict.fromkeys((*anywhere, *marked))),
+        tuple(dict.fromkeys((*own, *marked))),
+        thinking,
+        any(syntax.bare_anywhere for syntax in syntaxes),
     )
 
 
+@lru_cache(maxsize=256)
 def boundary_of(call_format: CallFormat, selection: SyntaxSelection) -> Markers:
     """Return the markers that cannot occur outside strings and values of a body: its closers, and openers of calls."""
-    openers = (text for other in selection.anywhere if not (other.bare or other.fenced) for text in other.openers)
+    openers = (
+        text
+        for other in selection.anywhere
+        if not (other.bare or other.fenced or other.openers is _DRIFTED)
+        for text in other.openers
+    )
     # A code fence may surround a body, inside the markers.
     return Markers((*(closer for closer in call_format.closers if closer[0] != "`"), *openers))
 
 
 def marker_texts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the openers and closers of these syntaxes and of their thinking, which the generated text must contain.
+    """Return the openers and closers that a model of these syntaxes may write, which the generated text must contain.
 
     Some families write them as special tokens. The runtime must not remove those (``skip_special_token``), or their
     text must be restored.

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NoReturn, cast
 
-import json_repair
-
 # The library takes about 1.2 µs a character here and four times that on a board: a third of a second at most.
 MAX_CHARACTERS = 64 * 1024
 
@@ -40,6 +38,8 @@ def guess(text: str) -> Any:
     """
     if len(text) > MAX_CHARACTERS:
         return None
+    import json_repair  # a start, and most answers, need no repair
+
     try:
         value = json_repair.repair_json(text, return_objects=True, skip_json_loads=True)
     except (ValueError, RecursionError, TypeError, LookupError, AttributeError):

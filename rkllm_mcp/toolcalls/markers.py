@@ -44,12 +44,22 @@ class Markers:
         found = self._pattern.search(text, start)
         return None if found is None else (found.start(), found.lastindex is not None)
 
+    def match(self, text: str, start: int) -> re.Match[str] | None:
+        """Return the match at ``start``; its ``lastindex`` is None if the text ends where a literal may continue."""
+        return self._pattern.match(text, start)
+
     def at(self, text: str, start: int) -> bool | None:
         """Return True if a literal stands at ``start``; None if the text ends where one may continue."""
         found = self._pattern.match(text, start)
         if found is None:
             return False
         return True if found.lastindex is not None else None
+
+
+@lru_cache(maxsize=256)
+def markers_of(*sets: tuple[str, ...]) -> Markers:
+    """Return the markers of several sets of literals."""
+    return Markers(text for literals in sets for text in literals)
 
 
 # Answers share a handful of these, and compiling one takes a millisecond.
@@ -111,6 +121,8 @@ class Shape:
 
 # Up to three spaces and a run of at least three backticks open a fence; at least as many close it (CommonMark 0.31).
 _FENCE = re.compile(r" {0,3}(`{3,})")
+_SPAN_PIECES = re.compile(r"`+|\n|[^`\n]+")
+_SENTENCE_ENDS = re.compile(r"[^\"'][.:;!?。：！？…]\s\Z|[。：！？]\Z")
 # Enough of a line to recognise its fence; longer runs of backticks count as this many.
 _LINE_CHARACTERS = 16
 
@@ -122,12 +134,16 @@ class CodeFenceState:
         self._fence = 0
         self._line = ""
         self._last = ""
+        # The lengths of the backtick run that opened a code span on this line, and of a run at the end of the text.
+        self._span = self._run = 0
 
     def feed(self, text: str) -> None:
         """Process the next chunk."""
         if not text:
             return
-        self._last = text[-1]
+        self._last = (self._last + text)[-3:]
+        if self._span or self._run or "`" in text:
+            self._follow_spans(text)
         first, *others = text.split("\n") if "\n" in text else (text,)
         self._extend(first)
         for line in others:
@@ -138,12 +154,39 @@ class CodeFenceState:
     @property
     def is_quoted(self) -> bool:
         """True if the next character is inside a code fence or behind a backtick."""
-        return self._last == "`" or self._fence_after_line() > 0
+        return self._span > 0 or self._last[-1:] == "`" or self._fence_after_line() > 0
+
+    @property
+    def is_in_span(self) -> bool:
+        """True if the next character is inside a code span on its line."""
+        return self._span > 0 or (self._span == 0 < self._run < 3)
+
+    @property
+    def is_after_sentence(self) -> bool:
+        """True if a sentence or a colon and white space end here; a colon behind a quote belongs to JSON."""
+        return _SENTENCE_ENDS.search(self._last) is not None
 
     @property
     def may_open_fence(self) -> bool:
         """True if a fence here would open one: no other is open, and only white space precedes it on the line."""
         return not self._line.strip() and self._fence_after_line() == 0
+
+    @property
+    def is_line_start(self) -> bool:
+        """True if at most three spaces precede the next character on its line."""
+        return not self._line.strip(" ") and len(self._line) <= 3
+
+    def _follow_spans(self, text: str) -> None:
+        for piece in _SPAN_PIECES.findall(text):
+            if piece[0] == "`":
+                self._run += len(piece)
+                continue
+            if self._run:
+                opens = self._run if self._run < 3 else 0  # Longer runs are fences.
+                self._span = opens if not self._span else 0 if self._span == self._run else self._span
+                self._run = 0
+            if piece == "\n":
+                self._span = 0
 
     def _extend(self, text: str) -> None:
         if len(self._line) < _LINE_CHARACTERS:

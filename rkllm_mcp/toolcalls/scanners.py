@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Protocol
 
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 
@@ -372,25 +372,10 @@ class TagScanner:
         """Continue at ``start``."""
         at = start
         while True:
-            verdict, went_to = self.step(text, at)
+            verdict, went_to = self._state(text, at)
             if verdict is not None:
                 return verdict, went_to
             at = went_to
-
-    def step(self, text: str, at: int) -> tuple[ScanState | None, int]:
-        """Continue within the current part of the call; the state is None if ``text`` may contain more."""
-        return self._state(text, at)
-
-    @property
-    def part(self) -> Literal["before", "head", "between", "argument_head", "value"]:
-        """The part of the call that comes next."""
-        if self._state == self._before:
-            return "before"
-        if self._state == self._between:
-            return "between"
-        if self._state == self._in_head:
-            return "argument_head" if self._argument else "head"
-        return "value"
 
     def may_end(self) -> bool:
         """Return False: without the closing tag another argument may follow."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
@@ -15,6 +15,14 @@ from rkllm_mcp.toolcalls.scanners import Scanner
 # Extra brackets and white space between a body and its closer.
 _EXTRA = r"[\s}\]]{0,72}"
 _EXTRA_RUN = re.compile(_EXTRA)
+
+# Misspelt closers, such as </tool_cal>, <|/toolcall|> and [end_tool_call].
+_WORD = ("[tTfF]", "[oOuU]", r"[\w\-]{0,20}")
+_ANY_CLOSER = (
+    ("<", r"\|?", "/", r"\|?", *_WORD, r"\|?", r"[>\s]"),
+    (r"\[", "/", *_WORD, r"\]"),
+    (r"\[", "[eE]", "[nN]", "[dD]", "[_ ]?", *_WORD, r"\]"),
+)
 
 # More than any confirmation needs: a few stretches of white space, a fence and a name.
 CONFIRM_CHARACTERS = 512
@@ -62,8 +70,6 @@ class CallFormat:
     read: Callable[[str], tuple[ParsedCall, ...]]
     # The format in one line, for a model that made a mistake.
     example: str
-    # How a body writes arguments, for ``argument_deltas``.
-    argument_style: Literal["json", "named_json", "other"] = "other"
     # Texts that may follow the body and belong to the call; none if the body's own structure ends it.
     closers: tuple[str, ...] = ()
     # Separators that may lead to a further body before the closer.
@@ -75,18 +81,19 @@ class CallFormat:
     keeps: int | None = 0
     # Beginning of the body itself, where that could be taken for another call.
     begins: str = ""
-    # The format has no marker. It is a call only for declared names, and at the beginning of the answer, or
-    # anywhere for a family without another format (``Syntax.bare_anywhere``).
+    # The format has no marker. It is a call only for declared names, at the beginning of the answer or on lines of
+    # its own, or anywhere for a family without another format (``Syntax.bare_anywhere``).
     bare: bool = False
+    # As a line of its own it is a call only at the beginning or the end of the answer: programs have such lines too.
+    ends_turn: bool = False
     # The opener is a code fence, which must begin a line.
     fenced: bool = False
 
     @cached_property
     def closer_shapes(self) -> tuple[Shape, ...]:
         """The closers as they may follow a body: behind white space, extra brackets, the end of a code fence."""
-        return tuple(
-            Shape(_EXTRA, *fence, SPACE, *literal(closer)) for closer in self.closers for fence in ((), literal("```"))
-        )
+        closers = (*(literal(closer) for closer in self.closers), *_ANY_CLOSER)
+        return tuple(Shape(_EXTRA, *fence, SPACE, *closer) for closer in closers for fence in ((), literal("```")))
 
     def body_begins(self, opener: str, start: int) -> int:
         """Return the position where the body begins, for a call whose ``opener`` stands at ``start``."""
@@ -98,41 +105,44 @@ class Openers:
 
     def __init__(self, formats: Iterable[CallFormat], names: frozenset[str]) -> None:
         self._names = names
-        self._pairs: dict[str, list[tuple[CallFormat, str]]] = {}
+        self._pairs: list[tuple[CallFormat, str]] = []
         for call_format in formats:
             for opener in call_format.openers:
                 named = sorted(names) if TOOL_NAME in opener else [""]
-                for text in dict.fromkeys(opener.replace(TOOL_NAME, name) for name in named):
-                    self._pairs.setdefault(text[0], []).append((call_format, text))
-        self.markers = Markers(opener for pairs in self._pairs.values() for _, opener in pairs)
+                texts = dict.fromkeys(opener.replace(TOOL_NAME, name) for name in named)
+                self._pairs += [(call_format, text) for text in texts]
+        self.markers = Markers(text for _, text in self._pairs)
+        self._standing: dict[str, list[tuple[CallFormat, str]]] = {}
 
     def decide(self, text: str, start: int, *, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
         """Return the format of the call at ``start`` and its body position; False for no call, None if more is needed.
 
         With ``final``, no more text will follow.
         """
-        for call_format, opener in self._pairs.get(text[start], ()):
+        found = self.markers.match(text, start)
+        if found is None:
+            return False
+        if not final and (found.lastindex is None or found.end() == len(text)):
+            return None
+        for call_format, opener in self._prefixes(found.group()):
             behind = start + len(opener)
-            verdict: bool | None = False
-            if behind == len(text) and not final and text.startswith(opener, start):
-                return None
-            if text.startswith(opener, start):
-                verdict = call_format.confirm(text[behind : behind + CONFIRM_CHARACTERS], self._names)
-            elif opener.startswith(text[start:behind]):
-                verdict = None
+            verdict = call_format.confirm(text[behind : behind + CONFIRM_CHARACTERS], self._names)
             if verdict:
                 return call_format, call_format.body_begins(opener, start)
             if verdict is None and not final:
                 return None
         return False
 
-    def standing(self, text: str, start: int) -> list[str]:
-        """Return the names of the formats whose whole openers stand at ``start``."""
-        return [
-            call_format.name
-            for call_format, opener in self._pairs.get(text[start], ())
-            if text.startswith(opener, start)
-        ]
+    def _prefixes(self, text: str) -> list[tuple[CallFormat, str]]:
+        """Return the formats with an opener that ``text`` begins with, in their order."""
+        if text not in self._standing:
+            self._standing[text] = [pair for pair in self._pairs if text.startswith(pair[1])]
+        return self._standing[text]
+
+    def standing(self, text: str, start: int) -> list[CallFormat]:
+        """Return the formats whose whole openers stand at ``start``."""
+        found = self.markers.match(text, start)
+        return [] if found is None else [call_format for call_format, _ in self._prefixes(found.group())]
 
     def next_call(self, text: str, start: int = 0) -> int | None:
         """Return the position in ``text`` where a call begins, assuming that the text is complete."""
@@ -140,6 +150,11 @@ class Openers:
         while found is not None and not self.decide(text, found[0], final=True):
             found = self.markers.search(text, found[0] + 1)
         return None if found is None else found[0]
+
+
+# Every answer needs the same few, and making one for hundreds of texts takes milliseconds.
+openers_of = lru_cache(maxsize=64)(Openers)
+"""Return the ``Openers`` of a tuple of formats and the declared names."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +218,18 @@ THINKING: dict[str, ThinkingTags] = {
     "apriel": ThinkingTags("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 }
 """Every family's marks by name; ``Syntax.thinking`` selects one."""
+
+
+# A tool's response as the templates write it: the marks around it, invented by models that go on behind their call.
+RESPONSES: dict[str, str] = {
+    "<tool_response>": "</tool_response>",
+    "<|tool_response>": "<tool_response|>",
+    "<|tool_response|>": "<|/tool_response|>",
+    "<tool_result>": "</tool_result>",
+    "<function_results>": "</function_results>",
+    "[TOOL_RESULTS]": "[/TOOL_RESULTS]",
+    "<｜tool▁outputs▁begin｜>": "<｜tool▁outputs▁end｜>",
+}
 
 
 class ThinkingMarks:

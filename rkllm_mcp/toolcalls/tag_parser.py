@@ -63,7 +63,7 @@ class TagReader:
             key = self._key(head)
             if key in values and not self.repeats:
                 raise UnreadableError("an argument is given twice")
-            values[key] = self.value_of(text)
+            values[key] = self._value(text)
         return values
 
     def _outside(self, body: str, scanner: TagScanner) -> str:
@@ -126,35 +126,25 @@ class TagReader:
             key = self._key(found.group(1))
             if key in values:
                 raise UnreadableError("an argument is given twice")
-            values[key] = self.value_of(self._closer.sub("", found.group(2)))
+            values[key] = self._value(self._closer.sub("", found.group(2)))
         name = self._name(head) if begins else head
         return ParsedCall(name, values, repaired=True, as_text=True)
 
-    def name_of(self, head: str) -> str:
-        """Return the name in the head of a call, or an empty string."""
-        if self.tags.quoted:
-            return _attribute(head)
-        return head.removesuffix(self.tags.arguments[0].opens).strip().removesuffix(">").strip()
-
-    def key_of(self, head: str) -> str:
-        """Return the key in the head of an argument, or an empty string."""
-        if self.tags.quoted:
-            return _attribute(head)
-        return _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
-
     def _name(self, head: str) -> str:
-        name = self.name_of(head)
+        bare = head.removesuffix(self.tags.arguments[0].opens).strip().removesuffix(">").strip()
+        name = _attribute(head) if self.tags.quoted else bare
         if not name:
             raise UnreadableError("the call has no name")
         return name
 
     def _key(self, head: str) -> str:
-        key = self.key_of(head)
+        bare = _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
+        key = _attribute(head) if self.tags.quoted else bare
         if not key:
             raise UnreadableError("an argument has no name")
         return key
 
-    def value_of(self, text: str) -> str:
+    def _value(self, text: str) -> str:
         """Return the value between the tags of an argument, without its frame."""
         framed = _unframed(text)
         if not self.tags.cdata or "<![CDATA[" not in text:
@@ -166,10 +156,10 @@ class TagReader:
 
 
 def _unframed(text: str) -> str:
-    """Return ``text`` without one line break on each side."""
+    """Return ``text`` without its first line break, and without its last if it has both."""
     begin = 2 if text.startswith("\r\n") else text.startswith("\n")
-    end = len(text) - (2 if text.endswith("\r\n") else text.endswith("\n"))
-    return text[begin:end]
+    end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))
+    return text[begin : max(begin, end)]
 
 
 def _section(found: re.Match[str]) -> str:

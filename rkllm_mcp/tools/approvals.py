@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
-from rkllm_mcp.records import ApprovalOutcome, ApprovalStore, StoredApproval, Switch
+from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 from rkllm_mcp.tools.risk import Risk, risk_of
 
@@ -59,12 +59,6 @@ _SAMPLING_REASONS: Mapping[Language, str] = {
     "en": "Server '{server}' wants to ask the model this, and gets its answer.",
     "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
 }
-
-
-def language_of(setting: str | None) -> Language:
-    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
-    named = (setting or "").strip().lower()
-    return "ja" if named.startswith(("ja", "日本")) else "en"
 
 
 def question_of(concern: Concern, server: str, tool: str, language: Language, *, has_changed: bool) -> str:

@@ -14,9 +14,8 @@ from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.timeouts import Stopwatch, time_limit
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
@@ -84,7 +83,8 @@ async def execute_call(
     The server checks the arguments: an MCP server its own way, a server of this process when it is called. ``escape``
     escapes call markup in the result; ``foreign_tokens`` names the tokens of other servers.
     """
-    watch = Stopwatch(context, now)
+    watch = Deadline(now=now)
+    watched = watch.within(context)
     result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
     try:
         if not policies.switches.is_on(tool.server, tool.wire_name):
@@ -93,14 +93,14 @@ async def execute_call(
         ruling = ""
         if policies.approvals is not None:
             # Before any clock starts: a person may take an hour.
-            verdict = await policies.approvals.rule(server.spec, tool, call, watch.context)
+            verdict = await policies.approvals.rule(server.spec, tool, call, watched)
             if verdict.refusal:
                 result = ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
                 return result
             ruling = verdict.ruling
-        call_watch = Stopwatch(watch.context, now)
-        received = await call_within_limit(server, tool, call, own_tokens(call_watch.context, foreign_tokens))
-        seconds = call_watch.seconds()
+        call_watch = Deadline(now=now)
+        received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
+        seconds = call_watch.elapsed_s
         visible, _ = without_invisible(received.text)
         text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
         # After truncation: the search for call markup takes time in proportion to the text.
@@ -109,7 +109,7 @@ async def execute_call(
     finally:
         # Also if cancelled: the call may already have had its effect.
         if policies.recorder is not None:
-            done = replace(result, seconds=watch.seconds()) if result.ruling == "stopped" else result
+            done = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
             policies.recorder.record(call_record(tool, call, context, done, clock()))
 
 
@@ -131,7 +131,9 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
     are error results.
     """
     timeout_s = server.spec.timeout_s
-    with time_limit(timeout_s, context) as (_, limited):
+    from rkllm_mcp.mcp_client.timeouts import time_limit  # part of the MCP client, loaded with the first call
+
+    with time_limit(timeout_s, context) as limited:
         try:
             received = await server.call(tool.wire_name or tool.name, call.arguments, limited)
         except ServerUnavailableError as error:

@@ -11,16 +11,20 @@ score. The module depends on two ports, ``records.PastCalls`` and ``Embedder``, 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol, cast
+
+import anyio
+import anyio.to_thread
 
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.records import PastCalls
-from rkllm_mcp.tools.search_terms import Glossary, own_glossary, terms_of
+from rkllm_mcp.tools.loan_words import LoanWords
+from rkllm_mcp.tools.risk import risk_of_name
+from rkllm_mcp.tools.search_terms import Glossary, Wanted, own_glossary, root, stem, terms_of, wanted_terms, words_of
 
 # Saturation of repeated terms, and penalty for long texts.
 _K1 = 1.2
@@ -29,6 +33,8 @@ _LENGTH = 0.5
 _LEAST_EVIDENCE = 4.0
 # A synonym is less certain than the word itself.
 _SIMILARITY_WEIGHT = 0.7
+# Of the terms that may stand for one, the best counts, and this part of the others.
+_OTHERS_WEIGHT = 0.2
 
 
 @dataclass(frozen=True)
@@ -43,27 +49,45 @@ class Ranking:
     """Index of documents, each given as its fields."""
 
     def __init__(self, documents: Sequence[Sequence[RankedField]]) -> None:
-        self._counts = [_weighted_counts(fields) for fields in documents]
-        lengths = [sum(counts.values()) for counts in self._counts]
+        counted = [_weighted_counts(fields) for fields in documents]
+        lengths = [sum(counts.values()) for counts in counted]
         average = sum(lengths) / len(lengths) if lengths else 1.0
-        self._norms = [1 - _LENGTH + _LENGTH * length / (average or 1.0) for length in lengths]
-        self._document_counts = Counter(term for counts in self._counts for term in counts)
+        self._total = len(counted)
+        # Documents and saturated counts by term.
+        self._postings: dict[str, list[tuple[int, float]]] = {}
+        for number, (counts, length) in enumerate(zip(counted, lengths, strict=True)):
+            norm = 1 - _LENGTH + _LENGTH * length / (average or 1.0)
+            for term, count in counts.items():
+                self._postings.setdefault(term, []).append((number, _saturated(count / norm)))
+        self._rarities = {term: self._rarity_of(term, len(found)) for term, found in self._postings.items()}
 
-    def scores(self, request: Sequence[str]) -> list[float]:
-        """Return a score from 0 to 1 for each document."""
-        weights = {term: self.rarity(term) for term in set(request)}
-        known = sum(weight for term, weight in weights.items() if term in self._document_counts)
+    def scores(self, request: Wanted) -> list[float]:
+        """Return a score from 0 to about 1 for each document; of a term and those that stand for it the best counts."""
+        found = [0.0] * self._total
+        known = 0.0
+        for term, others in request.items():
+            # By document: the best value and the sum of all.
+            values: dict[int, tuple[float, float]] = {}
+            most = 0.0
+            for other, weight in ((term, 1.0), *others):
+                if other in self._postings:
+                    rarity = weight * self.rarity(other)
+                    most = max(most, rarity)
+                    for number, count in self._postings[other]:
+                        best, total = values.get(number, (0.0, 0.0))
+                        values[number] = max(best, rarity * count), total + rarity * count
+            known += most
+            for number, (best, total) in values.items():
+                found[number] += best + _OTHERS_WEIGHT * (total - best)
         highest = max(known, _LEAST_EVIDENCE) * (_K1 + 1)
-        sums = (
-            sum(weight * _saturated(counts[term] / norm) for term, weight in weights.items() if term in counts)
-            for counts, norm in zip(self._counts, self._norms, strict=True)
-        )
-        return [found / highest for found in sums]
+        return [score / highest for score in found]
 
     def rarity(self, term: str) -> float:
         """Return the inverse document frequency of a term."""
-        total, having = len(self._counts), self._document_counts[term]
-        rarity = math.log(1 + (total - having + 0.5) / (having + 0.5))
+        return self._rarities.get(term) or self._rarity_of(term, 0)
+
+    def _rarity_of(self, term: str, having: int) -> float:
+        rarity = math.log(1 + (self._total - having + 0.5) / (having + 0.5))
         return rarity * _SIMILARITY_WEIGHT if term.startswith("@") else rarity
 
 
@@ -83,17 +107,140 @@ def _saturated(count: float) -> float:
 _NAME_WEIGHT = 3.0
 _SERVER_WEIGHT = 1.0
 _DESCRIPTION_WEIGHT = 1.0
+_KEYWORD_WEIGHT = 0.4
+_PARAMETER_NAME_WEIGHT = 0.5
 _PARAMETER_WEIGHT = 0.2
 # Descriptions start with the purpose of the tool; rules of use follow.
 _DESCRIPTION_CHARS = 400
+# Weights of other words for a word of the request: one with the same root, one that its katakana spell.
+_ROOT_WEIGHT = 0.7
+_LOAN_WEIGHT = 0.9
+# Factors for a tool that changes something where the request asks, and for one that reads where it wants a change.
+_CHANGES_INSTEAD = 0.6
+_READS_INSTEAD = 0.8
+# Largest part of a score that words of the name cost which the request does not have. Variants of a tool differ in
+# them (for an organization, for a repository), so they count among many tools: half of it with this number.
+_UNWANTED = 0.5
+_MANY_TOOLS = 100
+# Only so many of the best are compared in this way.
+_COMPARED = 300
+# Requests that want to know something, and meanings of those that want something done.
+_ASKS = re.compile(
+    r"[?？]$|教えて|見せて|見たい|知りたい|一覧|リスト|表示|探して|検索|調べて|読んで|読みたい|読む|確認|"
+    r"^(?:what|who|whose|which|where|when|how|why|is|are|am|do|does|did|has|have|can|any|show|list|tell|find|search|"
+    r"read|get|look|display|print|see)\b",
+    re.IGNORECASE,
+)
+_CHANGING = "create delete update write send move copy start stop run merge invite join leave ban assign approve"
+_CHANGING_MEANINGS = frozenset(f"@{stem(word)}" for word in _CHANGING.split())
+_READING = "get list show read view search find check describe fetch query lookup"
+_READING_VERBS = frozenset(map(stem, _READING.split()))
 # Maximum contribution of the two other scores to a score between 0 and 1: our choice for past calls; for similarity the
 # value measured with documents (reference: knowledge 3), because no model was available to measure it with tools.
 _PAST_WEIGHT = 0.35
 _MEANING_WEIGHT = 0.2
 # Of a longer text the start and the end are used; they contain the request. Characters.
 _REQUEST_CHARS = 2000
+# Words of a request for which others are looked up.
+_EXPANDED = 100
 # Number of past calls to consider.
 _PAST_CALLS = 500
+
+
+@dataclass(frozen=True)
+class _NameWord:
+    """A word of a tool's name."""
+
+    terms: frozenset[str]  # its stem and its meanings
+    rarity: float
+    is_reading_verb: bool
+
+
+class _ToolIndex:
+    """The tools at one moment, prepared for requests."""
+
+    def __init__(self, tools: Sequence[ToolSpec], glossary: Glossary) -> None:
+        self.tools = tools
+        self.glossary = glossary
+        self.ranking = Ranking([_fields(tool, glossary) for tool in tools])
+        words = [word for tool in tools for word in words_of(f"{tool.name} {tool.description} {tool.keywords}")]
+        self._loan_words = LoanWords(words)
+        self._by_root: dict[str, set[str]] = {}
+        for word in dict.fromkeys(words):
+            self._by_root.setdefault(root(word), set()).add(stem(word))
+        self._only_reads = [_only_reads(tool) for tool in tools]
+        self._names = [self._name_words(tool) for tool in tools]
+
+    def wanted(self, request: str) -> Wanted:
+        """Return the terms of a request, with words of the tools that may stand for them."""
+        wanted = wanted_terms(request, self.glossary)
+        words = list(dict.fromkeys(words_of(request)))[:_EXPANDED]
+        for word in words:
+            if not word.isascii():
+                for number, loan in enumerate(self._loan_words.english_in(word)):
+                    # The first may have an entry of the glossary, too.
+                    wanted.setdefault(f"~{word}{number or ''}", []).append((stem(loan), _LOAN_WEIGHT))
+            elif stem(word) in wanted:
+                same_root = sorted(self._by_root.get(root(word), set()) - {stem(word)})
+                wanted[stem(word)] += [(other, _ROOT_WEIGHT) for other in same_root]
+        for loan in self._loan_words.katakana_of([word for word in words if word.isascii()]):
+            wanted.setdefault(loan, [])
+        return wanted
+
+    def scores(self, request: str, wanted: Wanted) -> list[float]:
+        """Return a score from 0 to 1 for each tool, lower for those that do something else with the same things."""
+        scores = self.ranking.scores(wanted)
+        terms = frozenset(_flat(wanted))
+        asks = _ASKS.search(request.strip()) is not None
+        wants_change = not asks and not _CHANGING_MEANINGS.isdisjoint(terms)
+        unwanted = _UNWANTED * len(scores) / (len(scores) + _MANY_TOOLS)
+        best = sorted(range(len(scores)), key=lambda number: -scores[number])
+        for number in best[:_COMPARED]:
+            only_reads = self._only_reads[number]
+            factor = _CHANGES_INSTEAD if asks and not only_reads else 1.0
+            factor *= _READS_INSTEAD if wants_change and only_reads else 1.0
+            # A question implies a verb such as "list".
+            words = [word for word in self._names[number] if not (asks and word.is_reading_verb)]
+            total = sum(word.rarity for word in words)
+            missing = sum(word.rarity for word in words if word.terms.isdisjoint(terms))
+            scores[number] *= factor * (1 - unwanted * (missing / total if total else 0.0))
+        for number in best[_COMPARED:]:
+            scores[number] *= _CHANGES_INSTEAD * (1 - unwanted)
+        return scores
+
+    def similarity(self, one: frozenset[str], other: frozenset[str]) -> float:
+        """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
+        everything = sum(map(self.ranking.rarity, one | other))
+        return sum(map(self.ranking.rarity, one & other)) / everything if everything else 0.0
+
+    def _name_words(self, tool: ToolSpec) -> list[_NameWord]:
+        stems = dict.fromkeys(map(stem, words_of(tool.wire_name or tool.name)))
+        return [
+            _NameWord(
+                frozenset({word, *(f"@{meaning}" for meaning in self.glossary.meanings_of_words([word]))}),
+                self.ranking.rarity(word),
+                word in _READING_VERBS,
+            )
+            for word in stems
+        ]
+
+
+def _only_reads(tool: ToolSpec) -> bool:
+    return risk_of_name(tool.wire_name or tool.name) is None if tool.read_only is None else tool.read_only
+
+
+def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
+    name = terms_of(tool.wire_name or tool.name, glossary)
+    parameter_names = [stem(word) for key in tool.input_schema.get("properties") or () for word in words_of(key)]
+    # Repeated words of a name count once: read_file and read_text_file match "file" equally.
+    return [
+        RankedField(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
+        RankedField(terms_of(tool.server, glossary), _SERVER_WEIGHT),
+        RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), _DESCRIPTION_WEIGHT),
+        RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), _KEYWORD_WEIGHT),
+        RankedField(parameter_names, _PARAMETER_NAME_WEIGHT),
+        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), _PARAMETER_WEIGHT),
+    ]
 
 
 class Embedder(Protocol):
@@ -114,14 +261,8 @@ class ToolSearch:
     def __init__(self, past: PastCalls | None = None, embedder: Embedder | None = None) -> None:
         self._past = past
         self._embedder = embedder
-        self._tools: tuple[ToolSpec, ...] | None = None
-        self._ranking = Ranking(())
+        self._index: _ToolIndex | None = None
         self._vectors: dict[str, Sequence[float]] = {}
-
-    @cached_property
-    def _glossary(self) -> Glossary:
-        # Loaded on first use: many conversations never have too many tools.
-        return own_glossary()
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         """Return the tools that match ``request`` with their scores, best first.
@@ -129,43 +270,27 @@ class ToolSearch:
         Tools with equal scores stay in the given order.
         """
         request = _relevant_part(request)
-        self._index(tuple(tools))
-        terms = terms_of(request, self._glossary, is_request=True)
-        scores = self._ranking.scores(terms)
-        for extra in (await self._past_scores(terms, tools), await self._meaning_scores(request, tools)):
+        index = self._index
+        if index is None or index.tools != tuple(tools):
+            # A thousand tools take half a second of CPU.
+            index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
+        wanted = index.wanted(request)
+        scores = index.scores(request, wanted)
+        past = await self._past_scores(frozenset(_flat(wanted)), index)
+        for extra in (past, await self._meaning_scores(request, tools)):
             scores = [score + more for score, more in zip(scores, extra, strict=True)]
         found = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
         return sorted(found, key=lambda pair: -pair[1])
 
-    def _index(self, tools: tuple[ToolSpec, ...]) -> None:
-        if tools != self._tools:
-            self._ranking = Ranking([self._fields(tool) for tool in tools])
-            self._tools = tools
-
-    def _fields(self, tool: ToolSpec) -> list[RankedField]:
-        name = terms_of(tool.wire_name or tool.name, self._glossary)
-        # Repeated words of a name count once: read_file and read_text_file match "file" equally.
-        return [
-            RankedField(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
-            RankedField(terms_of(tool.server, self._glossary), _SERVER_WEIGHT),
-            RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], self._glossary), _DESCRIPTION_WEIGHT),
-            RankedField(terms_of(" ".join(_parameter_texts(tool)), self._glossary), _PARAMETER_WEIGHT),
-        ]
-
-    async def _past_scores(self, terms: Sequence[str], tools: Sequence[ToolSpec]) -> list[float]:
+    async def _past_scores(self, wanted: frozenset[str], index: _ToolIndex) -> list[float]:
         """Return, for each tool, the similarity of the most similar past request that used it."""
+        if self._past is None:
+            return [0.0] * len(index.tools)
         best: dict[str, float] = {}
-        if self._past is not None:
-            wanted = frozenset(terms)
-            for request, tool in await self._past.served(_PAST_CALLS):
-                likeness = self._similarity(wanted, frozenset(terms_of(request, self._glossary, is_request=True)))
-                best[tool] = max(best.get(tool, 0.0), likeness)
-        return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools]
-
-    def _similarity(self, one: frozenset[str], other: frozenset[str]) -> float:
-        """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
-        everything = sum(map(self._ranking.rarity, one | other))
-        return sum(map(self._ranking.rarity, one & other)) / everything if everything else 0.0
+        for request, tool in await self._past.served(_PAST_CALLS):
+            likeness = index.similarity(wanted, frozenset(_flat(wanted_terms(request, index.glossary))))
+            best[tool] = max(best.get(tool, 0.0), likeness)
+        return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in index.tools]
 
     async def _meaning_scores(self, request: str, tools: Sequence[ToolSpec]) -> list[float]:
         """Return the semantic similarity of each tool's text to the request."""
@@ -180,6 +305,12 @@ class ToolSearch:
         except RkllmMcpError:
             return nothing
         return [_MEANING_WEIGHT * max(0.0, _dot(wanted, self._vectors[text])) for text in texts]
+
+
+def _flat(wanted: Wanted) -> Iterator[str]:
+    for term, others in wanted.items():
+        yield term
+        yield from (other for other, _ in others)
 
 
 def _relevant_part(request: str) -> str:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 # A change of case inside a name: readText, HTTPServer.
 _CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -54,6 +56,21 @@ def stem(word: str) -> str:
     return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
 
 
+# Endings that make another word of the same root: followers, reviewer, membership, contributors, protection.
+_DERIVED = ("ation", "ition", "ship", "ment", "ion", "ance", "ence", "er", "or", "ee", "ive")
+_SHORTEST_ROOT = 4
+
+
+def root(word: str) -> str:
+    """Return the part of an English word that words derived from it share."""
+    found = stem(word)
+    while ending := next(
+        (one for one in _DERIVED if found.endswith(one) and len(found) - len(one) >= _SHORTEST_ROOT), ""
+    ):
+        found = found[: -len(ending)]
+    return found[:-1] if found.endswith("e") and len(found) > _SHORTEST_ROOT else found
+
+
 _FILE = Path(__file__).with_name("glossary.txt")
 _LONGEST_PHRASE = 3
 
@@ -67,21 +84,30 @@ class Glossary:
         longest_first = sorted(japanese, key=len, reverse=True)
         self._entry = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
+    def phrase_at(self, stems: Sequence[str], start: int) -> tuple[int, Sequence[str]]:
+        """Return the number of words of the longest entry that begins at ``start``, and its meanings; 1 if none."""
+        for length in range(min(_LONGEST_PHRASE, len(stems) - start), 0, -1):
+            meanings = self._phrases.get(tuple(stems[start : start + length]))
+            if meanings:
+                return length, meanings
+        return 1, ()
+
     def meanings_of_words(self, stems: Sequence[str]) -> Iterator[str]:
         """Yield the meanings of English words, given as stems in order; a phrase counts in addition to its words."""
         for start in range(len(stems)):
             for length in range(1, min(_LONGEST_PHRASE, len(stems) - start) + 1):
                 yield from self._phrases.get(tuple(stems[start : start + length]), ())
 
-    def meanings_in(self, text: str) -> Iterator[str]:
-        """Yield the meanings of Japanese entries in ``text``, which is normalised and in lower case."""
+    def entries_in(self, text: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the Japanese entries in ``text``, which is normalised and in lower case, with their meanings."""
         if self._entry is not None:
             for match in self._entry.finditer(text):
-                yield from self._japanese[match.group()]
+                yield match.group(), self._japanese[match.group()]
 
 
+@cache
 def own_glossary() -> Glossary:
-    """Return the project's glossary, read from its file."""
+    """Return the project's glossary, read from its file at the first use."""
     phrases: dict[tuple[str, ...], list[str]] = {}
     japanese: dict[str, list[str]] = {}
     text = _FILE.read_text("utf-8")
@@ -103,6 +129,7 @@ def _stems(phrase: str) -> list[str]:
 
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff々〆]+")
+_WORDS = re.compile(r"[a-z0-9\u00c0-\u024f]+|[\u30a1-\u30fa\u30fc]{2,}")
 _HIRAGANA = re.compile(r"[\u3040-\u309fー]+\Z")
 _RUN = re.compile(r"[\u30a0-\u30ff]{3,}|[\u3400-\u9fff々]{3,}")
 # Formats and their meanings, in words of the glossary; the first match counts.
@@ -117,35 +144,75 @@ _SHAPES = tuple(
         (r"\+\d[\d -]{7,}\d|(?<!\d)0\d{1,3}-\d{2,4}-\d{3,4}(?!\d)", "phone number"),
     )
 )
+# "show me the issues" is not about the person who asks.
+_TO_THE_SPEAKER = re.compile(r"\b(tell|give|show|let|find|get|send|bring|help|remind) (?:me|us)\b", re.IGNORECASE)
 _STOP_WORDS = (
-    "a about an and any anything are as at be been but by called can could do does everything for from give had has "
-    "have here how i if in into is it its just let like may me more most my named no not of on only or other our "
-    "out over please so some such than that the their them then there these they this those to tool tools up us use "
-    "used using very want was we were what when where which who will with within would you your"
+    "a about an and any anything are as at be been but by called can could did do does done everything for from give "
+    "had has have here how i if in into is it its just let like may me more most my named no not of on only or other "
+    "our out over please so some such than that the their them then there these they this those to tool tools up us "
+    "use used using very want was we were what when where which who will with within would you your"
 )
 _STOP = frozenset(_STOP_WORDS.split())
+# The meaning of a stop word or a pronoun says little: "who" may be any person.
+_STOP_WEIGHT = 0.6
+_PRONOUNS = frozenset({"私", "わたし", "僕", "自分", "誰"})
 
 
-def terms_of(text: str, glossary: Glossary, *, is_request: bool = False) -> list[str]:
-    """Return the terms of ``text``, each as often as it occurs.
+# Terms of a request, each with other terms that may stand for it and their weights. Those that begin with ``~`` are in
+# no tool.
+Wanted: TypeAlias = Mapping[str, Sequence[tuple[str, float]]]
 
-    For a request, bigrams of hiragana are dropped unless it has no other terms.
+
+def terms_of(text: str, glossary: Glossary) -> list[str]:
+    """Return the terms of a tool's ``text``, each as often as it occurs."""
+    plain = folded(text)
+    latin = [stem(word) for word in latin_words(plain)]
+    meanings = [*glossary.meanings_of_words(latin), *(m for _, several in glossary.entries_in(plain) for m in several)]
+    words = [stem(word) for word in latin_words(plain) if word not in _STOP]
+    return [*words, *_japanese_terms(plain), *(f"@{meaning}" for meaning in meanings)]
+
+
+def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, float]]]:
+    """Return the terms of a request.
+
+    The words of a phrase are only its meaning: nobody who is logged in wants a log. Bigrams of hiragana are dropped
+    unless the request has no other terms.
     """
-    plain = folded(_with_formats_named(text) if is_request else text)
-    latin = latin_words(plain)
-    terms = [stem(word) for word in latin if word not in _STOP]
-    pairs: list[str] = []
-    for run in _CJK.findall(plain):
-        pairs += _pairs(run)
-        terms += _RUN.findall(run)
-    telling = [pair for pair in pairs if not _HIRAGANA.match(pair)]
-    terms += telling if is_request and (telling or terms) else pairs
-    meanings = [*glossary.meanings_of_words([stem(word) for word in latin]), *glossary.meanings_in(plain)]
-    return [*terms, *(f"@{meaning}" for meaning in meanings)]
+    plain = folded(_with_formats_named(request))
+    words = latin_words(plain)
+    stems = [stem(word) for word in words]
+    wanted: dict[str, list[tuple[str, float]]] = {}
+    start = 0
+    while start < len(words):
+        length, meanings = glossary.phrase_at(stems, start)
+        is_word = length == 1 and words[start] not in _STOP
+        if meanings or is_word:
+            key = stems[start] if is_word else f"~{' '.join(stems[start : start + length])}"
+            weight = _STOP_WEIGHT if length == 1 and not is_word else 1.0
+            wanted[key] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
+        start += length
+    for entry, meanings in glossary.entries_in(plain):
+        weight = _STOP_WEIGHT if entry in _PRONOUNS else 1.0
+        wanted[f"~{entry}"] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
+    japanese = _japanese_terms(plain)
+    telling = [term for term in japanese if not _HIRAGANA.match(term)]
+    wanted.update((term, []) for term in (telling or (() if wanted else japanese)))
+    return wanted
+
+
+def _japanese_terms(plain: str) -> list[str]:
+    runs = _CJK.findall(plain)
+    return [*(pair for run in runs for pair in _pairs(run)), *(long for run in runs for long in _RUN.findall(run))]
+
+
+def words_of(text: str) -> list[str]:
+    """Return the Latin words that are not stop words, and the runs of katakana, in order."""
+    return [word for word in _WORDS.findall(folded(text)) if word not in _STOP]
 
 
 def _with_formats_named(request: str) -> str:
     """Replace URLs, file names and telephone numbers in ``request`` by words for their type."""
+    request = _TO_THE_SPEAKER.sub(r"\1", request)
     for shape, words in _SHAPES:
         request = shape.sub(f" {words} ", request)
     return request

@@ -1,4 +1,8 @@
-"""``ToolServer``: one interface for MCP servers, built-in tools and REST APIs, and the function that creates them."""
+"""The servers of a toolbox: MCP servers, built-in tools and REST APIs behind one interface, opened together.
+
+``open_toolbox`` owns one task per server: all connect at once, a failing server does not affect the others, and leaving
+the block stops every server and its process group.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,26 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.builtin.server import DeviceReader, open_builtin
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, is_offered
-from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
+from rkllm_mcp.mcp_client.callbacks import Answers
+from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, ServerState, State, Timings
-from rkllm_mcp.mcp_client.per_request import connection_for
+from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_for
+from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.openapi.source import open_openapi
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
+from rkllm_mcp.tools.approvals import Approvals
+from rkllm_mcp.tools.execution import ExecutionPolicies
+from rkllm_mcp.tools.toolbox import Toolbox, ToolServer
+
+if TYPE_CHECKING:
+    from rkllm_mcp.builtin.server import DeviceReader
 
 
 class ToolImplementation(Protocol):
@@ -58,6 +69,7 @@ class LocalToolServer:
         self.state: State = "connecting"
         self.reason = ""
         self.tools: tuple[ToolSpec, ...] = ()
+        self.resource_names: tuple[str, ...] = ()
         self.notes = LastLines()
         self._opener = opener
         self._on_change = on_change
@@ -106,13 +118,18 @@ class LocalToolServer:
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to load has succeeded or failed.
-
-        If it failed before and the backoff has passed, start another attempt without waiting for it.
-        """
-        if self.state == "failed" and not self._backoff.wait_s():
-            self._want()
+        """Wait until the first attempt to load has succeeded or failed."""
         await self._first.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last attempt to load failed, also while it is tried again."""
+        return self._backoff.has_failed
+
+    def retry(self) -> None:
+        """Load a server that has failed again, in the background, if that is due."""
+        if self.state == "failed" and self._backoff.is_due:
+            self._want()
 
     async def available(self) -> None:
         """Wait until the server can take a call; load it again if it had failed.
@@ -153,15 +170,15 @@ class LocalToolServer:
         self._wanted.set()
 
     async def _live_once(self) -> None:
-        started = anyio.current_time()
+        deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         self._become("connecting")
         error: Exception | None = None
-        with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
+        with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
                 async with self._opener(self.notes.add) as loaded:
-                    self._scope.deadline = math.inf
+                    deadline.lift()
                     self.tools = self._offered(loaded.tools)
-                    self._loaded, self._seconds = loaded, anyio.current_time() - started
+                    self._loaded, self._seconds = loaded, deadline.elapsed_s
                     self._become("ready")
                     self._settle()
                     await self._over.wait()
@@ -200,62 +217,6 @@ def _reason(error: Exception | None, limit_s: float) -> str:
     return str(error) or type(error).__name__
 
 
-class ToolServer(Protocol):
-    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
-
-    @property
-    def spec(self) -> ServerConfig:
-        """Settings of the server."""
-        ...
-
-    @property
-    def state(self) -> State:
-        """Current state."""
-        ...
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """Tools under the server's own names."""
-        ...
-
-    @property
-    def notes(self) -> LastLines:
-        """Recent output and log lines of the server, redacted."""
-        ...
-
-    def describe(self) -> ServerState:
-        """Return the server's current state."""
-        ...
-
-    def explanation(self) -> str:
-        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
-        ...
-
-    async def run(self) -> None:
-        """Connect and serve calls until ``stop``."""
-        ...
-
-    def stop(self) -> None:
-        """Make ``run`` close everything and return."""
-        ...
-
-    async def settled(self) -> None:
-        """Wait until the first connection attempt has succeeded or failed."""
-        ...
-
-    async def available(self) -> None:
-        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
-        ...
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
-        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
-
-        Raises:
-            ServerUnavailableError: the server is not available, or was lost during the call.
-        """
-        ...
-
-
 @asynccontextmanager
 async def _open_problem(problem: str, note: Callable[[str], None]) -> AsyncGenerator[ToolImplementation]:
     """Fail with the ``problem`` of a server that cannot be used."""
@@ -283,9 +244,81 @@ def source_of(
     if problem:
         opener = partial(_open_problem, problem)
     elif isinstance(spec, BuiltinServer):
+        from rkllm_mcp.builtin.server import open_builtin
+
         opener = partial(open_builtin, spec, read_device=read_device)
     elif isinstance(spec, OpenAPIServer):
+        # Imports an HTTP client, which the others do not need.
+        from rkllm_mcp.openapi.source import open_openapi
+
         opener = partial(open_openapi, spec)
     else:
         return connection_for(spec, host, on_change)
     return LocalToolServer(spec, opener, restart_pause_s=host.timings.restart_pause_s, on_change=on_change)
+
+
+@asynccontextmanager
+async def open_toolbox(
+    specs: Sequence[ServerConfig],
+    *,
+    on_status: Callable[[str], None] | None = None,
+    host: ConnectionServices | None = None,
+    sampler: Sampler | None = None,
+    policies: ExecutionPolicies | None = None,
+    read_device: DeviceReader | None = None,
+    problems: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Toolbox]:
+    """Start all servers concurrently without waiting for them; stop all of them on exit.
+
+    Args:
+        specs: the servers; names must be unique.
+        on_status: called with a status line when a server is ready, has new tools, fails or dies; for the last two, the
+            server's last output lines follow.
+        host: services of the host that connections use.
+        sampler: model for sampling requests of servers; None refuses them.
+        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
+        read_device: readings of the machine for the built-in tool ``device_status``.
+        problems: why servers cannot be used at all, by name.
+
+    Raises:
+        ToolboxError: two servers have the same name.
+    """
+    names = [spec.name for spec in specs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
+    approvals = (policies.approvals if policies else None) or Approvals()
+    answers = Answers(sampler, approvals.approve_sampling)
+    services, reasons = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for), problems or {}
+
+    def connect(changed: Callable[[ToolServer], None]) -> dict[str, ToolServer]:
+        return {
+            spec.name: source_of(
+                spec, services, problem=reasons.get(spec.name, ""), read_device=read_device, on_change=changed
+            )
+            for spec in specs
+        }
+
+    def open_resources(toolbox: Toolbox) -> ResourceHub:
+        # Only MCP servers have resources and prompts.
+        on_mcp = {
+            server.spec.name: server
+            for server in toolbox.connections
+            if isinstance(server, (Connection, PerRequestConnection))
+        }
+        return ResourceHub(on_mcp, answers.updates, on_status, toolbox.clean)
+
+    toolbox = Toolbox(connect, open_resources, on_status, policies)
+    failure: Exception | None = None
+    async with anyio.create_task_group() as lives:
+        for connection in toolbox.connections:
+            lives.start_soon(connection.run, name=f"server {connection.spec.name}")
+        try:
+            yield toolbox
+        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+            failure = error
+        finally:
+            for connection in toolbox.connections:
+                connection.stop()
+    if failure is not None:
+        raise failure

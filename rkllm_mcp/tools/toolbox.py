@@ -1,37 +1,106 @@
 """The tools of all servers under unique names, and the way to call them.
 
-``open_toolbox`` owns one task per server: all connect at once, a failing server does not affect the others, and leaving
-the block stops every server and its process group. A failing tool is an error result, not an exception.
+A failing tool is an error result, not an exception. ``tool_servers`` opens the servers; without one it is not imported.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
 from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig
-from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
-from rkllm_mcp.mcp_client.callbacks import Answers
-from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState
-from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connected_with
-from rkllm_mcp.mcp_client.resources import ResourceHub
+from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Sampler
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
-from rkllm_mcp.tools.tool_servers import ToolServer, source_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.lifecycle import ServerState, State
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+    from rkllm_mcp.mcp_client.wire_log import LastLines
+    from rkllm_mcp.tools.resource_tools import ResourceTools
 
 # Most servers connect faster than this and need no status line.
 PATIENCE_S = 3.0
+
+
+class ToolServer(Protocol):
+    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
+
+    @property
+    def spec(self) -> ServerConfig:
+        """Settings of the server."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """Current state."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools under the server's own names."""
+        ...
+
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        """Names and URIs of its first resources; empty if it has none."""
+        ...
+
+    @property
+    def notes(self) -> LastLines:
+        """Recent output and log lines of the server, redacted."""
+        ...
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        ...
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        ...
+
+    async def run(self) -> None:
+        """Connect and serve calls until ``stop``."""
+        ...
+
+    def stop(self) -> None:
+        """Make ``run`` close everything and return."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until the first connection attempt has succeeded or failed."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        ...
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        ...
+
+    async def available(self) -> None:
+        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Raises:
+            ServerUnavailableError: the server is not available, or was lost during the call.
+        """
+        ...
 
 
 async def report_slow_servers(
@@ -39,7 +108,7 @@ async def report_slow_servers(
 ) -> None:
     """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
     await anyio.sleep(patience_s)
-    late = [server.spec for server in servers if server.state == "connecting"]
+    late = [server.spec for server in servers if server.state == "connecting" and not server.has_failed]
     if late:
         names = ", ".join(f"'{spec.name}'" for spec in late)
         limit_s = max(spec.connect_timeout_s for spec in late)
@@ -63,50 +132,46 @@ class _Index:
 
 
 class Toolbox:
-    """The tools of all servers; created by ``open_toolbox``.
+    """The tools of all servers; created by ``tool_servers.open_toolbox``.
+
+    Args:
+        connect: creates the servers, by name; they call the function it gets after their state or tools changed.
+        open_resources: creates ``offerings`` on its first use.
+        on_status: takes a line about each server that is ready, has new tools, fails or dies.
+        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
 
     Attributes:
-        offerings: resources and prompts of the servers.
         conversation_grants: approvals that are valid for one conversation.
     """
 
     def __init__(
         self,
-        specs: Sequence[ServerConfig],
-        on_status: Callable[[str], None] | None,
-        host: ConnectionServices | None = None,
-        sampler: Sampler | None = None,
+        connect: Callable[[Callable[[ToolServer], None]], Mapping[str, ToolServer]],
+        open_resources: Callable[[Toolbox], ResourceHub],
+        on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
-        read_device: DeviceReader | None = None,
-        problems: Mapping[str, str] | None = None,
     ) -> None:
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
-        approvals = self._policies.approvals or Approvals()
-        answers = Answers(sampler, approvals.approve_sampling)
-        self.conversation_grants = approvals.conversations
-        host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
-        problems = problems or {}
-        self._connections = {
-            spec.name: source_of(
-                spec,
-                host,
-                problem=problems.get(spec.name, ""),
-                read_device=read_device,
-                on_change=self._changed,
-            )
-            for spec in specs
-        }
-        # Only MCP servers have resources and prompts.
-        on_mcp = {
-            name: source
-            for name, source in self._connections.items()
-            if isinstance(source, (Connection, PerRequestConnection))
-        }
-        self.offerings = ResourceHub(on_mcp, answers.updates, on_status, self.clean)
+        self._open_resources = open_resources
+        self.conversation_grants = (self._policies.approvals or Approvals()).conversations
+        self._connections = connect(self._changed)
         self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
+        self._indexed_resources: Mapping[str, Sequence[str]] = {}
+
+    @cached_property
+    def offerings(self) -> ResourceHub:
+        """Resources and prompts of the servers."""
+        return self._open_resources(self)
+
+    @cached_property
+    def _resource_tools(self) -> ResourceTools:
+        from rkllm_mcp.tools.resource_tools import ResourceTools
+
+        asks = any(server.spec.approve == "always" for server in self.connections)
+        return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=asks)
 
     @property
     def connections(self) -> tuple[ToolServer, ...]:
@@ -123,6 +188,11 @@ class Toolbox:
         for connection in self._connections.values():
             await connection.settled()
 
+    def retry(self) -> None:
+        """Start the servers that have failed again, in the background, if that is due."""
+        for connection in self._connections.values():
+            connection.retry()
+
     async def started(self) -> None:
         """Wait until every server is ready or has failed; also start the lazy ones."""
         await self.connected()
@@ -137,7 +207,7 @@ class Toolbox:
         Args:
             tokens: values by placeholder of ``headers_template``, or by server name.
         """
-        return connected_with(self.connections, tokens)
+        return self.offerings.attending(tokens) if tokens else nullcontext()
 
     def servers(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the configuration."""
@@ -210,13 +280,13 @@ class Toolbox:
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
         return await execute_call(
-            self._connections[tool.server],
+            self._connections.get(tool.server) or self._resource_tools,
             tool,
             call,
             context,
             self._policies,
             escape=self.clean,
-            foreign_tokens=self._foreign_tokens[tool.server],
+            foreign_tokens=self._foreign_tokens.get(tool.server, frozenset()),
         )
 
     # --- configured texts for the prompt ------------------------------------------------------------------------------
@@ -229,7 +299,8 @@ class Toolbox:
     def response_instruction(self, name: str) -> str:
         """Return the ``response_instruction`` of a tool's server; empty if none is configured."""
         tool = self.resolve(name)
-        return self._connections[tool.server].spec.response_instruction or "" if tool else ""
+        source = self._connections.get(tool.server) if tool else None
+        return source.spec.response_instruction or "" if source else ""
 
     def auto_context_tools(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are called with every question."""
@@ -248,10 +319,21 @@ class Toolbox:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _current(self) -> _Index:
-        if self._index is None:
+        # Switches change without a notice.
+        offering = self._offering()
+        if self._index is None or self._indexed_resources != offering:
             listed = [tool for connection in self.connections for tool in connection.tools]
-            self._index = _index([self._presented(tool) for tool in listed])
+            listed += self._resource_tools.tools if offering else ()
+            self._index, self._indexed_resources = _index([self._presented(tool) for tool in listed]), offering
         return self._index
+
+    def _offering(self) -> dict[str, tuple[str, ...]]:
+        """Return names of resources by server, of the enabled servers that have any."""
+        return {
+            name: source.resource_names
+            for name, source in self._connections.items()
+            if source.resource_names and self.switches.is_server_on(name)
+        }
 
     def _presented(self, tool: ToolSpec) -> ToolSpec:
         """Return the tool with a cleaned description; report removed invisible characters once per tool."""
@@ -294,52 +376,6 @@ class Toolbox:
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         output = "".join(f"\n    {line}" for line in lines)
         self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{output}")
-
-
-@asynccontextmanager
-async def open_toolbox(
-    specs: Sequence[ServerConfig],
-    *,
-    on_status: Callable[[str], None] | None = None,
-    host: ConnectionServices | None = None,
-    sampler: Sampler | None = None,
-    policies: ExecutionPolicies | None = None,
-    read_device: DeviceReader | None = None,
-    problems: Mapping[str, str] | None = None,
-) -> AsyncGenerator[Toolbox]:
-    """Start all servers concurrently without waiting for them; stop all of them on exit.
-
-    Args:
-        specs: the servers; names must be unique.
-        on_status: called with a status line when a server is ready, has new tools, fails or dies; for the last two, the
-            server's last output lines follow.
-        host: services of the host that connections use.
-        sampler: model for sampling requests of servers; None refuses them.
-        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
-        read_device: readings of the machine for the built-in tool ``device_status``.
-        problems: why servers cannot be used at all, by name.
-
-    Raises:
-        ToolboxError: two servers have the same name.
-    """
-    names = [spec.name for spec in specs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
-    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device, problems)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as lives:
-        for connection in toolbox.connections:
-            lives.start_soon(connection.run, name=f"server {connection.spec.name}")
-        try:
-            yield toolbox
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
-        finally:
-            for connection in toolbox.connections:
-                connection.stop()
-    if failure is not None:
-        raise failure
 
 
 def _headers_of(spec: ServerConfig) -> Mapping[str, str]:

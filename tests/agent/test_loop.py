@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.agent.loop import CALLS_OVER, NO_ANSWER, REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, SILENCE, Loop, LoopSettings
+from rkllm_mcp.agent.loop import (
+    CALLS_OVER,
+    NO_ANSWER,
+    REPAIR_LIMIT_NOTE,
+    ROUND_LIMIT_NOTE,
+    SILENCE,
+    LoopSettings,
+    RunCalls,
+    answer_with_tools,
+)
 from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
@@ -22,12 +31,13 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
 )
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
+QUESTION = [Message("user", "Weather?")]
 TIME = ToolSpec("get_time", "Time", server="clock")
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +53,7 @@ async def answer(
     tools: ScriptedTools | None = None,
     settings: LoopSettings | None = None,
     conversation: Conversation | None = None,
-    options: ResponseOptions | None = None,
+    options: ModelOptions | None = None,
 ) -> tuple[list[Event], ScriptedModel, ScriptedTools, Conversation]:
     model = ScriptedModel([r if isinstance(r, Round) else Round(r) for r in rounds])
     tools = tools or ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
@@ -54,9 +64,10 @@ async def answer(
     async def emit(event: Event) -> None:
         events.append(event)
 
-    loop = Loop(model, tools, ToolSet([WEATHER, TIME]), settings or LoopSettings(), emit)
+    settings = settings or LoopSettings()
+    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
     with anyio.fail_after(60):
-        await loop.run(conversation, "Weather?", options or ResponseOptions())
+        await answer_with_tools(model, conversation, QUESTION, calls, options or ModelOptions(), settings, emit)
     return events, model, tools, conversation
 
 
@@ -190,7 +201,7 @@ async def test_a_question_that_does_not_fit_does_not_stand_in_the_way_of_the_nex
 
 
 async def test_only_the_first_round_is_forced() -> None:
-    _, model, _, _ = await answer([[call()], [Text("ok")]], options=ResponseOptions(forced_tool="get_weather"))
+    _, model, _, _ = await answer([[call()], [Text("ok")]], options=ModelOptions(tool_choice=ForcedTool("get_weather")))
     assert [options.forced_tool for _, _, options in model.asked] == ["get_weather", None]
 
 
@@ -305,7 +316,9 @@ async def test_rounds_that_reveal_parameters_count_once_there_were_as_many_as_ro
         events.append(event)
 
     tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True)
-    loop = Loop(model, ScriptedTools({}), tool_set, LoopSettings(max_rounds=1), emit)
+    calls = RunCalls(ScriptedTools({}), tool_set, emit)
     with anyio.fail_after(60):
-        await loop.run(Conversation(), "Weather?", ResponseOptions())
+        await answer_with_tools(
+            model, Conversation(), QUESTION, calls, ModelOptions(), LoopSettings(max_rounds=1), emit
+        )
     assert events[-1] == End("round_limit")

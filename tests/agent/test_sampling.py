@@ -5,14 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.agent.loop import Loop, LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected, ToolCallFailed, ToolFinished
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.protocols import CallContext, FixedApprover, ResponseOptions, SamplingAnswer, SamplingRequest
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.protocols import CallContext, FixedApprover, SamplingAnswer, SamplingRequest
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_world import END, World
@@ -32,7 +33,7 @@ async def test_the_answer_is_the_models_in_a_conversation_of_its_own() -> None:
     assert await sampler.sample(CAPITAL) == SamplingAnswer("Paris.", "qwen", "end")
     ((messages, tools, options),) = model.asked
     assert messages == [Message("system", "Be brief."), Message("user", "Capital?")]
-    assert (tools, options) == ((), ResponseOptions(max_new_tokens=20))
+    assert (tools, options) == ((), ModelOptions(max_new_tokens=20))
     assert len(forgotten) == 1
 
 
@@ -87,8 +88,9 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
             settings = LoopSettings(parallel_tools=True)
             context = CallContext(asker=FixedApprover("once"), conversation_id="c")
             conversation = Conversation(id="c")
-            loop = Loop(world.model, toolbox, tool_set, settings, emit, context)
-            await loop.run(conversation, "How many?", ResponseOptions())
+            runner = RunCalls(toolbox, tool_set, emit, context, settings.parallel_tools)
+            question = [Message("user", "How many?")]
+            await answer_with_tools(world.model, conversation, question, runner, ModelOptions(), settings, emit)
     results = [event.text for event in events if isinstance(event, ToolFinished)]
     assert results == ["qwen says Forty-two. (endTurn)"] * calls
     assert events[-1] == End("answered")

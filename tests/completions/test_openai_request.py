@@ -10,9 +10,8 @@ from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_types import ChatBody
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
-from rkllm_mcp.generation import Sampling, SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions, Sampling, SamplingOverrides
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Hi"}
@@ -99,37 +98,37 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
 @pytest.mark.parametrize(
     ("fields", "options"),
     [
-        ({}, ResponseOptions()),
-        ({"max_tokens": 5}, ResponseOptions(max_new_tokens=5)),
-        ({"max_tokens": 5, "max_completion_tokens": 6}, ResponseOptions(max_new_tokens=6)),
-        ({"max_tokens": -1}, ResponseOptions()),
-        ({"stop": "\n"}, ResponseOptions(stop=("\n",))),
-        ({"stop": ["a", "b"]}, ResponseOptions(stop=("a", "b"))),
-        ({"tool_choice": "none"}, ResponseOptions(no_calls=True)),
-        ({"tool_choice": "auto"}, ResponseOptions()),
-        ({"tool_choice": "required", "tools": [WEATHER]}, ResponseOptions(any_tool=True)),
-        ({"tool_choice": NAMED, "tools": [WEATHER]}, ResponseOptions(forced_tool="get_weather")),
-        ({"tool_choice": NAMED, "mcp": True}, ResponseOptions(forced_tool="get_weather")),
-        ({"parallel_tool_calls": False}, ResponseOptions(single_call=True)),
-        ({"parallel_tool_calls": True}, ResponseOptions()),
-        ({"reasoning_effort": "none"}, ResponseOptions(thinking=False)),
-        ({"reasoning_effort": "high"}, ResponseOptions(thinking=True)),
-        ({"reasoning_effort": "high", "thinking": False}, ResponseOptions(thinking=False)),
-        ({"thinking": {"type": "enabled"}}, ResponseOptions(thinking=True)),
-        ({"think": False, "reasoning_effort": "max"}, ResponseOptions(thinking=False)),
-        ({"think": "low"}, ResponseOptions(thinking=True)),
-        ({"repeat_penalty": 1.1}, ResponseOptions(sampling=SamplingOverrides(repeat_penalty=1.1))),
-        ({"chat_template_kwargs": {"enable_thinking": False}}, ResponseOptions(thinking=False)),
-        ({"temperature": 0}, ResponseOptions(sampling=SamplingOverrides(temperature=0))),
-        ({"top_p": 0}, ResponseOptions(sampling=SamplingOverrides(top_k=1))),
-        ({"top_k": -1}, ResponseOptions()),
+        ({}, ModelOptions()),
+        ({"max_tokens": 5}, ModelOptions(max_new_tokens=5)),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, ModelOptions(max_new_tokens=6)),
+        ({"max_tokens": -1}, ModelOptions()),
+        ({"stop": "\n"}, ModelOptions(stop=("\n",))),
+        ({"stop": ["a", "b"]}, ModelOptions(stop=("a", "b"))),
+        ({"tool_choice": "none"}, ModelOptions(tool_choice="none")),
+        ({"tool_choice": "auto"}, ModelOptions()),
+        ({"tool_choice": "required", "tools": [WEATHER]}, ModelOptions(tool_choice="required")),
+        ({"tool_choice": NAMED, "tools": [WEATHER]}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
+        ({"tool_choice": NAMED, "mcp": True}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
+        ({"parallel_tool_calls": False}, ModelOptions(single_call=True)),
+        ({"parallel_tool_calls": True}, ModelOptions()),
+        ({"reasoning_effort": "none"}, ModelOptions(thinking=False)),
+        ({"reasoning_effort": "high"}, ModelOptions(thinking=True)),
+        ({"reasoning_effort": "high", "thinking": False}, ModelOptions(thinking=False)),
+        ({"thinking": {"type": "enabled"}}, ModelOptions(thinking=True)),
+        ({"think": False, "reasoning_effort": "max"}, ModelOptions(thinking=False)),
+        ({"think": "low"}, ModelOptions(thinking=True)),
+        ({"repeat_penalty": 1.1}, ModelOptions(sampling=SamplingOverrides(repeat_penalty=1.1))),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, ModelOptions(thinking=False)),
+        ({"temperature": 0}, ModelOptions(sampling=SamplingOverrides(temperature=0))),
+        ({"top_p": 0}, ModelOptions(sampling=SamplingOverrides(top_k=1))),
+        ({"top_k": -1}, ModelOptions()),
         (
             {"top_p": 0.5, "top_k": 3, "repetition_penalty": 1.2, "frequency_penalty": -1, "presence_penalty": 2},
-            ResponseOptions(sampling=SamplingOverrides(None, 3, 0.5, 1.2, -1, 2)),
+            ModelOptions(sampling=SamplingOverrides(None, 3, 0.5, 1.2, -1, 2)),
         ),
     ],
 )
-def test_every_parameter_becomes_a_wish(fields: Json, options: ResponseOptions) -> None:
+def test_every_parameter_becomes_a_wish(fields: Json, options: ModelOptions) -> None:
     assert request(**fields).options == options
 
 

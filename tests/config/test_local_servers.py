@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.settings import device_state
+from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer
+from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinServer, BuiltinTool, OpenAPIServer
+from rkllm_mcp.diagnostics.doctor import config_warnings
 from rkllm_mcp.errors import ConfigError
 
 
@@ -19,18 +20,30 @@ def config_of(folder: Path, text: str) -> Config:
     return load_config(path, env={})
 
 
-@pytest.mark.parametrize(
-    ("tool", "message"),
-    [
-        ('{ name = "nonsense" }', "name: found 'nonsense' without entry_point; name what runs, or one of clock, calc"),
-        ('{ name = "t", entry_point = "no colon" }', "entry_point: found 'no colon'; write package.module:function"),
-        ('{ name = "clock", entrypoint = "a:b" }', "did you mean 'entry_point'?"),
-    ],
-)
-def test_a_tool_that_nothing_runs_is_refused(tmp_path: Path, tool: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config_of(tmp_path, f"tools = [{tool}]\n")
-    assert message in str(caught.value)
+def test_a_misspelt_key_of_a_tool_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'entry_point'"):
+        config_of(tmp_path, 'tools = [{ name = "clock", entrypoint = "a:b" }]\n')
+
+
+def test_a_tool_that_nothing_runs_costs_that_tool_and_not_the_file(tmp_path: Path) -> None:
+    # The definition that the mission's document describes: name, description and input_schema.
+    tools = """
+transport = "builtin"
+[[servers.tools]]
+name = "current_time"
+description = "The present time"
+input_schema = { type = "object", properties = { timezone = { type = "string" } }, required = [] }
+[[servers.tools]]
+name = "t"
+entry_point = "no colon"
+[[servers.tools]]
+name = "clock"
+"""
+    assert config_warnings(config_of(tmp_path, tools))[-2:] == [
+        "Server 's': tool 'current_time' is left out: it has no entry_point; name its function, or call it one of "
+        + ", ".join(OWN_TOOLS),
+        "Server 's': tool 't' is left out: its entry_point is 'no colon'; write package.module:function",
+    ]
 
 
 def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.oauth import SignIn
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover, SamplingAnswer, SamplingRequest
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 
 # The suite's authorization servers know the client by these.
 REDIRECT_URI = "http://localhost:3000/callback"

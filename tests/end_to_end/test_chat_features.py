@@ -71,7 +71,7 @@ def test_a_conversation_with_a_resource_a_prompt_an_approval_a_form_and_a_server
         ask(terminal, "/clear")
         ask(terminal, "/resource memo://monday")
         terminal.expect_exact("Buy milk.")
-        terminal.expect_exact("It goes with your next question.")
+        terminal.expect_exact("It will be added to your next question.")
         ask(terminal, "What is to be done?")
         terminal.expect_exact("◆ You should buy milk.")
         # A prompt, its name and its argument completed by Tab.
@@ -102,7 +102,7 @@ def test_a_conversation_with_a_resource_a_prompt_an_approval_a_form_and_a_server
         ask(terminal, "Ask yourself.")
         terminal.expect_exact("wants to ask the model this")
         terminal.expect_exact("user: What is the capital of France?")
-        answer(terminal, "Let it?", "y")
+        answer(terminal, "Allow it?", "y")
         terminal.expect_exact("secretary says Paris. (endTurn)")
         # An address.
         ask(terminal, "Let me log in")
@@ -149,7 +149,7 @@ def test_a_question_whose_server_dies_is_taken_off_the_screen(tmp_path: Path) ->
         terminal.expect_exact("Name>")
         (server,) = [pid for pid in descendants(terminal.pid or 0) if "mcp_servers.asking" in command_line(pid)]
         os.kill(server, signal.SIGKILL)
-        terminal.expect_exact("[MCP: The question is not waited for any more]")
+        terminal.expect_exact("[MCP: The request was withdrawn]")
         terminal.expect_exact("was lost during the call")
         ask(terminal, "What is to be done?")
         terminal.expect_exact("◆ I do not know.")

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected, Usage, event_to_dict
 from tests.support.demo_app import Json, make_demo, timeless

@@ -11,10 +11,16 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import anyio
+import httpx2
 import pytest
 
+from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.store import open_store
 from tests.support.demo_app import Demo, make_demo
+from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
 
 PATIENCE_S = 60.0
@@ -97,8 +103,88 @@ def test_an_answer_that_was_shown_is_there_after_the_process_was_killed(tmp_path
     assert (question, role, f"◆ {kept}\n") == (GREETING, "assistant", answer)
     gone_on = demo.run("chat", "--continue", stdin="Hello\n/quit\n")
     assert gone_on.returncode == 0
-    assert f"'{GREETING}', 2 messages" in gone_on.stderr
+    assert f"'{GREETING}': 2 messages" in gone_on.stderr
     assert [text for _, _, _, text in turns_in(state_of(demo))][::2] == [GREETING, "Hello"]
+
+
+RULES = f"""
+rule
+  user for ever
+  say {" ".join(["word"] * 2000)}
+"""
+
+
+def ask(url: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    """Status and body of a request; a POST if it has a body."""
+    response = httpx2.request("POST" if body else "GET", url + path, json=body, timeout=PATIENCE_S)
+    return response.status_code, response.json()
+
+
+def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_and_offers_it_again(
+    tmp_path: Path,
+) -> None:
+    model = scripted_model(tmp_path / "model", RULES)
+    script = model / "model.rkllm"
+    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    demo = make_demo(tmp_path / "home", (), speed="")
+    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    path = state_of(demo)
+
+    @contextmanager
+    def serving() -> Generator[tuple[subprocess.Popen[str], str]]:
+        with demo.started("serve", "--port", "0") as process:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            url = next(line.split()[-1] for line in lines if line.startswith("Serving at "))
+            assert any(line.startswith("Ready") for line in lines)
+            yield process, url
+
+    with serving() as (process, url):
+        body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}}
+        with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
+            # Held: an iterator that is dropped closes the connection.
+            lines = response.iter_lines()
+            while not ((turns := turns_in(path)) and turns[-1][3]):
+                next(lines)
+            name = turns[0][0]
+            assert ask(url, f"/v1/conversations/{name}")[1]["messages"][1]["ending"] == "running"
+            process.kill()
+            process.wait()
+    turns = turns_in(path)
+    assert [(role, text[:9]) for _, _, role, text in turns] == [("user", "for ever"), ("assistant", "word word")]
+    gone_on = demo.run("chat", "--resume", name, stdin="/quit\n")
+    assert (
+        "[broken off before its end]\nThe last answer was broken off; /again asks its question again." in gone_on.stderr
+    )
+    with serving() as (process, url):
+        status, kept = ask(url, f"/v1/conversations/{name}")
+        assert (status, [turn["ending"] for turn in kept["messages"]]) == (200, ["", "interrupted"])
+        again = {"conversation": name, "again": True, "stream": False, "max_tokens": 3}
+        status, answered = ask(url, "/v1/execute", again)
+        assert (status, answered["text"].split()) == (200, ["word"] * 3)
+        assert ask(url, "/v1/execute", again)[1]["error"]["param"] == "again"
+    assert [(role, text.split()[:4]) for _, _, role, text in turns_in(path)] == [
+        ("user", ["for", "ever"]),
+        ("assistant", ["word"] * 3),
+    ]
+
+
+def test_the_chat_asks_a_question_again_whose_answer_was_broken_off(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+
+    async def break_off() -> None:
+        async with open_store(path=state_of(demo), required=True) as store:
+            turns = [StoredTurn("user", GREETING), StoredTurn("assistant", "こん", ending="interrupted")]
+            await store.conversations.begin("", Conversation("c1"), turns)
+
+    anyio.run(break_off)
+    done = demo.run("chat", "--continue", stdin="/again\n/again\n")
+    assert done.stdout.startswith("◆ こんにちは")
+    assert "No answer was broken off here; type the question again" in done.stderr
+    assert [(role, text[:5]) for _, _, role, text in turns_in(state_of(demo))] == [
+        ("user", GREETING),
+        ("assistant", GREETING),
+    ]
 
 
 def test_a_process_that_is_killed_at_any_moment_leaves_whole_answers(tmp_path: Path) -> None:
@@ -128,7 +214,7 @@ def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path)
     ((name, *_), _) = turns_in(state_of(demo))
     with started(demo.command("chat", "--resume", name[:6]), demo.environment) as first:
         assert first.stderr is not None
-        while b"Going on with" not in (line := first.stderr.readline()):
+        while b"Continuing" not in (line := first.stderr.readline()):
             assert line, "it did not go on"
         second = demo.run("chat", "--resume", name, stdin="Hello from the second\n")
         _, said = first.communicate(b"Hello from the first\n")
@@ -150,21 +236,21 @@ def test_the_chat_says_how_to_come_back_when_there_is_something_to_come_back_to(
     turns = turns_in(state_of(demo))
     if not history:
         assert turns == []
-        assert done.stdout.count("No conversation is kept.\n") == 2
-        assert "This conversation is not kept yet; ask something first" in done.stderr
+        assert done.stdout.count("There are no saved conversations.\n") == 2
+        assert "This conversation is not saved yet; ask a question first" in done.stderr
         return
     name = turns[0][0]
     assert done.stdout.count(f"{name}  ") == 2
     assert "Renamed." in done.stderr
     assert "/resume needs an id" in done.stderr
     # A new conversation began and nothing was asked in it.
-    assert "Go on with this conversation" not in done.stderr
+    assert "Continue this conversation with" not in done.stderr
     more = demo.run("chat", stdin=f"/resume {name[:4]}\n/resume {name}\n/resume zzz\nHello\n")
-    assert f"Going on with {name} 'The greeting', 2 messages" in more.stderr
+    assert f"Continuing {name} 'The greeting': 2 messages" in more.stderr
     assert f"  ❯ {GREETING}\n  ◆ こんにちは。これは" in more.stderr
-    assert "This is that conversation; ask on" in more.stderr
+    assert "This conversation is already open" in more.stderr
     assert "there is no conversation 'zzz'; 'rkllm-mcp conversations list' shows them" in more.stderr
-    assert more.stderr.endswith(f"Go on with this conversation: rkllm-mcp chat --resume {name}\n")
+    assert more.stderr.endswith(f"Continue this conversation with: rkllm-mcp chat --resume {name}\n")
     assert len(turns_in(state_of(demo))) == 4
 
 
@@ -175,4 +261,4 @@ def test_a_chat_that_cannot_go_on_says_why_before_it_begins(tmp_path: Path) -> N
     assert nothing.stderr.endswith("there is no conversation 'abc'; 'rkllm-mcp conversations list' shows them\n")
     first = demo.run("chat", "--continue", stdin="/quit\n")
     assert first.returncode == 0
-    assert "No conversation is kept yet; a new one begins." in first.stderr
+    assert "There is no saved conversation yet; starting a new one." in first.stderr

@@ -17,13 +17,14 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
 from rkllm_mcp.agent.loop import ROUND_LIMIT_NOTE, LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.tools.search import ToolSearch
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.mcp_servers.specs import local_server
 from tests.support.scripted_model import Round, ScriptedModel
@@ -68,7 +69,7 @@ async def with_tiny(
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
-            preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+            preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
             request = TurnRequest(Question("Do it."), toolbox.tools())
             await answer(model, preparation, conversation, request, settings or LoopSettings(), emit, NO_CONTEXT)
     return events, model, conversation

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+import socket
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.browser import PHONE, chromium, visiting
-from tests.support.demo_app import Demo
+from tests.support.cut_line import CutLine
+from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import make_features
+from tests.support.served import scripted_model
 
 
 @contextmanager
-def serving(demo: Demo) -> Generator[str]:
-    """The service's address, once its model is loaded."""
-    with demo.started("serve", "--port", "0") as process:
+def serving(demo: Demo, port: int = 0) -> Generator[tuple[str, subprocess.Popen[str]]]:
+    """The service's address and process, once its model is loaded."""
+    with demo.started("serve", "--port", str(port)) as process:
         address = ""
         assert process.stderr is not None
         for line in process.stderr:
@@ -24,17 +28,18 @@ def serving(demo: Demo) -> Generator[str]:
             if line.startswith("Ready"):
                 break
         assert address
-        yield address
-        process.terminate()
-        _, said = process.communicate(timeout=30)
-        assert process.returncode == 0, said
+        yield address, process
+        if process.poll() is None:
+            process.terminate()
+            _, said = process.communicate(timeout=30)
+            assert process.returncode == 0, said
 
 
 def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) -> None:
     demo = make_features(tmp_path)
     victim = tmp_path / "one.txt"
     victim.write_text("x", "utf-8")
-    with serving(demo) as address, chromium() as browser, visiting(browser, address, PHONE) as visit:
+    with serving(demo) as (address, _), chromium() as browser, visiting(browser, address, PHONE) as visit:
         page = visit.page
         assert "secretary is emulated" in page.inner_text("#welcome")
         assert "Paris." in visit.answered("What is the capital of France?")
@@ -93,3 +98,73 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.get_by_role("button", name="Delete").click()
         page.wait_for_selector("#welcome")
         assert {found for found in visit.addresses if not found.startswith((address, "blob:"))} == set()
+
+
+WORDS = " ".join(f"w{number}" for number in range(160))
+RULES = f"""
+rule
+  user at length
+  say {WORDS}
+"""
+
+
+def slow_demo(folder: Path) -> Demo:
+    """A model that needs some seconds for its answer to 'at length'."""
+    model = scripted_model(folder / "model", RULES)
+    script = model / "model.rkllm"
+    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 150"), "utf-8")
+    demo = make_demo(folder / "home", (), speed="")
+    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    return demo
+
+
+def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp_path: Path) -> None:
+    demo = slow_demo(tmp_path)
+    with (
+        serving(demo) as (address, _),
+        CutLine(int(address.rpartition(":")[2])) as line,
+        chromium() as browser,
+        visiting(browser, line.url, PHONE) as visit,
+    ):
+        page = visit.page
+        visit.ask("at length")
+        page.wait_for_selector(".message.assistant .prose >> text=w1")
+        line.cut()
+        page.wait_for_selector("text=the board goes on with the answer")
+        line.mend()
+        page.wait_for_selector("#stop", state="hidden")
+        assert page.inner_text(".message.assistant .prose") == WORDS
+        # A reload in the middle of an answer goes on with it as well.
+        visit.ask("at length again")
+        page.wait_for_selector(".message.assistant:last-child .prose >> text=w1")
+        visit.reload()
+        page.wait_for_selector("#stop", state="visible")
+        page.wait_for_selector("#stop", state="hidden")
+        assert page.locator(".message.assistant .prose").all_inner_texts() == [WORDS, WORDS]
+        assert page.locator(".message.user").count() == 2
+
+
+def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked_again(tmp_path: Path) -> None:
+    demo = slow_demo(tmp_path)
+    with chromium() as browser:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with serving(demo, port) as (address, process), visiting(browser, address) as visit:
+            page = visit.page
+            visit.ask("at length")
+            page.wait_for_selector(".message.assistant .prose >> text=w1")
+            process.kill()
+            process.wait()
+            page.wait_for_selector("#offline >> visible=true")
+            with serving(demo, port):
+                page.wait_for_selector("text=This answer was broken off")
+                page.wait_for_selector("#stop", state="hidden")
+                page.screenshot(path=tmp_path / "broken_off.png")
+                page.get_by_role("button", name="Ask again").click()
+                page.wait_for_selector("text=w159")
+                page.wait_for_selector("#stop", state="hidden")
+                assert page.locator(".message.assistant .prose").all_inner_texts() == [WORDS]
+                visit.reload()
+                page.wait_for_selector("text=w159")
+                assert page.locator(".message").count() == 2
+                assert not page.locator("text=Ask again").count()

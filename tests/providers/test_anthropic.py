@@ -8,9 +8,8 @@ import anyio
 import pytest
 
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, anthropic_call, anthropic_stream, anthropic_text, cut_up
 from tests.support.remote_models import KEY, WEATHER, asked, question, round_of, without_usage
 from tests.support.turn_events import events_of
@@ -111,13 +110,13 @@ async def test_turns_alternate_and_none_is_empty_whatever_happened_before() -> N
 @pytest.mark.parametrize(
     ("options", "choice"),
     [
-        (ResponseOptions(forced_tool="get_weather"), {"type": "tool", "name": "get_weather"}),
-        (ResponseOptions(any_tool=True, single_call=True), {"type": "any", "disable_parallel_tool_use": True}),
-        (ResponseOptions(single_call=True), {"type": "auto", "disable_parallel_tool_use": True}),
-        (ResponseOptions(no_calls=True), {"type": "none"}),
+        (ModelOptions(tool_choice=ForcedTool("get_weather")), {"type": "tool", "name": "get_weather"}),
+        (ModelOptions(tool_choice="required", single_call=True), {"type": "any", "disable_parallel_tool_use": True}),
+        (ModelOptions(single_call=True), {"type": "auto", "disable_parallel_tool_use": True}),
+        (ModelOptions(tool_choice="none"), {"type": "none"}),
     ],
 )
-async def test_the_choice_of_a_tool_reaches_the_service(options: ResponseOptions, choice: object) -> None:
+async def test_the_choice_of_a_tool_reaches_the_service(options: ModelOptions, choice: object) -> None:
     with ChatService(Reply(pieces=anthropic_stream(anthropic_text("x")))) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             await round_of(model, question(), [WEATHER], options)
@@ -125,7 +124,7 @@ async def test_the_choice_of_a_tool_reaches_the_service(options: ResponseOptions
 
 
 async def test_limits_and_sampling_reach_the_service() -> None:
-    options = ResponseOptions(max_new_tokens=9, stop=("#",), sampling=SamplingOverrides(temperature=1.7, top_p=0.4))
+    options = ModelOptions(max_new_tokens=9, stop=("#",), sampling=SamplingOverrides(temperature=1.7, top_p=0.4))
     stream = anthropic_stream(anthropic_text("x"), stop="max_tokens")
     conversation = question()
     with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):

@@ -11,9 +11,8 @@ import pytest
 
 from rkllm_mcp.errors import ServiceError
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, cut_up, openai_call, openai_reply, openai_stream, refusal
 from tests.support.remote_models import WEATHER, asked, question, round_of, without_usage
 from tests.support.turn_events import events_of
@@ -187,9 +186,9 @@ async def test_calls_and_results_go_back_in_the_services_own_form() -> None:
 
 
 async def test_every_wish_reaches_the_service() -> None:
-    options = ResponseOptions(
+    options = ModelOptions(
         max_new_tokens=99,
-        forced_tool="get_weather",
+        tool_choice=ForcedTool("get_weather"),
         stop=("###",),
         single_call=True,
         sampling=SamplingOverrides(temperature=0.0, frequency_penalty=0.5),
@@ -201,8 +200,8 @@ async def test_every_wish_reaches_the_service() -> None:
     with ChatService(Reply(pieces=twice), openai_reply("x"), openai_reply("x")) as service, anyio.fail_after(60):
         async with asked(service, temperature=0.9, top_p=0.5) as model:
             events = await round_of(model, question(), [WEATHER], options)
-            await round_of(model, question(), [WEATHER], ResponseOptions(any_tool=True))
-            await round_of(model, question(), [WEATHER], ResponseOptions(no_calls=True))
+            await round_of(model, question(), [WEATHER], ModelOptions(tool_choice="required"))
+            await round_of(model, question(), [WEATHER], ModelOptions(tool_choice="none"))
     forced, any_tool, none = service.bodies
     assert forced["tool_choice"] == {"type": "function", "function": {"name": "get_weather"}}
     assert (forced["max_tokens"], forced["stop"], forced["parallel_tool_calls"]) == (99, ["###"], False)
@@ -230,7 +229,7 @@ async def test_tools_that_were_told_later_are_declared_and_others_may_be_called(
     stream = openai_stream(openai_call("other", "{}"), finish="tool_calls")
     with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
-            events = await round_of(model, conversation, [WEATHER], ResponseOptions(others=(told, other)))
+            events = await round_of(model, conversation, [WEATHER], ModelOptions(others=(told, other)))
     assert [tool["function"]["name"] for tool in service.bodies[0]["tools"]] == ["get_weather", "told"]
     assert [event.name for event in events if isinstance(event, ToolCallDetected)] == ["other"]
 

@@ -10,9 +10,9 @@ import pytest
 
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, Usage
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
@@ -37,7 +37,7 @@ def question(text: str = "Hi") -> Conversation:
 
 
 async def respond(
-    model: RkllmModel, conversation: Conversation, options: ResponseOptions | None = None
+    model: RkllmModel, conversation: Conversation, options: ModelOptions | None = None
 ) -> list[ModelEvent]:
     async with aclosing(events_of(model, conversation, [WEATHER], options)) as events:
         return [event async for event in events]
@@ -210,14 +210,14 @@ async def test_what_was_left_out_to_fit_is_said() -> None:
 async def test_an_answer_that_reaches_its_limit_is_marked_as_cut() -> None:
     model, _ = model_of("one two three four five six")
     conversation = question()
-    await respond(model, conversation, ResponseOptions(max_new_tokens=3))
+    await respond(model, conversation, ModelOptions(max_new_tokens=3))
     assert conversation.messages[-1].cut
 
 
 async def test_a_forced_call_is_completed_by_the_model() -> None:
     model, _ = model_of('{"location": "Tokyo"}}\n</tool_call><|im_end|>')
     conversation = question()
-    events = await respond(model, conversation, ResponseOptions(forced_tool="get_weather"))
+    events = await respond(model, conversation, ModelOptions(tool_choice=ForcedTool("get_weather")))
     assert [(e.name, e.arguments) for e in events if isinstance(e, ToolCallDetected)] == [
         ("get_weather", {"location": "Tokyo"})
     ]
@@ -227,7 +227,7 @@ async def test_a_forced_call_is_completed_by_the_model() -> None:
 async def test_a_call_the_token_limit_cut_is_a_failure_with_its_text() -> None:
     model, _ = model_of(CALL)
     conversation = question()
-    events = await respond(model, conversation, ResponseOptions(max_new_tokens=12))
+    events = await respond(model, conversation, ModelOptions(max_new_tokens=12))
     (failed,) = [event for event in events if isinstance(event, ToolCallFailed)]
     assert failed.raw.startswith("<tool_call>")
     assert conversation.messages[-1].cut

@@ -10,9 +10,9 @@ import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary, demo_vocabulary_with_special
 from tests.support.scripted_engine import Play, ScriptedEngine
@@ -32,7 +32,7 @@ async def test_the_next_prompt_begins_with_what_was_evaluated_after(
     world = World(template, reports=reports, delivers_stops=delivers_stops)
     conversation = Conversation()
     for question in ("First?", "Second?", "Third?"):
-        await world.ask(conversation, question, *ENDINGS[ending], options=ResponseOptions(max_new_tokens=120))
+        await world.ask(conversation, question, *ENDINGS[ending], options=ModelOptions(max_new_tokens=120))
         world.assert_ready(conversation)
     await world.ask(conversation, "Last?", f"Bye.{END}")
     world.assert_only_grown(conversation)
@@ -78,7 +78,7 @@ async def test_an_answer_stopped_before_its_first_token_leaves_an_empty_turn() -
 async def test_a_forced_call_that_fails_leaves_its_beginning_in_the_turn() -> None:
     world = World()
     conversation = Conversation()
-    forced = ResponseOptions(forced_tool="get_weather")
+    forced = ModelOptions(tool_choice=ForcedTool("get_weather"))
     await world.ask(conversation, "First?", RunRejectedError("no"), options=forced)
     assert conversation.messages[-1].text.startswith('<tool_call>\n{"name": "get_weather"')
     await world.ask(conversation, "Second?", f"Yes.{END}")
@@ -92,7 +92,7 @@ async def test_a_model_that_would_think_first_does_not_when_a_call_is_forced() -
     form = ModelForm(vocabulary, template, template.tool_form.syntaxes, thinking="open", think=True)
     conversation = Conversation()
     conversation.add(Message("user", "Hi"))
-    options = ResponseOptions(forced_tool="get_weather")
+    options = ModelOptions(tool_choice=ForcedTool("get_weather"))
     events = [event async for event in events_of(RkllmModel(engine, form), conversation, [WEATHER], options)]
     assert [event.arguments for event in events if isinstance(event, ToolCallDetected)] == [{"location": "Tokyo"}]
     assert "<think>\n\n</think>\n\n<tool_call>" in vocabulary.decode(engine.prompts[0])
@@ -165,9 +165,9 @@ async def test_long_mixed_conversations_only_ever_grow(seed: int) -> None:
             conversation,
             f"Question {number}? {END} <tool_call>" * source.randint(1, 3),
             *random_plays(source),
-            options=ResponseOptions(
+            options=ModelOptions(
                 max_new_tokens=source.choice([3, 60, None]),
-                forced_tool="get_weather" if source.random() < 0.1 else None,
+                tool_choice=ForcedTool("get_weather") if source.random() < 0.1 else "auto",
             ),
             stop_after=source.choice([None, None, source.randint(1, 12)]),
         )
@@ -204,7 +204,7 @@ async def test_after_a_compaction_prompts_grow_again(template: str) -> None:
     compactions = 0
     for number in range(40):
         world.events.clear()
-        options = ResponseOptions(max_new_tokens=60)
+        options = ModelOptions(max_new_tokens=60)
         await world.ask(conversation, f"Question {number}?", *ENDINGS["a call"], options=options)
         changed = [e for e in world.events if isinstance(e, Status) and e.text.startswith("[Context: ")]
         if changed:
@@ -248,7 +248,7 @@ async def test_the_result_of_a_round_is_in_the_history_when_the_next_round_does_
     world = World(context_tokens=520)
     conversation = Conversation()
     call = f"{called('Tokyo ' * 60)}{END}"
-    await world.ask(conversation, "First?", call, options=ResponseOptions(max_new_tokens=300))
+    await world.ask(conversation, "First?", call, options=ModelOptions(max_new_tokens=300))
     assert [message.role for message in conversation.messages][:3] == ["user", "assistant", "tool"]
     assert conversation.messages[2].results[0] == ToolResult("call_1", "get_weather", "sunny and 20 degrees")
     await world.ask(conversation, "Second?", f"Yes.{END}")

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.generation import ImageInput, Sampling, TextInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling, TextInput
 from rkllm_mcp.runtime.abi import FAMILIES, UNSUPPORTED_VERSIONS, WORKING_VERSIONS, choose_abi
-from rkllm_mcp.runtime.abi.common import Abi, InferParameters, LoadParameters
+from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 from rkllm_mcp.runtime.library import open_library
 from tests.support.emulator import MACROS, libraries, native_build
 from tests.support.shared import REPOSITORY
@@ -131,7 +131,7 @@ def test_a_parameter_struct_has_every_field_that_was_asked_for(abi: Abi) -> None
 @pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
 def test_a_run_keeps_no_history_and_sends_its_ids_as_they_are(abi: Abi) -> None:
     ids = (ctypes.c_int32 * 3)(5, 6, 7)
-    value, infer = abi.new_input(ids), abi.new_infer_param(InferParameters(9, Sampling(top_k=1)))
+    value, infer = abi.new_input(ids), abi.new_infer_param(GenerationOptions(9, sampling=Sampling(top_k=1)))
 
     assert (value.input_type, value.token_input.n_tokens, value.token_input.input_ids[:3]) == (1, 3, [5, 6, 7])
     assert (infer.mode, infer.keep_history) == (0, 0)

@@ -6,8 +6,17 @@ from array import array
 
 import pytest
 
-from rkllm_mcp.generation import EmbeddingInput, ImageInput, ImageTags, Input, Sampling, TextInput, TokenInput
-from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, InferParameters, LoadParameters
+from rkllm_mcp.generation import (
+    EmbeddingInput,
+    GenerationOptions,
+    ImageInput,
+    ImageTags,
+    Input,
+    Sampling,
+    TextInput,
+    TokenInput,
+)
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import (
     CallCommand,
     FrameReader,
@@ -48,7 +57,7 @@ def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: type(prompt).__name__)
 def test_a_run_carries_its_input(prompt: Input) -> None:
-    command = RunCommand(9, prompt, InferParameters(64))
+    command = RunCommand(9, prompt, GenerationOptions(64))
     assert unpack_run(body_of(pack_run(command))) == command
 
 
@@ -58,14 +67,20 @@ def test_a_run_carries_its_input(prompt: Input) -> None:
         RunCommand(
             1,
             PROMPTS[0],
-            InferParameters(8, Sampling(0.5, 3, 0.25, 1.5, 0.125, -0.5), 0, "legal", "/tmp/前置き", True),
-            pause_after=3,
+            GenerationOptions(
+                8,
+                sampling=Sampling(0.5, 3, 0.25, 1.5, 0.125, -0.5),
+                lora="legal",
+                save_prompt_cache="/tmp/前置き",
+                keep_history=True,
+                pause_after_tokens=3,
+            ),
         ),
         RunCommand(
             2,
             PROMPTS[0],
-            InferParameters(0, mode=RKLLM_INFER_GET_LOGITS),
-            rows=OutputSelection("all", (3, 7)),
+            GenerationOptions(0),
+            rows=OutputSelection("all", (3, 7), RKLLM_INFER_GET_LOGITS),
             clears_before=True,
             clears_after=True,
         ),
@@ -77,7 +92,7 @@ def test_a_run_carries_its_switches(command: RunCommand) -> None:
 
 def test_a_token_that_is_no_32_bit_number_is_refused() -> None:
     with pytest.raises(OverflowError):
-        pack_run(RunCommand(1, TokenInput([2**31]), InferParameters(1)))
+        pack_run(RunCommand(1, TokenInput([2**31]), GenerationOptions(1)))
 
 
 def test_a_call_carries_its_arguments() -> None:

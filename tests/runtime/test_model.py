@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, InferParameters, LoadParameters
+from rkllm_mcp.generation import GenerationOptions, Sampling
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.library import open_library
 from rkllm_mcp.runtime.model import NativeModel
@@ -54,7 +54,7 @@ def loaded(
 
 def run(model: NativeModel, text: str = "hello", limit: int = 400) -> tuple[Heard, RunReport]:
     heard = Heard()
-    return heard, model.new_run(prompt_of(text), heard.on_token, InferParameters(limit)).execute()
+    return heard, model.new_run(prompt_of(text), heard.on_token, GenerationOptions(limit)).execute()
 
 
 def test_a_run_delivers_every_token_with_its_bytes(emulator: Emulator) -> None:
@@ -129,7 +129,7 @@ def test_callbacks_may_come_on_any_thread(emulator: Emulator, thread: str) -> No
 def test_threads_that_never_hear_of_an_end_are_harmless_and_so_are_those_after_them(emulator: Emulator) -> None:
     with loaded(emulator, "fault after-abort nothing\n" + SAY.format("abcdef")) as model:
         for _ in range(100):
-            aborted = model.new_run(prompt_of("hello"), Heard().on_token, InferParameters(400))
+            aborted = model.new_run(prompt_of("hello"), Heard().on_token, GenerationOptions(400))
             aborting = threading.Thread(target=aborted.abort)
             aborting.start()
             aborted.execute()
@@ -141,7 +141,7 @@ def test_threads_that_never_hear_of_an_end_are_harmless_and_so_are_those_after_t
 def test_an_error_in_the_middle_is_raised_after_the_tokens_before_it(emulator: Emulator) -> None:
     heard = Heard()
     with loaded(emulator, SAY.format("abc") + "\nfault error after 2") as model:
-        failing = model.new_run(prompt_of("hello"), heard.on_token, InferParameters(400))
+        failing = model.new_run(prompt_of("hello"), heard.on_token, GenerationOptions(400))
         with pytest.raises(RunRejectedError, match="rkllm_run returned -1"):
             failing.execute()
     assert heard.ids == [*b"ab"]
@@ -158,7 +158,7 @@ def test_a_consumer_that_raises_ends_the_run_and_the_next_one_works(emulator: Em
 
     with loaded(emulator, SAY.format("a" * 300)) as model:
         with pytest.raises(RunRejectedError, match=r"could not be handed over \(ValueError\('broken consumer'\)\)"):
-            model.new_run(prompt_of("hello"), raising, InferParameters(400)).execute()
+            model.new_run(prompt_of("hello"), raising, GenerationOptions(400)).execute()
         heard, _ = run(model, limit=400)
     assert len(heard.ids) == 301
 
@@ -166,7 +166,7 @@ def test_a_consumer_that_raises_ends_the_run_and_the_next_one_works(emulator: Em
 def test_an_abort_before_the_run_means_that_it_never_happens(emulator: Emulator) -> None:
     heard = Heard()
     with loaded(emulator, SAY.format("ab")) as model:
-        aborted = model.new_run(prompt_of("hello"), heard.on_token, InferParameters(400))
+        aborted = model.new_run(prompt_of("hello"), heard.on_token, GenerationOptions(400))
         aborted.abort()
         assert aborted.execute() == RunReport(0, 0, None)
     assert heard.ids == []
@@ -182,7 +182,7 @@ def test_an_aborted_run_ends_without_an_error_whatever_the_runtime_says(emulator
 
     head = f"speed prefill 100000 decode 200\ncontext 4096\nfault after-abort {after}"
     with loaded(emulator, f"rule\nuser bye\nsay bye\nrule\nsay {'x' * 380}", head) as model:
-        aborted = model.new_run(prompt_of("hello"), on_token, InferParameters(400))
+        aborted = model.new_run(prompt_of("hello"), on_token, GenerationOptions(400))
         thread = threading.Thread(target=aborted.execute)
         thread.start()
         assert enough.wait(60)
@@ -197,7 +197,7 @@ def test_an_aborted_run_ends_without_an_error_whatever_the_runtime_says(emulator
 def test_an_abort_after_the_run_does_not_touch_the_next_one(emulator: Emulator) -> None:
     with loaded(emulator, SAY.format("ab")) as model:
         heard = Heard()
-        over = model.new_run(prompt_of("hello"), heard.on_token, InferParameters(400))
+        over = model.new_run(prompt_of("hello"), heard.on_token, GenerationOptions(400))
         over.execute()
         over.abort()
         assert run(model)[0].ids == [*b"ab", IM_END]
@@ -225,9 +225,9 @@ def test_the_library_was_told_what_python_believes_it_told(emulator: Emulator, m
     with loaded(
         emulator, SAY.format("ab"), sampling=GREEDY, cpu_mask=0xF0, base_domain_id=3, embed_flash=False
     ) as model:
-        sampled = model.new_run(prompt, Heard().on_token, InferParameters(7, Sampling(top_k=2, top_p=0.5)))
+        sampled = model.new_run(prompt, Heard().on_token, GenerationOptions(7, sampling=Sampling(top_k=2, top_p=0.5)))
         sampled.execute()
-        model.new_run(prompt, Heard().on_token, InferParameters(8)).execute()
+        model.new_run(prompt, Heard().on_token, GenerationOptions(8)).execute()
         model.kv_cache_size()
         model.clear_kv_cache()
 
@@ -269,8 +269,8 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
 ) -> None:
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
     with loaded(emulator, SAY.format("a")) as model:
-        infer = InferParameters(0, mode=RKLLM_INFER_GET_LOGITS)
-        run = model.new_run(prompt_of("hello"), Heard().on_token, infer, rows=OutputSelection("all"))
+        rows = OutputSelection("all", mode=RKLLM_INFER_GET_LOGITS)
+        run = model.new_run(prompt_of("hello"), Heard().on_token, GenerationOptions(0), rows=rows)
         assert isinstance(run, RowsRun)
         structs, values = model.abi.structs, (c_float * 6)(1, 2, 3, 4, 5, 6)
         none = structs["RKLLMResult"]()
@@ -289,6 +289,8 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
 
 def test_a_model_that_gives_no_rows_is_an_error(emulator: Emulator) -> None:
     with loaded(emulator, SAY.format("a")) as model:
-        run = model.new_run(prompt_of("hello"), Heard().on_token, InferParameters(5), rows=OutputSelection())
+        run = model.new_run(
+            prompt_of("hello"), Heard().on_token, GenerationOptions(5), rows=OutputSelection(mode=RKLLM_INFER_GENERATE)
+        )
         with pytest.raises(RunRejectedError, match="gave no hidden states for this model"):
             run.execute()

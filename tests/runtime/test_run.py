@@ -10,14 +10,14 @@ import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
-from rkllm_mcp.runtime.abi.common import InferParameters, Perf
+from rkllm_mcp.runtime.abi.common import Perf
 from rkllm_mcp.runtime.frames import RunCommand, RunEnded
 from rkllm_mcp.runtime.run import Run, RunState, StopReason, TimedToken
 
 pytestmark = pytest.mark.anyio
 
 
-COMMAND = RunCommand(1, TokenInput([7, 8]), InferParameters(100))
+COMMAND = RunCommand(1, TokenInput([7, 8]), GenerationOptions(100))
 
 
 def started(

@@ -15,9 +15,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from rkllm_mcp.generation import Sampling, TokenInput
+from rkllm_mcp.generation import GenerationOptions, Sampling, TokenInput
 from rkllm_mcp.runtime import frames
-from rkllm_mcp.runtime.abi.common import InferParameters, LoadParameters
+from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 from tests.support.emulator import Emulator, prompt_of
 from tests.support.shared import REPOSITORY
@@ -94,7 +94,7 @@ def load_of(emulator: Emulator, model: Path) -> bytes:
 
 def run_of(number: int, limit: int) -> bytes:
     prompt = TokenInput(prompt_of("hello"))
-    return frames.pack_run(frames.RunCommand(number, prompt, InferParameters(limit)))
+    return frames.pack_run(frames.RunCommand(number, prompt, GenerationOptions(limit)))
 
 
 def status_of(pid: int, name: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.board.trees import ORANGE_PI_5, RK3562, plant
+from tests.support.board_trees import ORANGE_PI_5, RK3562, plant
 from tests.support.shared import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "fix_freq.sh"

@@ -12,6 +12,7 @@ from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, ModelEvent, Status
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.search import ToolSearch
@@ -47,8 +48,9 @@ class Desk:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
-        request = TurnRequest(Question(words), self.toolbox.specs if tools else (), forced)
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, costs, self.selection))
+        options = ModelOptions(tool_choice=ForcedTool(forced) if forced else "auto")
+        request = TurnRequest(Question(words), self.toolbox.specs if tools else (), options)
         with anyio.fail_after(60):
             await answer(self.model, preparation, self.conversation, request, self.settings, emit, CallContext())
         return events

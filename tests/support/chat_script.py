@@ -74,6 +74,12 @@ rule special characters
   results 0
   call write_note {"text": "it's \"L'Aquila\"\n東京 \\ \u2028 </tool_call>", "loud": true, "nothing": null}
 
+rule two sums
+  user both sums
+  results 0
+  call calculator {"expression": "1+1"}
+  call calculator {"expression": "2+2"}
+
 rule a sum
   user how much is ([0-9]+) and ([0-9]+)
   results 0

@@ -1,4 +1,4 @@
-"""The application without a socket: a house that is not open, routes of the test's own, requests as values."""
+"""The application without a socket: tenants that are not open, routes of the test's own, requests as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rkllm_mcp.app.tenants import Tenants
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.route import Route
-from rkllm_mcp.surfaces.http.state import ServiceState, service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 
 BASE_URL = "http://127.0.0.1:8080"
 
@@ -48,7 +48,7 @@ class Desk:
 async def desk(config: Config | None = None, routes: Sequence[Route] | None = None) -> AsyncGenerator[Desk, None]:
     """The application for a configuration; the usual routes unless a test has its own."""
     async with anyio.create_task_group() as tasks:
-        service = service_for(Tenants(config or Config(), tasks, None))
+        service = ServiceState(Tenants(config or Config(), tasks, None))
         app = create_app(service) if routes is None else create_app(service, routes)
         # An error that comes through would be a mistake of the application: the test is to see it.
         transport = httpx2.ASGITransport(app=app)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from rkllm_mcp.app.root import open_remote
 from rkllm_mcp.events import ModelEvent, Text, Thinking
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import ChatModel, ResponseOptions
+from rkllm_mcp.protocols import ChatModel
 from rkllm_mcp.providers.remote import RemoteModel
 from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings
 from tests.support.chat_service import ChatService
@@ -50,7 +51,7 @@ async def round_of(
     model: ChatModel,
     conversation: Conversation,
     tools: Sequence[ToolSpec] = (),
-    options: ResponseOptions | None = None,
+    options: ModelOptions | None = None,
 ) -> list[ModelEvent]:
     """The events of a round, pieces of text and of thinking in a row merged."""
     merged: list[ModelEvent] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
@@ -20,6 +22,71 @@ class Play:
     text: str = ""
     error: Exception | None = None
     hangs: bool = False
+
+
+class ScriptedGeneration:
+    """One run: one token in each batch."""
+
+    def __init__(self, engine: ScriptedEngine, play: Play, prompt: list[int], options: GenerationOptions) -> None:
+        self._engine = engine
+        self._play = play
+        self._prompt = prompt
+        self._options = options
+        self._ids = engine.sampled(play.text, options)
+        self._done: list[int] = []
+        self._is_over = False
+        self._cold = False
+        self.expected_prefill = 0
+
+    def start(self) -> None:
+        engine, prompt = self._engine, self._prompt
+        engine.prompts.append(prompt)
+        engine.options.append(self._options)
+        new = max(1, len(prompt) - common_prefix(prompt, engine.cache))
+        engine.prefilled.append(min(len(prompt), new + engine.overhead_tokens))
+        self._cold, self.expected_prefill = not engine.cache, engine.uncached(prompt)
+
+    async def next_batch(self) -> list[Token]:
+        while not self._is_over and len(self._done) < len(self._ids):
+            token_id = self._ids[len(self._done)]
+            self._done.append(token_id)
+            if self._is_delivered(token_id):
+                await anyio.lowlevel.checkpoint()
+                return [Token(token_id, self._engine.vocabulary.decode([token_id]))]
+        if self._play.hangs and not self._is_over:
+            self._engine.hanging.set()
+            await anyio.sleep_forever()
+        self._is_over = True
+        if self._play.error is not None:
+            raise self._play.error
+        return []
+
+    def finish_early(self) -> None:
+        self._is_over = True
+
+    def end(self) -> None:
+        engine, play = self._engine, self._play
+        engine.aborted += not self._is_over
+        engine.evaluated.append([*self._prompt, *self._done[:-1]])
+        engine.cache = [] if isinstance(play.error, WorkerDiedError) else engine.evaluated[-1]
+        engine.known = [] if play.error or not self._done else engine.evaluated[-1]
+
+    def stats(self) -> RunStats:
+        ids, options = self._ids, self._options
+        is_cut = len(ids) == options.max_new_tokens and ids[-1] not in options.stop_ids
+        return RunStats(
+            "length" if is_cut else "stop",
+            self._engine.prefilled[-1] if self._engine.reports else None,
+            1.0,
+            2.0,
+            sum(map(self._is_delivered, self._done)),
+            1.5,
+            cold=self._cold,
+            expected_tokens=self.expected_prefill,
+        )
+
+    def _is_delivered(self, token_id: int) -> bool:
+        return token_id not in self._options.stop_ids or self._engine.delivers_stops
 
 
 @dataclass
@@ -47,13 +114,13 @@ class ScriptedEngine:
     aborted: int = 0
     # Set once a run that hangs has come so far.
     hanging: anyio.Event = field(default_factory=anyio.Event)
-    _cache: list[int] = field(default_factory=list[int])
-    _known: list[int] = field(default_factory=list[int])
+    cache: list[int] = field(default_factory=list[int])
+    known: list[int] = field(default_factory=list[int])
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def forget(self) -> None:
         """Lose the cache without telling anyone, as a runtime that does not match prefixes would."""
-        self._cache = [-1]  # warm, and of no use
+        self.cache = [-1]  # warm, and of no use
 
     async def ready(self) -> None:
         """The model is always loaded."""
@@ -65,53 +132,25 @@ class ScriptedEngine:
         self.cancelled.append(list(tokens))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
-        return max(1, len(tokens) - common_prefix(tokens, self._known))
+        return max(1, len(tokens) - common_prefix(tokens, self.known))
 
-    async def generate(
+    @asynccontextmanager
+    async def generation(
         self, tokens: Sequence[int], options: GenerationOptions | None = None
-    ) -> AsyncGenerator[Token | RunStats, None]:
+    ) -> AsyncGenerator[ScriptedGeneration, None]:
         options = options or GenerationOptions()
         play = self.answers.pop(0)
         if not isinstance(play, Play):
             play = Play(error=play) if isinstance(play, Exception) else Play(play)
+        run = ScriptedGeneration(self, play, list(tokens), options)
         async with self._turn:
-            prompt = list(tokens)
-            self.prompts.append(prompt)
-            self.options.append(options)
-            new = max(1, len(prompt) - common_prefix(prompt, self._cache))
-            self.prefilled.append(min(len(prompt), new + self.overhead_tokens))
-            ids = self._sampled(play.text, options)
-            done: list[int] = []
-            cold, expected = not self._cache, self.uncached(prompt)
-            if options.begun is not None:
-                options.begun(expected)
-            is_over = False
             try:
-                for token_id in ids:
-                    done.append(token_id)
-                    if token_id not in options.stop_ids or self.delivers_stops:
-                        yield Token(token_id, self.vocabulary.decode([token_id]))
-                    if options.enough is not None and options.enough():
-                        break
-                if play.hangs:
-                    self.hanging.set()
-                    await anyio.sleep_forever()
-                is_over = True
+                run.start()
+                yield run
             finally:
-                self.aborted += not is_over
-                self.evaluated.append([*prompt, *done[:-1]])
-                self._cache = [] if isinstance(play.error, WorkerDiedError) else self.evaluated[-1]
-                self._known = [] if play.error or not done else self.evaluated[-1]
-            if play.error is not None:
-                raise play.error
-            is_cut = len(ids) == options.max_new_tokens and ids[-1] not in options.stop_ids
-            delivered = len([token_id for token_id in done if token_id not in options.stop_ids or self.delivers_stops])
-            reported = self.prefilled[-1] if self.reports else None
-            finish = "length" if is_cut else "stop"
-            stats = RunStats(finish, reported, 1.0, 2.0, delivered, 1.5, cold=cold, expected_tokens=expected)
-        yield stats
+                run.end()
 
-    def _sampled(self, text: str, options: GenerationOptions) -> list[int]:
+    def sampled(self, text: str, options: GenerationOptions) -> list[int]:
         """The tokens of ``text`` up to the limit and up to the first that ends an answer, that one included."""
         ids = self.vocabulary.encode([ControlText(text)])[: options.max_new_tokens]
         stops = [index for index, token_id in enumerate(ids) if token_id in options.stop_ids]

@@ -9,8 +9,9 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents, Turn
 
 
 @dataclass
@@ -28,12 +29,12 @@ class ScriptedModel:
     """Plays ``rounds`` and keeps what it was asked."""
 
     rounds: list[Round]
-    asked: list[tuple[list[Message], tuple[str, ...], ResponseOptions]] = field(
-        default_factory=list[tuple[list[Message], tuple[str, ...], ResponseOptions]]
+    asked: list[tuple[list[Message], tuple[str, ...], ModelOptions]] = field(
+        default_factory=list[tuple[list[Message], tuple[str, ...], ModelOptions]]
     )
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         self.asked.append((list(conversation.messages), tuple(tool.name for tool in tools), options))
         played = self.rounds.pop(0)

@@ -8,13 +8,13 @@ from itertools import pairwise
 import anyio
 import anyio.lowlevel
 
-from rkllm_mcp.agent.loop import Loop, LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Event, Status
-from rkllm_mcp.messages import Conversation, ToolSpec
+from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
@@ -46,7 +46,7 @@ class World:
         conversation: Conversation,
         text: str,
         *plays: str | Exception | Play,
-        options: ResponseOptions | None = None,
+        options: ModelOptions | None = None,
         stop_after: int | None = None,
     ) -> None:
         """One answer; ``stop_after`` cancels it at that event."""
@@ -66,8 +66,9 @@ class World:
                 await anyio.lowlevel.checkpoint()
 
             tools = ScriptedTools({"get_weather": "sunny and 20 degrees"})
-            loop = Loop(self.model, tools, ToolSet([WEATHER, TIME]), LoopSettings(max_rounds=3), emit)
-            await loop.run(conversation, text, options or ResponseOptions())
+            calls, settings = RunCalls(tools, ToolSet([WEATHER, TIME]), emit), LoopSettings(max_rounds=3)
+            question, options = [Message("user", text)], options or ModelOptions()
+            await answer_with_tools(self.model, conversation, question, calls, options, settings, emit)
         self.runs.setdefault(conversation.id, []).extend(range(before, len(self.engine.prompts)))
 
     def assert_only_grown(self, conversation: Conversation) -> None:

@@ -10,12 +10,13 @@ from typing import cast
 import anyio
 
 from rkllm_mcp.events import Event, ModelEvent
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions
+from rkllm_mcp.protocols import ChatModel, EmitEvents
 
 
 async def events_of(
-    model: ChatModel, conversation: Conversation, tools: Sequence[ToolSpec] = (), options: ResponseOptions | None = None
+    model: ChatModel, conversation: Conversation, tools: Sequence[ToolSpec] = (), options: ModelOptions | None = None
 ) -> AsyncGenerator[ModelEvent, None]:
     """The events of one turn; it waits while an event is looked at, and leaving early cancels it."""
     send, receive = anyio.create_memory_object_stream[tuple[Event, anyio.Event]](0)
@@ -28,7 +29,7 @@ async def events_of(
 
     async def respond() -> None:
         with send:
-            await model.respond(conversation, tools, options or ResponseOptions(), emit)
+            await model.respond(conversation, tools, options or ModelOptions(), emit)
 
     turn = asyncio.ensure_future(respond())
     try:

@@ -10,7 +10,8 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector
-from tests.toolcalls.streams import NOTE, TOOLS, events_of, told
+from rkllm_mcp.toolcalls.formats import SYNTAXES, marker_texts
+from tests.toolcalls.streams import NOTE, TOOLS, events_of, merged, told
 
 TOKYO = ("get_weather", {"city": "Tokyo"})
 KYOTO = ("get_weather", {"city": "京都"})
@@ -211,18 +212,55 @@ def test_a_marker_that_is_only_mentioned_is_text(text: str) -> None:
     assert told(text) == ([text] if text else [])
 
 
-OTHER_SYNTAXES = {
+OTHERS = {
     "Mistral's marker": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Tokyo"}}]',
-    "a longer tag": '<tool_calls>{"name": "get_weather"}</tool_calls>',
-    "Qwen3-Coder's form, which is not enabled": "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>",
+    "a longer tag": '<tool_calls>{"name": "get_weather", "arguments": {"city": "Tokyo"}}</tool_calls>',
+    "Qwen3-Coder's form": "<tool_call>\n<function=get_weather>\n<parameter=city>\nTokyo\n</parameter>\n</function>\n"
+    "</tool_call>",
     "a bare object": '{"name": "get_weather", "arguments": {"city": "Tokyo"}}',
     "a bare list": '[get_weather(city="Tokyo")]',
+    "a bare call": 'get_weather(city="Tokyo")',
+    "a fence": '```json\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n```',
+    "tags in a fence": f"```xml\n{HERMES}\n```\n",
+    "a closer that is misspelt": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}}</tool_cal>',
+    "a closer alone": '{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>',
 }
 
 
-@pytest.mark.parametrize("text", OTHER_SYNTAXES.values(), ids=OTHER_SYNTAXES.keys())
-def test_a_form_that_is_not_looked_for_is_text(text: str) -> None:
-    assert events_of(text, syntaxes=["hermes", "project_json", "project_xml"]) == [Text(text)]
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_every_model_may_write_the_forms_of_others(syntax: str) -> None:
+    for label, text in OTHERS.items():
+        assert told(text, syntaxes=[syntax]) == [TOKYO], label
+
+
+NOT_ALONE = {
+    "an object with words behind it": '{"name": "get_weather", "arguments": {"city": "Tokyo"}} is how.',
+    "an object with words before it": 'So: {"name": "get_weather", "arguments": {"city": "Tokyo"}}',
+    "an object without a required key": '{"name": "get_weather", "arguments": {"days": 3}}',
+    "an object of another tool": '{"name": "get_wether", "arguments": {"city": "Tokyo"}}',
+    "the declaration of a tool": '{"name": "get_time", "description": "", "parameters": {"type": "object"}}',
+    "a call in a program": 'import tools\nget_weather(city="Tokyo")\nprint(1)',
+    "a call in a fence of Python": '```python\nget_weather(city="Tokyo")\n```',
+    "a fence with words behind it": f"```xml\n{HERMES}\n```\nSo it looks.",
+    "a fence with words before it": '```json\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n``` and so on',
+    "a list in a quotation": '> [get_weather(city="Tokyo")]',
+    "an object that does not end": '{"name": "get_weather", "arguments": {"city": "Tok',
+    "an example in a span": 'Write `so: <tool_call>{"name": "get_time", "arguments": {}}</tool_call>`.',
+}
+
+
+@pytest.mark.parametrize("text", NOT_ALONE.values(), ids=NOT_ALONE.keys())
+def test_a_form_without_a_marker_that_is_not_a_valid_call_alone_is_text(text: str) -> None:
+    calls = [event for event in events_of(text, syntaxes=["hermes"]) if not isinstance(event, ToolCallFailed)]
+    assert merged(calls) == [Text(text)]
+
+
+def test_a_response_that_the_model_invents_is_not_shown() -> None:
+    made_up = '<tool_response>\n{"sky": "blue"}\n</tool_response>'
+    assert told(f"{HERMES}\n{made_up}\nIt is sunny.") == [TOKYO, "\nIt is sunny."]
+    assert told(f"{HERMES}{made_up}{XML}") == [TOKYO, *told(XML)]
+    assert told(f"{HERMES}\n<tool_response>\nand no end") == [TOKYO]
+    assert told(f"A {made_up} is what the host writes.") == [f"A {made_up} is what the host writes."]
 
 
 def test_a_call_behind_a_closed_fence_is_a_call() -> None:
@@ -238,15 +276,6 @@ def test_without_tools_everything_is_text_and_nothing_waits() -> None:
     assert told(text, tools=()) == [text]
     detector = Detector(())
     assert [detector.feed(character) for character in text] == [[Text(character)] for character in text]
-
-
-def test_only_the_chosen_syntaxes_are_read() -> None:
-    calls = [
-        event.raw
-        for event in events_of(HERMES + MARKED + XML, syntaxes=["project_json"])
-        if isinstance(event, ToolCallDetected)
-    ]
-    assert calls == [MARKED]
 
 
 def test_an_unknown_syntax_or_thinking_mode_is_refused_with_the_known_ones() -> None:
@@ -282,8 +311,10 @@ def test_text_that_cannot_become_a_marker_comes_out_in_the_feed_that_brought_it(
     for count, character in enumerate(text, 1):
         shown += "".join(event.text for event in detector.feed(character) if isinstance(event, Text))
         held = text[len(shown) : count]
-        openers = ("<tool_call>", "<tool_call", "[TOOL_CALL]")
-        may_begin = any(opener.startswith(held) or held == opener for opener in openers)
+        # At the beginning of a line a tool's name may begin a call.
+        openers = (*marker_texts(["hermes"]), *(f"{tool.name}(" for tool in TOOLS if not shown))
+        # A name may follow, and behind it a tag.
+        may_begin = any(opener.startswith(held) or f"{opener}x <arg_key>".startswith(held) for opener in openers)
         assert may_begin or not held, f"{held!r} was held back"
     assert shown == text
 
@@ -321,3 +352,45 @@ def test_a_tool_shown_under_its_long_name_is_not_confused_with_the_others() -> N
     (event,) = events_of('<tool_call>{"name": "read", "arguments": {}}</tool_call>', tools=long_names)
     assert isinstance(event, ToolCallFailed)
     assert "mcp__files__read, mcp__mail__read" in event.reason
+
+
+MISSED = {
+    "words in the tags": "<tool_call>get_weather for Tokyo</tool_call>",
+    "a call in words": "I will look.\n<tool_call>\ncall get_weather with city Tokyo\n</tool_call>\n",
+    "the wrong brackets": "[TOOL_CALL] get_weather: Tokyo [END_TOOL_CALL]",
+    "an object without a required key": '{"name": "get_weather", "arguments": {"days": 3}}',
+    "the same in a fence": '```json\n{"name": "get_weather", "arguments": {"days": 3}}\n```',
+}
+
+
+@pytest.mark.parametrize("text", MISSED.values(), ids=MISSED.keys())
+def test_markup_that_is_taken_for_text_is_shown_and_the_model_gets_a_line(text: str) -> None:
+    *shown, failed = events_of(text, syntaxes=["hermes"])
+    assert shown == [Text(text)]
+    assert isinstance(failed, ToolCallFailed)
+    assert failed.raw == ""
+    assert "Call again: get_weather(city: string" in failed.reason
+
+
+NOT_MEANT = {
+    "a sentence with a marker": "<tool_call> is the tag for get_weather.",
+    "words behind the markup": "<tool_call>get_weather now</tool_call> is wrong",
+    "no tool named": "<tool_call>the weather</tool_call>",
+    "words behind an object": '{"name": "get_weather", "arguments": {}}\nis an object.',
+}
+
+
+@pytest.mark.parametrize("text", NOT_MEANT.values(), ids=NOT_MEANT.keys())
+def test_markup_in_a_sentence_is_only_text(text: str) -> None:
+    assert events_of(text, syntaxes=["hermes"]) == [Text(text)]
+
+
+def test_an_unknown_tool_is_said_to_be_unknown_however_the_call_is_written() -> None:
+    for text in (
+        '<tool_call>{"name": "send_fax", "arguments": {"to": }}</tool_call>',
+        "<tool_call>send_fax(to=x y)</tool_call>",
+        '<tool_call>{"name": "send_fax", "arguments": {}}</tool_call>',
+    ):
+        (failed,) = events_of(text, syntaxes=["hermes"])
+        assert isinstance(failed, ToolCallFailed)
+        assert failed.reason.startswith("unknown tool 'send_fax'"), failed.reason

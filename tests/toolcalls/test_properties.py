@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.events import DetectorEvent, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.explain import explain
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax
@@ -124,18 +123,14 @@ def test_no_input_raises_the_raw_slices_joined_are_the_input_and_chunks_do_not_m
 
 @settings(PROOF, max_examples=200)
 @given(chunks=_chunked(), syntaxes=CHOICES, mode=MODES)
-def test_who_is_told_of_arguments_and_reasons_changes_nothing(
+def test_a_listener_for_reasons_changes_nothing(
     chunks: list[str], syntaxes: Sequence[str | Syntax] | None, mode: ThinkingMode
 ) -> None:
-    told: list[ToolCallDelta] = []
     notes: list[str] = []
-    detector = Detector(
-        DECLARED, syntaxes, mode, on_delta=told.append, on_note=lambda text, why: notes.append(f"{text}{why}")
-    )
+    detector = Detector(DECLARED, syntaxes, mode, on_note=lambda text, why: notes.append(f"{text}{why}"))
     events = [event for chunk in chunks for event in detector.feed(chunk)] + detector.finish()
     silent = [event for piece in pieces_of(chunks, DECLARED, syntaxes, mode) for event in piece.events]
     assert merged(events) == merged(silent)
-    assert {delta.name for delta in told} <= {tool.name for tool in DECLARED}
     explain("".join(chunks), DECLARED, syntaxes, mode)
 
 

@@ -7,7 +7,7 @@ import sys
 import anyio
 import pytest
 
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import local_server
 
 pytestmark = pytest.mark.anyio

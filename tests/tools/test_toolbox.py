@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import ToolboxError
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny

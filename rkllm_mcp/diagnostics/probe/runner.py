@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from rkllm_mcp.app.settings import chosen_model, engine_settings, model_form
+from rkllm_mcp.app.model_form import model_form
+from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.bench import prompts_for
 from rkllm_mcp.diagnostics.probe.child import request_for
@@ -26,6 +26,7 @@ from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.errors import ModelLoadError, RkllmMcpError
+from rkllm_mcp.protocols import Deadline
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import find_library, fingerprint
@@ -191,12 +192,12 @@ class _Child:
         Raises:
             _LostError: the process died, or the answer did not come in time.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline(timeout_s)
         try:
             self._connection.settimeout(timeout_s)
             self._connection.sendall(f"{json.dumps(message)}\n".encode())
             while b"\n" not in self._received:
-                self._connection.settimeout(max(0.001, deadline - time.monotonic()))
+                self._connection.settimeout(max(0.001, deadline.left_s))
                 received = self._connection.recv(_RECEIVE_BYTES)
                 if not received:
                     raise _LostError(self._obituary(), hung=False)

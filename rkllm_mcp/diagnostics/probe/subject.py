@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError
-from rkllm_mcp.generation import Sampling
+from rkllm_mcp.generation import GenerationOptions, Sampling
 from rkllm_mcp.runtime.abi.common import (
     RKLLM_INFER_GENERATE,
     RKLLM_RUN_ERROR,
@@ -25,7 +25,6 @@ from rkllm_mcp.runtime.abi.common import (
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
     CallFailedError,
-    InferParameters,
     LoadParameters,
     Perf,
 )
@@ -216,8 +215,8 @@ class ProbeSubject:
         """Return the structs of a run and the objects they point to."""
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
-        infer = InferParameters(limit, mode=mode, save_prompt_cache=save_to, keep_history=keep_history)
-        return [self.abi.new_input(tokens), self.abi.new_infer_param(infer)], tokens
+        options = GenerationOptions(limit, save_prompt_cache=save_to, keep_history=keep_history)
+        return [self.abi.new_input(tokens), self.abi.new_infer_param(options, mode)], tokens
 
     def _call(self, name: str, *arguments: Any) -> int:
         try:

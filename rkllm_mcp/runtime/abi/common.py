@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rkllm_mcp.errors import RkllmMcpError, UnsupportedError
-from rkllm_mcp.generation import ImageInput, ImageTags, Sampling, TextInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling, TextInput
 
 # LLMCallState, since 1.2.0
 RKLLM_RUN_NORMAL = 0
@@ -111,24 +111,6 @@ class LoadParameters:
     lacks_tokenizer: bool = False
 
 
-@dataclass(frozen=True)
-class InferParameters:
-    """Parameters of one run."""
-
-    # Limit, tokens, in families with one per run.
-    max_new_tokens: int
-    # In families with sampling per run; None: the model's.
-    sampling: Sampling | None = None
-    # An RKLLMInferMode.
-    mode: int = RKLLM_INFER_GENERATE
-    # Name of the adapter.
-    lora: str | None = None
-    # File for the evaluated prompt.
-    save_prompt_cache: str | None = None
-    # Append to the previous runs.
-    keep_history: bool = False
-
-
 class Perf(NamedTuple):
     """Statistics that the runtime reports at the end of a run (1.2.1 on)."""
 
@@ -139,6 +121,8 @@ class Perf(NamedTuple):
     memory_mb: float
 
 
+# An int32 of the library.
+_MOST_TOKENS = 2**31 - 1
 TokenArray = Array[c_int32]
 FloatArray = Array[c_float]
 
@@ -265,19 +249,19 @@ class Abi:
             images.image_height = image.height
         return value
 
-    def new_infer_param(self, run: InferParameters) -> Any:
-        """Return the parameters of a run."""
+    def new_infer_param(self, options: GenerationOptions, mode: int = RKLLM_INFER_GENERATE) -> Any:
+        """Return the parameters of a run in an RKLLMInferMode."""
         structs = self.structs
-        infer = structs["RKLLMInferParam"](mode=run.mode, keep_history=int(run.keep_history))
+        infer = structs["RKLLMInferParam"](mode=mode, keep_history=int(options.keep_history))
         if self.has_per_run_token_limit:
-            infer.max_new_tokens = run.max_new_tokens
-        if run.lora is not None:
-            infer.lora_params = pointer(structs["RKLLMLoraParam"](lora_adapter_name=run.lora.encode()))
-        if self.has_per_run_sampling and run.sampling is not None:
-            infer.sampling_params = pointer(fill_sampling(structs["RKLLMSamplingParam"](), run.sampling))
-        if run.save_prompt_cache is not None:
+            infer.max_new_tokens = min(options.max_new_tokens, _MOST_TOKENS)
+        if options.lora is not None:
+            infer.lora_params = pointer(structs["RKLLMLoraParam"](lora_adapter_name=options.lora.encode()))
+        if self.has_per_run_sampling and options.sampling is not None:
+            infer.sampling_params = pointer(fill_sampling(structs["RKLLMSamplingParam"](), options.sampling))
+        if options.save_prompt_cache is not None:
             cache = structs["RKLLMPromptCacheParam"](
-                save_prompt_cache=1, prompt_cache_path=run.save_prompt_cache.encode()
+                save_prompt_cache=1, prompt_cache_path=options.save_prompt_cache.encode()
             )
             infer.prompt_cache_params = pointer(cache)
         return infer

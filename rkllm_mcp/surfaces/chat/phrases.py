@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rkllm_mcp.app.conversation_export import ENDINGS
 from rkllm_mcp.elicitation import ENGLISH as ENGLISH_MISTAKES
 from rkllm_mcp.elicitation import FieldKind, Wording
 from rkllm_mcp.events import EndReason
+from rkllm_mcp.messages import ENDINGS, Ending
 from rkllm_mcp.protocols import Decision
-from rkllm_mcp.records import Ending
 
 Language: TypeAlias = Literal["en", "ja"]
 
@@ -50,7 +49,7 @@ class Phrases:
 ENGLISH = Phrases(
     reading="[NPU: reading {tokens} tokens{share} …]",
     about=", about {seconds} s",
-    queued="[Queue: {position} before this question]",
+    queued="[Queue: {position} requests ahead]",
     endings={
         "round_limit": "[The limit of tool rounds was reached]",
         "token_limit": "[The answer was cut at the token limit]",
@@ -70,8 +69,8 @@ ENGLISH = Phrases(
         "never": ("x", "no, and never ask again"),
     },
     run_it="Run it? [y/c/a/N/x] ",
-    asks_model="Let it? [y/c/a/N/x] ",
-    required="has to be filled in",
+    asks_model="Allow it? [y/c/a/N/x] ",
+    required="required",
     default="Enter: {value}",
     kinds={
         "text": "",
@@ -82,14 +81,14 @@ ENGLISH = Phrases(
         "choices": "some of these or their numbers, with commas",
         "json": "text or JSON",
     },
-    how="Enter leaves a field as it is; /no declines, /skip gives no answer, Ctrl-C stops the whole answer.",
+    how="Enter keeps a field as it is; /no declines, /skip cancels the form, Ctrl-C stops the whole answer.",
     send="Send this? [Y = yes, e = fill in again, n = no] ",
     send_keys={"": "y", "y": "y", "yes": "y", "e": "e", "n": "n", "no": "n", "/no": "n", "/skip": "s"},
     open_page="Open this address in a browser if you trust {host}; it is not opened for you:",
     is_done="Done? [y = yes, n = no, Enter = no answer] ",
     more="… ({count} more characters)",
     mistakes=ENGLISH_MISTAKES,
-    too_late="[MCP: The question is not waited for any more]",
+    too_late="[MCP: The request was withdrawn]",
     again="Answer with one of {keys}.",
 )
 
@@ -168,7 +167,7 @@ JAPANESE = Phrases(
         "fewer": "{value} 個以上選んでください",
         "more": "{value} 個以下で選んでください",
     },
-    too_late="[MCP: この質問への回答はもう待たれていません]",
+    too_late="[MCP: この質問は取り下げられました]",
     again="{keys} のどれかで答えてください。",
 )
 
@@ -202,6 +201,8 @@ class ChatPhrases:
     none_kept_yet: str
     going_on: str
     cut_short: Mapping[Ending, str]  # by end reason, for stored turns that did not end normally
+    broken_off: str
+    not_broken_off: str
     farewell: str
     no_command: str
     no_tools: str
@@ -239,53 +240,55 @@ class ChatPhrases:
 
 
 CHAT_ENGLISH = ChatPhrases(
-    greeting="rkllm-mcp {version}, model {model}. /help shows the commands, Ctrl-D leaves.",
-    none_kept_yet="No conversation is kept yet; a new one begins.",
-    going_on="Going on with {id} '{title}', {count} messages, the last of {moment}.",
+    greeting="rkllm-mcp {version}, model {model}. /help lists the commands, Ctrl-D exits.",
+    none_kept_yet="There is no saved conversation yet; starting a new one.",
+    going_on="Continuing {id} '{title}': {count} messages, the last from {moment}.",
     cut_short=ENDINGS,
-    farewell="Go on with this conversation: {command}",
-    no_command="There is no {name}{hint} The commands are {commands}",
-    no_tools="No tools; /servers says why.",
+    broken_off="The last answer was broken off; /again asks its question again.",
+    not_broken_off="No answer was broken off here; type the question again",
+    farewell="Continue this conversation with: {command}",
+    no_command="Unknown command {name}{hint} Commands: {commands}",
+    no_tools="There are no tools; /servers shows why.",
     no_tool="There is no tool '{name}'{hint}",
     no_servers="No servers are configured.",
     tool_count="{count} tools",
-    switched_off="switched off; /enable {name}",
+    switched_off="disabled; /enable {name}",
     no_resources="No resources; /servers shows the servers.",
     no_prompts="No prompts; /servers shows the servers.",
-    none_kept="No conversation is kept.",
-    no_calls="No calls in this conversation; 'rkllm-mcp tools history' has all.",
-    nothing_said="Nothing is allowed or refused for good or for this conversation; a call that needs a yes asks.",
+    none_kept="There are no saved conversations.",
+    no_calls="No tool was called in this conversation; 'rkllm-mcp tools history' lists all calls.",
+    nothing_said="No approvals or refusals are stored; every call that needs approval asks.",
     did_you_mean="; did you mean {name}?",
     no_hint=".",
     tools_lists="; /tools lists them",
-    new_conversation="A new conversation begins.",
+    new_conversation="Started a new conversation.",
     saved="Saved to {path}",
     exists="{path} exists; choose another name",
     not_written="{path} cannot be written ({reason}); choose another name",
-    cut="It was cut to {count} characters (resource_chars in [agent]).",
-    attached="It goes with your next question.",
-    already_here="This is that conversation; ask on",
-    not_kept_yet="This conversation is not kept yet; ask something first",
+    cut="It was truncated to {count} characters (resource_chars in [agent]).",
+    attached="It will be added to your next question.",
+    already_here="This conversation is already open",
+    not_kept_yet="This conversation is not saved yet; ask a question first",
     renamed="Renamed.",
-    server_on="Server '{server}' is switched on.",
-    server_off="Server '{server}' is switched off.",
-    tool_on="Tool '{tool}' of server '{server}' is switched on.",
-    tool_off="Tool '{tool}' of server '{server}' is switched off.",
-    forgotten="Forgotten: '{tool}' of server '{server}'; it is asked again.",
-    forgotten_here="Forgotten: '{tool}' of server '{server}' for this conversation; it is asked again.",
+    server_on="Server '{server}' is enabled.",
+    server_off="Server '{server}' is disabled.",
+    tool_on="Tool '{tool}' of server '{server}' is enabled.",
+    tool_off="Tool '{tool}' of server '{server}' is disabled.",
+    forgotten="Removed the decision about '{tool}' of server '{server}'; it asks again.",
+    forgotten_here="Removed the decision about '{tool}' of server '{server}' in this conversation; it asks again.",
     need={
         "/enable": "/enable needs a tool or a server: /enable get_weather; /tools and /servers list them",
         "/disable": "/disable needs a tool or a server: /disable get_weather; /tools and /servers list them",
-        "/approve": "/approve shows what is remembered, /approve forget NAME takes it back",
+        "/approve": "/approve lists stored decisions, /approve forget NAME removes one",
         "/resource": "/resource needs an address: /resource notes:memo://monday; /resources lists them",
         "/prompt": "/prompt needs a name: /prompt code_review language=python; /prompts lists them",
-        "/resume": "/resume needs an id, or the beginning of one; /conversations lists them",
+        "/resume": "/resume needs an id or its first characters; /conversations lists them",
         "/rename": "/rename needs a title: /rename The trip to Kyoto",
         "/save": "/save needs a file: /save answer.md",
     },
     stats={
         "questions": ("questions", "{questions}"),
-        "rounds": ("rounds of the model", "{rounds}"),
+        "rounds": ("model rounds", "{rounds}"),
         "calls": ("tool calls", "{tool_calls}, {failed_calls} of them failed"),
         "prompt": ("prompt tokens", "{prompt_tokens}, {prefilled_tokens} of them prefilled"),
         "generated": ("generated tokens", "{generated_tokens}"),
@@ -312,7 +315,10 @@ CHAT_JAPANESE = ChatPhrases(
         "token_limit": "長さの上限で切れた",
         "cancelled": "途中で中止した",
         "failed": "途中で失敗した",
+        "interrupted": "途中で途切れた",
     },
+    broken_off="最後の回答は途中で途切れました。/again で同じ質問をもう一度できます。",
+    not_broken_off="途切れた回答はありません。質問をもう一度入力してください",
     farewell="この会話を続けるには: {command}",
     no_command="{name} というコマンドはありません{hint}コマンドの一覧: {commands}",
     no_tools="ツールはありません。理由は /servers で分かります。",
@@ -388,26 +394,27 @@ HELP_ENGLISH = Help(
     {
         "/help": ("/help", "this list"),
         "/tools": ("/tools [NAME]", "the tools, or one of them"),
-        "/servers": ("/servers", "the servers and how they are"),
-        "/resources": ("/resources [SERVER]", "what servers let you read"),
-        "/resource": ("/resource URI", "show a resource; it goes with your next question"),
-        "/prompts": ("/prompts [SERVER]", "the questions that servers have prepared"),
-        "/prompt": ("/prompt NAME [K=V]...", "ask one of them"),
-        "/enable": ("/enable NAME", "switch a tool or a server on again, also for later"),
-        "/disable": ("/disable NAME", "switch a tool or a server off, also for later"),
-        "/approve": ("/approve [forget NAME]", "what may run unasked or never; take it back"),
-        "/history": ("/history", "the calls of this conversation"),
-        "/conversations": ("/conversations [TEXT]", "the kept conversations, or those with this text"),
-        "/resume": ("/resume ID", "go on with another conversation"),
-        "/rename": ("/rename TITLE", "give this conversation another title"),
+        "/servers": ("/servers", "the servers and their state"),
+        "/resources": ("/resources [SERVER]", "resources of the servers"),
+        "/resource": ("/resource URI", "show a resource and add it to the next question"),
+        "/prompts": ("/prompts [SERVER]", "prompts of the servers"),
+        "/prompt": ("/prompt NAME [K=V]...", "use a prompt"),
+        "/enable": ("/enable NAME", "enable a tool or a server permanently"),
+        "/disable": ("/disable NAME", "disable a tool or a server permanently"),
+        "/approve": ("/approve [forget NAME]", "list or remove stored approvals and refusals"),
+        "/history": ("/history", "tool calls of this conversation"),
+        "/conversations": ("/conversations [TEXT]", "saved conversations, or those that contain this text"),
+        "/resume": ("/resume ID", "continue another conversation"),
+        "/rename": ("/rename TITLE", "rename this conversation"),
+        "/again": ("/again", "ask the question again whose answer was broken off"),
         "/stats": ("/stats", "tokens and speed of this conversation"),
         "/model": ("/model", "the model"),
-        "/clear": ("/clear", "begin a new conversation"),
-        "/save": ("/save FILE", "write the conversation to a new file, as Markdown"),
+        "/clear": ("/clear", "start a new conversation"),
+        "/save": ("/save FILE", "save the conversation to a new Markdown file"),
         "/quit": ("/quit", "leave"),
     },
-    "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes, "
-    "Ctrl-C stops an answer, Ctrl-D leaves.",
+    "@server:uri in a question adds a resource. Alt-Enter starts a new line, Tab completes, "
+    "Ctrl-C stops an answer, Ctrl-D exits.",
 )
 
 HELP_JAPANESE = Help(
@@ -426,6 +433,7 @@ HELP_JAPANESE = Help(
         "/conversations": ("/conversations [文字列]", "保存された会話、またはその文字列を含むもの"),
         "/resume": ("/resume ID", "別の会話を続ける"),
         "/rename": ("/rename 題名", "この会話の題名を変える"),
+        "/again": ("/again", "回答が途切れた質問をもう一度する"),
         "/stats": ("/stats", "この会話のトークン数と速さ"),
         "/model": ("/model", "モデル"),
         "/clear": ("/clear", "新しい会話を始める"),

@@ -1,14 +1,13 @@
-"""Events on a terminal, as JSON lines and as a transcript."""
+"""Events on a terminal and as a transcript; ``cli.run`` has the JSON lines."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 from typing_extensions import assert_never
@@ -29,7 +28,6 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
-    event_to_json,
 )
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
@@ -163,23 +161,6 @@ class TerminalRenderer:
         self._terminal.end_line()
 
 
-class JsonRenderer:
-    """Events as JSON, one object per line, flushed."""
-
-    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
-        self._out = out
-
-    def show(self, event: Event) -> None:
-        """Write one event.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
-        stream = self._out()
-        stream.write(f"{event_to_json(event)}\n")
-        stream.flush()
-
-
 def one_line(text: str, limit_chars: int) -> str:
     """The text on one line, cut with ``…``."""
     line = " ".join(text.split())
@@ -262,7 +243,7 @@ class Answering:
         return reason
 
     def _explain_silence(self, conversation_id: str) -> None:
-        reading = self._app.reading(conversation_id)
+        reading = self._app.prefill_progress(conversation_id)
         if reading is None or not self._terminal.shows_progress:
             return
         is_long = reading.seconds is not None and reading.seconds >= 1

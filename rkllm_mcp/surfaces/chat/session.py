@@ -13,6 +13,7 @@ import sys
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, kept_conversation, obey, take_up
 from rkllm_mcp.surfaces.chat.completion import Completions
@@ -41,8 +42,8 @@ def chat(session: Session, resumed: str | None = None) -> int:
         return bool(stopped)
 
     async def work() -> int:
-        from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
-        from rkllm_mcp.app.preview import asking_language
+        from rkllm_mcp.app.assistant import Assistant
+        from rkllm_mcp.app.root import open_app
 
         def person(app: Assistant, language: Language) -> tuple[LineReader, FormPrompt | None]:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -53,10 +54,10 @@ def chat(session: Session, resumed: str | None = None) -> int:
             return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
-            language = asking_language(app.config)
+            language = app.config.agent.person_language
             lines, inquirer = person(app, language)
-            keep = app.config.service.history
-            options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens, keep=keep)
+            approvals = "ask" if inquirer else "refuse"
+            options = AnswerOptions(approvals=approvals, tokens=tokens, save=app.config.service.history)
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
             held.append((state, lines))
             kept = None if resumed is None else await kept_conversation(app, resumed)
@@ -100,7 +101,7 @@ async def _answer(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
-    core = state.app.core
-    session.status(state.phrases.greeting.format(version=__version__, model=core.name))
-    if core.is_emulated:
-        session.status(emulation_note(core.name, state.language))
+    model_host = state.app.model_host
+    session.status(state.phrases.greeting.format(version=__version__, model=model_host.name))
+    if model_host.is_emulated:
+        session.status(emulation_note(model_host.name, state.language))

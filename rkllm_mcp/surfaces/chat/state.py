@@ -19,7 +19,8 @@ from rkllm_mcp.surfaces.chat.render import Answering, TerminalRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.generation import AnswerOptions
 
 
 @dataclass
@@ -68,7 +69,7 @@ class ChatState:
     app: Assistant  # the assistant
     conversation: Conversation  # its messages
     terminal: Terminal  # the output
-    options: ReplyOptions  # options of each answer
+    options: AnswerOptions  # options of each answer
     inquirer: FormPrompt | None = None  # asks the person; None if the input is a pipe
     language: Language = "en"  # of the person
     stats: Stats = field(default_factory=Stats)  # statistics so far

@@ -163,10 +163,12 @@ app = typer.Typer()
 def bench_command(
     context: typer.Context,
     part: Annotated[
-        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="What to measure; all of it.")
+        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="Measurement to run. Default: all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The figures as JSON.")] = False,
-    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds, SVG.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the figures as JSON.")] = False,
+    plot: Annotated[
+        str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds as an SVG file.")
+    ] = None,
 ) -> None:
     """Read the options of ``bench``."""
     raise typer.Exit(benchmark(context.obj, part, as_json=as_json, plot_file=plot))

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def check(context: typer.Context) -> None:
-    """Check the configuration; exit code 2 when it cannot be used."""
+    """Check the configuration; exit code 2 if it is invalid."""
     from rkllm_mcp.diagnostics.doctor import config_warnings
 
     config = context.obj.config()
@@ -46,11 +46,11 @@ def _plain_keys(source: Path | None) -> list[str]:
 def add_key(
     context: typer.Context,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The tenant whose key it is; made when there is none.")
+        str | None, typer.Option(metavar="NAME", help="Tenant that the key belongs to; added if it does not exist.")
     ] = None,
-    name: Annotated[str, typer.Option(metavar="LABEL", help="What it is for, written beside it.")] = "",
+    name: Annotated[str, typer.Option(metavar="LABEL", help="Comment that is written next to the key.")] = "",
 ) -> None:
-    """Make a key for the service: it is printed here and never again; the configuration keeps a hash."""
+    """Create an API key, print it once, and store its hash in the configuration."""
     from rkllm_mcp.config import editing
     from rkllm_mcp.config.secrets import hashed, new_key
 
@@ -69,7 +69,7 @@ def add_key(
 
 @app.command()
 def show(context: typer.Context) -> None:
-    """Print everything that holds, defaults included, as JSON; secrets are not shown."""
+    """Print the effective configuration as JSON, with defaults and without secrets."""
     config = context.obj.config()
     context.obj.status(f"# {config.source or 'no configuration file: the defaults hold'}")
     sys.stdout.write(f"{json.dumps(config.redacted(), ensure_ascii=False, indent=2)}\n")
@@ -77,7 +77,7 @@ def show(context: typer.Context) -> None:
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of a configuration."""
+    """Print the JSON Schema of the configuration."""
     from rkllm_mcp.config.loading import configuration_schema
 
     sys.stdout.write(f"{json.dumps(configuration_schema(), ensure_ascii=False, indent=2)}\n")
@@ -86,10 +86,12 @@ def schema() -> None:
 @app.command()
 def init(
     context: typer.Context,
-    path: Annotated[str | None, typer.Argument(metavar="FILE", help="Where; ./mcp_config.toml by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", metavar="", help="Write over an existing file.")] = False,
+    path: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="File to write. Default: ./mcp_config.toml.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a commented configuration that works as it stands."""
+    """Create a configuration file with comments."""
     from rkllm_mcp.config.loading import example_configuration
 
     target = Path(path or context.obj.config_path or "mcp_config.toml").expanduser()

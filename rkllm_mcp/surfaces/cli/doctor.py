@@ -113,9 +113,12 @@ app = typer.Typer()
 @app.command("doctor")
 def doctor_command(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the results as JSON.")] = False,
     probe: Annotated[
-        bool, typer.Option("--probe", metavar="", help="Measure also what no document says; takes minutes on a board.")
+        bool,
+        typer.Option(
+            "--probe", metavar="", help="Also measure undocumented behaviour of the runtime; takes minutes on a board."
+        ),
     ] = False,
 ) -> None:
     """Read the options of ``doctor``."""

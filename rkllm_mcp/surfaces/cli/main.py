@@ -34,29 +34,27 @@ class CommandEntry:
 
 COMMANDS: Mapping[str, CommandEntry] = {
     "chat": CommandEntry(
-        "run", "Talk with the assistant. Ctrl-C stops an answer, Ctrl-D leaves, /help shows the commands."
+        "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
     ),
     "run": CommandEntry("run", "Answer one question."),
-    "serve": CommandEntry("serve", "Serve over HTTP, with a page for the browser; docs/service.md shows how."),
-    "prompt": CommandEntry("run", "Show the exact prompt, its text and its token ids, without running it."),
+    "serve": CommandEntry("serve", "Serve the assistant over HTTP, with a page for the browser."),
+    "prompt": CommandEntry("run", "Show the prompt of a question, as text and token ids, without running the model."),
     "detect": CommandEntry(
         "run", "Read a model's output on standard input and print the detector's events as JSON lines."
     ),
     "doctor": CommandEntry(
-        "doctor", "Look at the board, driver, runtime, model and servers: what is right, what is wrong, how to mend it."
+        "doctor", "Check the board, driver, runtime, model and servers, and explain how to fix problems."
     ),
-    "bench": CommandEntry(
-        "bench", "Measure loading, prefill, decode, delivery and prompts, on the board or on the emulated NPU."
-    ),
-    "servers": CommandEntry("servers", "The servers that tools come from."),
-    "tools": CommandEntry("tools", "The tools of the configured servers."),
-    "resources": CommandEntry("resources", "What the configured servers let others read."),
-    "prompts": CommandEntry("resources", "The questions that the configured servers have prepared.", "prompts_app"),
-    "models": CommandEntry("models", "The models on this machine and in the catalogue."),
-    "knowledge": CommandEntry("knowledge", "The owner's documents, in knowledge bases that are searched."),
-    "conversations": CommandEntry("conversations", "The conversations that are kept."),
-    "config": CommandEntry("config", "The configuration that holds here."),
-    "service": CommandEntry("service", "The assistant as a service of systemd."),
+    "bench": CommandEntry("bench", "Measure model loading, prefill, decode, delivery and prompts."),
+    "servers": CommandEntry("servers", "Manage MCP servers."),
+    "tools": CommandEntry("tools", "List, call, enable and disable tools."),
+    "resources": CommandEntry("resources", "List and read resources of MCP servers."),
+    "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
+    "models": CommandEntry("models", "List, download, add and remove models."),
+    "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
+    "conversations": CommandEntry("conversations", "Manage saved conversations."),
+    "config": CommandEntry("config", "Check, show and create the configuration."),
+    "service": CommandEntry("service", "Install the assistant as a systemd service."),
 }
 
 
@@ -198,23 +196,28 @@ def _version(value: bool) -> None:
 @app.callback()
 def _global_options(
     context: typer.Context,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="The configuration, TOML or JSON.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="The model; 'models list' shows them.")] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Configuration file, TOML or JSON.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="Model to use; 'models list' lists them.")
+    ] = None,
     runtime: Annotated[
-        str | None, typer.Option(metavar="auto|emulator|PATH", help="The runtime library, or the emulated NPU.")
+        str | None,
+        typer.Option(metavar="auto|emulator|PATH", help="Runtime library to use; emulator runs without an NPU."),
     ] = None,
     token: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[=@FILE]",
-            help="A token that a server wants, of $RKLLM_MCP_TOKEN_NAME, a file, or typed; may be repeated.",
+            help="Token for a server: from $RKLLM_MCP_TOKEN_NAME, from a file, or typed in; may be repeated.",
         ),
     ] = None,
-    no_mcp: Annotated[bool, typer.Option("--no-mcp", metavar="", help="No servers and no tools.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No status lines.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log on standard error; tracebacks.")] = False,
+    no_mcp: Annotated[
+        bool, typer.Option("--no-mcp", metavar="", help="Do not start MCP servers; answer without tools.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Do not print status lines.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log to standard error, with tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="The version.")
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     del version

@@ -21,7 +21,7 @@ from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
 from rkllm_mcp.surfaces.terminal import printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
 
 
 def resource_dict(resource: Resource) -> dict[str, Any]:
@@ -184,14 +184,14 @@ def get_prompt(session: Session, reference: str, words: Sequence[str], *, as_jso
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
 
-_Server = Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Of this server alone.")]
-_Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or an address that only one server has.")]
-_Json = Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")]
+_Server = Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Only this server.")]
+_Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or a URI that only one server offers.")]
+_Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 @app.command("list")
 def list_resources_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
-    """List resources, and templates of them."""
+    """List resources and resource templates."""
     raise typer.Exit(list_all(context.obj, server, as_json=as_json))
 
 
@@ -199,7 +199,9 @@ def list_resources_command(context: typer.Context, server: _Server = None, as_js
 def read_command(
     context: typer.Context,
     uri: _Resource,
-    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write it to this new file, as it is.")] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the content to a new file instead of printing it.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Print a resource."""
@@ -210,7 +212,7 @@ def read_command(
 def subscribe_command(
     context: typer.Context,
     uri: _Resource,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N changes.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Exit after N changes.")] = None,
     as_json: _Json = False,
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
@@ -226,11 +228,11 @@ def list_prompts_command(context: typer.Context, server: _Server = None, as_json
 @prompts_app.command("get")
 def get_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="SERVER:NAME, or a name that only one server has.")],
+    name: Annotated[str, typer.Argument(help="SERVER:NAME, or a name that only one server offers.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What its blanks are filled with.")
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Arguments of the prompt.")
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Print a prompt with its blanks filled."""
+    """Print a prompt with its arguments filled in."""
     raise typer.Exit(get_prompt(context.obj, name, arguments or [], as_json=as_json))

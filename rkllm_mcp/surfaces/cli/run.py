@@ -7,21 +7,25 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
 
 import typer
 
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.events import DetectorEvent, End, EndReason, ToolCallDetected, event_to_dict
-from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.chat.forms import FormPrompt
-from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-from rkllm_mcp.surfaces.chat.phrases import PHRASES
-from rkllm_mcp.surfaces.chat.render import Answering, JsonRenderer, Renderer, TerminalRenderer
+from rkllm_mcp.events import (
+    DetectorEvent,
+    End,
+    EndReason,
+    Event,
+    Status,
+    ToolCallDetected,
+    event_to_dict,
+    event_to_json,
+)
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -33,13 +37,36 @@ from rkllm_mcp.surfaces.invocation import (
 from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, wants_color
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.surfaces.chat.forms import FormPrompt
+    from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.toolcalls.detector import Detector
+
+
+class JsonRenderer:
+    """Events as JSON, one object per line, flushed."""
+
+    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
+        self._out = out
+
+    def show(self, event: Event) -> None:
+        """Write one event.
+
+        Raises:
+            BrokenPipeError: standard output is closed.
+        """
+        stream = self._out()
+        stream.write(f"{event_to_json(event)}\n")
+        stream.flush()
 
 
 def show_prompt(session: Session, text: str, system: str | None, *, tools: bool, as_json: bool) -> int:
     """Print the prompt part by part, with its token ids and their count."""
     from rkllm_mcp.app.preview import prompt_parts
     from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.protocols import CallContext
 
     context = CallContext(tokens=session.tokens)
 
@@ -114,7 +141,8 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
-    from rkllm_mcp.toolcalls.explain import names_in
+    from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.toolcalls.resolve import names_in
 
     names = names_in(text) or ("any",)
     return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
@@ -155,6 +183,8 @@ def read_tools(path: Path) -> tuple[ToolSpec, ...]:
 
 
 def _tool(item: Any, path: Path) -> ToolSpec:
+    from rkllm_mcp.messages import ToolSpec
+
     tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     function: Any = tool.get("function", tool)
     tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
@@ -200,16 +230,12 @@ class RunRequest:
 
     text: str  # the question
     system: str | None = None  # the system prompt; the configuration's when None
-    force_tool: str | None = None  # begin with a call of this tool
-    max_tokens: int | None = None  # limit of the answer; the configuration's when None
-    tools: bool = True  # list tools in the prompt
-    # for calls that need approval: ask at the terminal, or a fixed decision
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    options: AnswerOptions = field(default_factory=AnswerOptions)  # ``ask`` asks at the terminal
 
 
 def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
     """Answer one question; returns the exit code."""
-    if question.force_tool is not None and (not question.tools or session.no_mcp):
+    if question.options.model.forced_tool is not None and (not question.options.tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
         return _run(session, question, None)
@@ -226,10 +252,19 @@ def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
 
 def _run(session: Session, question: RunRequest, program: Renderer | None) -> int:
     """Answer with the given renderer, or on the terminal if it is None."""
-    from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
-    from rkllm_mcp.app.preview import asking_language
+    from rkllm_mcp.app.settings import chosen_model, starting_lines
 
-    tokens = session.tokens
+    options, config = replace(question.options, tokens=session.tokens), session.config()
+    if not options.tools:
+        config = config.overridden(tools=False)
+    # Everything that the answer needs is imported after the first sign of life.
+    model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
+    renderer = program or _terminal_renderer(session, config)
+    for line in starting_lines(model, len(config.active_servers)):
+        renderer.show(Status(line))
+
+    from rkllm_mcp.app.root import open_app
+
     running: list[tuple[Assistant, str]] = []
 
     def stop() -> bool:
@@ -237,32 +272,38 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
         return bool(running) and (last := running.pop())[0].cancel(last[1])
 
     async def work() -> int:
-        config = session.config()
-        if not question.tools:
-            config = config.overridden(tools=False)
-        language = asking_language(config)
-        phrases = PHRASES[language]
-        renderer = program or TerminalRenderer(session.terminal, phrases)
-        inquirer: FormPrompt | None = None
-        if question.approvals == "ask":
-            inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
-        options = ReplyOptions(question.tools, question.max_tokens, question.force_tool, question.approvals, tokens)
         async with open_app(config, status=session.status, one_shot=True) as app:
-            for status in app.starting():
-                renderer.show(status)
+            from rkllm_mcp.surfaces.chat.phrases import PHRASES
+            from rkllm_mcp.surfaces.chat.render import Answering
+
             await app.ready()
-            if question.force_tool is not None and app.toolbox.resolve(question.force_tool) is None:
-                raise unknown_tool(question.force_tool, app.toolbox.suggest(question.force_tool))
-            if app.core.is_emulated:
-                session.status(emulation_note(app.core.name, language))
+            language = config.agent.person_language
+            forced = options.model.forced_tool
+            if forced is not None and app.toolbox.resolve(forced) is None:
+                raise unknown_tool(forced, app.toolbox.suggest(forced))
+            if app.model_host.is_emulated:
+                session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
             events = app.reply(conversation, question.text, options)
-            answering = Answering(app, session.terminal, inquirer, phrases=phrases)
+            inquirer: FormPrompt | None = None
+            if options.approvals == "ask":
+                from rkllm_mcp.surfaces.chat.forms import FormPrompt
+                from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
+
+                inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
+            answering = Answering(app, session.terminal, inquirer, phrases=PHRASES[language])
             reason = await answering.follow(conversation.id, events, renderer.show)
         return EXIT_CODES[reason]
 
     return run_async(work, stop)
+
+
+def _terminal_renderer(session: Session, config: Config) -> Renderer:
+    from rkllm_mcp.surfaces.chat.phrases import PHRASES
+    from rkllm_mcp.surfaces.chat.render import TerminalRenderer
+
+    return TerminalRenderer(session.terminal, PHRASES[config.agent.person_language])
 
 
 def unknown_tool(name: str, suggestion: str | None) -> UsageError:
@@ -278,10 +319,10 @@ app = typer.Typer()
 def chat_command(
     context: typer.Context,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with a kept conversation; 'conversations list' shows them.")
+        str | None, typer.Option(metavar="ID", help="Continue a saved conversation; 'conversations list' lists them.")
     ] = None,
     go_on: Annotated[
-        bool, typer.Option("--continue", metavar="", help="Go on with the conversation that went on last.")
+        bool, typer.Option("--continue", metavar="", help="Continue the most recent conversation.")
     ] = False,
 ) -> None:
     """Check the options of ``chat`` and start it."""
@@ -298,16 +339,21 @@ def chat_command(
 def run_command(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="The question, in quotes; - reads standard input.")
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="Question, in quotes; - reads standard input.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
-    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON event per line.")] = False,
+    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Call this tool first.")] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Run tools also when they change something.")] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of tokens in the answer.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Approve every tool call without asking.")] = False,
     no_approve: Annotated[
-        bool, typer.Option("--no-approve", metavar="", help="Refuse what needs a yes, without asking.")
+        bool,
+        typer.Option("--no-approve", metavar="", help="Refuse every tool call that needs approval, without asking."),
     ] = False,
 ) -> None:
     """Check the options of ``run`` and answer."""
@@ -315,19 +361,22 @@ def run_command(
         raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
     can_ask = not (no_approve or as_json) and is_interactive()
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
-    question = RunRequest(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
+    model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
+    question = RunRequest(question_text(words), system, AnswerOptions(model, not no_tools, approvals=approvals))
     raise typer.Exit(run(context.obj, question, as_json=as_json))
 
 
 @app.command("prompt")
 def prompt_command(
     context: typer.Context,
-    words: Annotated[
-        list[str], typer.Argument(metavar="TEXT", help="The question, in quotes; - reads standard input.")
-    ],
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
+    words: Annotated[list[str], typer.Argument(metavar="TEXT", help="Question, in quotes; - reads standard input.")],
+    no_tools: Annotated[
+        bool, typer.Option("--no-tools", metavar="", help="Leave the tools out of the prompt.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the parts of the prompt as JSON.")] = False,
 ) -> None:
     """Read the options of ``prompt``."""
     raise typer.Exit(
@@ -340,14 +389,15 @@ def detect_command(
     context: typer.Context,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. The common ones."),
+        typer.Option(metavar="NAME", help="Tool-call syntax to detect; may be repeated. Default: the common ones."),
     ] = None,
     tools: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
+        str | None,
+        typer.Option(metavar="FILE", help="JSON file with the declared tools; without it every tool name is accepted."),
     ] = None,
-    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
+    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How the output marks thinking.")] = "auto",
     explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Say also why something is a call, or is none.")
+        bool, typer.Option("--explain", metavar="", help="Also explain why a text is or is not a tool call.")
     ] = False,
 ) -> None:
     """Read the options of ``detect``."""

@@ -12,9 +12,12 @@ app = typer.Typer()
 @app.command("serve")
 def serve_command(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: [service] host.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
+        int | None,
+        typer.Option(min=0, max=65535, metavar="N", help="Port, 0 for any free one. Default: [service] port."),
     ] = None,
 ) -> None:
     """Read the options of ``serve``."""

@@ -306,9 +306,9 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command("list")
 def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
 ) -> None:
-    """List the configured servers, without starting them."""
+    """List the configured servers without starting them."""
     raise typer.Exit(list_all(context.obj, as_json=as_json))
 
 
@@ -316,37 +316,46 @@ def list_command(
 def check_command(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them when none is named.")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As they are for this tenant, whose logins are their own.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
 ) -> None:
-    """Start servers, ask for their tools, stop them; exit code 1 when one of them fails."""
+    """Start servers, list their tools and stop them; exit code 1 if a server fails."""
     raise typer.Exit(connect(context.obj, names or [], as_json=as_json, tenant=tenant))
 
 
 @app.command("import")
 def import_command(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Such as claude_desktop_config.json.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with mcpServers, such as claude_desktop_config.json.")
+    ],
 ) -> None:
-    """Copy the servers of another host's file (mcpServers) into the configuration."""
+    """Import servers from another MCP host's configuration (mcpServers)."""
     raise typer.Exit(import_file(context.obj, file))
 
 
 @app.command("add")
 def add_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The name of the new server.")],
+    name: Annotated[str, typer.Argument(help="Name of the new server.")],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="How to start it.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="Command that starts the server.")
     ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="Its address, instead of a command.")] = None,
-    transport: Annotated[str | None, typer.Option(metavar="NAME", help="stdio, http, sse or websocket.")] = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An environment variable for it.")] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="An HTTP header for it.")] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="URL of a remote server, instead of a command.")
+    ] = None,
+    transport: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Transport: stdio, http, sse or websocket.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Environment variable of the server; may be repeated."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:VALUE", help="HTTP header to send; may be repeated.")
+    ] = None,
 ) -> None:
     """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
     server = NewServer(name, tuple(command or ()), url, transport, tuple(env or ()), tuple(header or ()))
@@ -356,15 +365,15 @@ def add_command(
 @app.command("new")
 def new_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The name of the new server.")],
-    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where to write it; ./NAME otherwise.")] = None,
-    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Put it into the configuration as well.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the new server.")],
+    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: ./NAME.")] = None,
+    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Also add it to the configuration.")] = False,
 ) -> None:
-    """Write a small MCP server to begin with: it runs, and its tests pass."""
+    """Create the source of a small MCP server with tests."""
     raise typer.Exit(create(context.obj, name, folder, is_added=is_added))
 
 
 @app.command("remove")
-def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="The server's name.")]) -> None:
-    """Take a server out of the configuration."""
+def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="Name of the server.")]) -> None:
+    """Remove a server from the configuration."""
     raise typer.Exit(remove(context.obj, name))

@@ -138,7 +138,7 @@ def uninstall(session: Session, *, is_user: bool) -> int:
 
 
 def status(session: Session, *, is_user: bool) -> int:
-    """Show how the service is; exit code 1 unless it is active."""
+    """Show the state of the service; exit code 1 unless it is active."""
     place = place_of(is_user=is_user)
     _need_systemctl()
     names = ",".join(name for name, _ in _SHOWN)
@@ -256,7 +256,7 @@ def _shown(name: str, value: str) -> str:
 
 app = typer.Typer(no_args_is_help=True)
 
-_User = Annotated[bool, typer.Option("--user", metavar="", help="Your own systemd instead of the machine's.")]
+_User = Annotated[bool, typer.Option("--user", metavar="", help="Use your user's systemd instead of the system's.")]
 
 
 @app.command("install")
@@ -265,12 +265,20 @@ def install_command(
     user: _User = False,
     credential: Annotated[
         list[str] | None,
-        typer.Option("--credential", metavar="NAME=FILE", help="A secret that the configuration names as ${NAME}."),
+        typer.Option(
+            "--credential",
+            metavar="NAME=FILE",
+            help="Secret that the configuration refers to as ${NAME}; may be repeated.",
+        ),
     ] = None,
-    no_start: Annotated[bool, typer.Option("--no-start", metavar="", help="Do not start it yet.")] = False,
-    only_print: Annotated[bool, typer.Option("--print", metavar="", help="Print the unit and change nothing.")] = False,
+    no_start: Annotated[
+        bool, typer.Option("--no-start", metavar="", help="Install the service without starting it.")
+    ] = False,
+    only_print: Annotated[
+        bool, typer.Option("--print", metavar="", help="Print the unit without installing it.")
+    ] = False,
 ) -> None:
-    """Write the unit for the configuration in use, and start it."""
+    """Install and start a systemd unit for the current configuration."""
     if only_print:
         sys.stdout.write(unit_text(context.obj, is_user=user, credentials=credential or ()))
         return
@@ -280,11 +288,11 @@ def install_command(
 
 @app.command("uninstall")
 def uninstall_command(context: typer.Context, user: _User = False) -> None:
-    """Stop the service and take the unit away; what it remembered stays."""
+    """Stop the service and remove its unit; stored data is kept."""
     raise typer.Exit(uninstall(context.obj, is_user=user))
 
 
 @app.command("status")
 def status_command(context: typer.Context, user: _User = False) -> None:
-    """Show how the service is; exit code 1 unless it is active."""
+    """Show the state of the service; exit code 1 unless it is active."""
     raise typer.Exit(status(context.obj, is_user=user))

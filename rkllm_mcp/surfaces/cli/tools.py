@@ -24,7 +24,7 @@ from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, tool_t
 from rkllm_mcp.surfaces.terminal import is_interactive, printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
@@ -165,12 +165,11 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
 
 
 def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
-    from rkllm_mcp.app.preview import asking_language
 
     if yes:
         return FixedApprover("once")
     if can_ask and is_interactive():
-        language = asking_language(session.config())
+        language = session.config().agent.person_language
         return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     return FixedApprover("deny", _SAY_YES)
 
@@ -219,7 +218,7 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
             for name in names:
                 server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
                 session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
-            await environment.memory.settled()
+            await environment.store.settled()
         return EXIT_DONE
 
     return run_async(work)
@@ -254,17 +253,17 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command("list")
 def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
 ) -> None:
-    """List the tools that a model is shown."""
+    """List the tools that are offered to the model."""
     raise typer.Exit(list_all(context.obj, as_json=as_json))
 
 
 @app.command("show")
 def show_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The tool's short or long name.")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
     """Show one tool's description and arguments."""
     raise typer.Exit(show(context.obj, name, as_json=as_json))
@@ -273,46 +272,46 @@ def show_command(
 @app.command("call")
 def call_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The tool's short or long name.")],
+    name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JSON | KEY=VALUE]...", help="Its arguments; - reads JSON from standard input."),
+        typer.Argument(
+            metavar="[JSON | KEY=VALUE]...", help="Arguments of the tool; - reads JSON from standard input."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The result as an event.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", metavar="", help="Run it also when it changes something.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as a JSON event.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Approve the call without asking.")] = False,
 ) -> None:
-    """Call a tool and print its result; exit code 1 when it fails."""
+    """Call a tool and print its result; exit code 1 if it fails."""
     raise typer.Exit(call(context.obj, name, arguments or [], as_json=as_json, yes=yes))
 
 
-_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Tools, by short or long name, or servers.")]
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of tools or servers.")]
 
 
 @app.command("enable")
 def enable_command(context: typer.Context, names: _Names) -> None:
-    """Switch tools or servers on again, for this and every later run."""
+    """Enable tools or servers permanently."""
     raise typer.Exit(switch(context.obj, names, is_on=True))
 
 
 @app.command("disable")
 def disable_command(context: typer.Context, names: _Names) -> None:
-    """Switch tools or servers off, for this and every later run."""
+    """Disable tools or servers permanently."""
     raise typer.Exit(switch(context.obj, names, is_on=False))
 
 
 @app.command("history")
 def history_command(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest N calls.")] = 20,
-    server: Annotated[str | None, typer.Option(metavar="NAME", help="Of this server alone.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of calls to show, newest first.")] = 20,
+    server: Annotated[str | None, typer.Option(metavar="NAME", help="Only this server.")] = None,
     errors: Annotated[
-        bool, typer.Option("--errors", metavar="", help="Those alone that failed or were refused.")
+        bool, typer.Option("--errors", metavar="", help="Only calls that failed or were refused.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
-    """Show which tools were called, with what, and how it was decided."""
+    """Show past tool calls with their arguments, approvals and results."""
     raise typer.Exit(history(context.obj, HistoryQuery(limit, server, errors), as_json=as_json))
 
 
@@ -320,11 +319,12 @@ def history_command(
 def approvals_command(
     context: typer.Context,
     forget: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Ask again about this tool, or server; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Forget the decision about this tool or server; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
-    """Show which tools were allowed or refused for good, or take that back."""
+    """Show or forget permanent approvals and refusals."""
     raise typer.Exit(approvals(context.obj, forget or [], as_json=as_json))
 
 
@@ -332,20 +332,23 @@ def approvals_command(
 def serve_command(
     context: typer.Context,
     http: Annotated[
-        bool, typer.Option("--http", metavar="", help="Over HTTP instead of standard input and output.")
+        bool, typer.Option("--http", metavar="", help="Use Streamable HTTP instead of standard input and output.")
     ] = False,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: [service] host.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
+        int | None,
+        typer.Option(min=0, max=65535, metavar="N", help="Port, 0 for any free one. Default: [service] port."),
     ] = None,
     embed_model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="The model that embeds, where it is another one.")
+        str | None, typer.Option(metavar="NAME|PATH", help="Embedding model, if it is not the chat model.")
     ] = None,
     rank_model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="The model that ranks, where it is another one.")
+        str | None, typer.Option(metavar="NAME|PATH", help="Reranking model, if it is not the chat model.")
     ] = None,
 ) -> None:
-    """Offer the board to other hosts as an MCP server: generate, embed, rerank, board_status."""
+    """Serve the board as an MCP server with the tools generate, embed, rerank and board_status."""
     from rkllm_mcp.surfaces.mcp_server import ServeOptions
     from rkllm_mcp.surfaces.mcp_server import serve as command
 

@@ -12,8 +12,9 @@ from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import summary_dict
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, numbered_records
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -47,7 +48,10 @@ class TurnBody(BaseModel):
     text: str
     thinking: str = Field(description="What the model thought before it said that.")
     created: str = Field(description="ISO 8601; empty where it is not kept.")
-    ending: str = Field(description="How an answer ended; empty for a question.")
+    ending: str = Field(
+        description="How an answer ended; empty for a question. running: it has not; interrupted: it was broken off "
+        "with the process, and POST /v1/execute with again asks its question again."
+    )
 
 
 class Whole(BaseModel):
@@ -85,6 +89,13 @@ class ExportQuery(bodies.RequestBody):
     """For people, or to be imported again."""
 
 
+class StreamQuery(bodies.RequestBody):
+    """Where to go on."""
+
+    after: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """The id of the last record that was received."""
+
+
 class CancelResult(BaseModel):
     """Result of a cancellation."""
 
@@ -94,7 +105,7 @@ class CancelResult(BaseModel):
 async def list_all(request: Request) -> Response:
     """List them."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
-    kept = app.memory.conversations
+    kept = app.store.conversations
     found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search)
     count = await kept.count(app.tenant, wish.search)
     return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
@@ -103,11 +114,12 @@ async def list_all(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """Show a conversation that is stored or open."""
     app, conversation_id = _named(request)
-    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is not None:
-        return JSONResponse(_whole(kept))
-    desk = service_of(request).desk
-    found = await desk.find(app, conversation_id) if desk.holds(app, conversation_id) else None
+        is_running = service_of(request).answers.find(app.tenant, conversation_id) is not None
+        return JSONResponse(_whole(kept, is_running=is_running))
+    conversations = service_of(request).open_conversations
+    found = await conversations.find(app, conversation_id) if conversations.holds(app, conversation_id) else None
     if found is None:
         raise _missing(conversation_id)
     return JSONResponse(_open(found))
@@ -117,7 +129,7 @@ async def rename(request: Request) -> Response:
     """Give one another title."""
     app, conversation_id = _named(request)
     body = await bodies.read(request, Titled, service_of(request).body_limit)
-    if not await app.memory.conversations.rename(app.tenant, conversation_id, body.title):
+    if not await app.store.conversations.rename(app.tenant, conversation_id, body.title):
         raise _missing(conversation_id)
     return await show(request)
 
@@ -126,9 +138,9 @@ async def delete(request: Request) -> Response:
     """Forget one, the records of its tool calls included; an answer under way in it is stopped."""
     app, conversation_id = _named(request)
     # An answer that is kept as it stops would bring back what is deleted before.
-    await app.stopped(conversation_id)
-    was_open = service_of(request).desk.drop(app, conversation_id)
-    if not await app.memory.conversations.delete(app.tenant, conversation_id) and not was_open:
+    await service_of(request).answers.stopped(app, conversation_id)
+    was_open = service_of(request).open_conversations.drop(app, conversation_id)
+    if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:
         raise _missing(conversation_id)
     return Response(status_code=204)
 
@@ -137,7 +149,7 @@ async def export(request: Request) -> Response:
     """Write one as a file."""
     app, conversation_id = _named(request)
     form = bodies.query(request, ExportQuery).format
-    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is None:
         raise _missing(conversation_id)
     text = conversation_export.as_json([kept]) if form == "json" else conversation_export.as_markdown(kept)
@@ -149,7 +161,22 @@ async def export(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Stop the answer under way."""
     app, conversation_id = _named(request)
-    return JSONResponse({"cancelled": app.cancel(conversation_id)})
+    return JSONResponse({"cancelled": service_of(request).answers.cancel(app, conversation_id)})
+
+
+async def stream(request: Request) -> Response:
+    """Send the events of a detached answer behind a number."""
+    app, conversation_id = _named(request)
+    after = bodies.query(request, StreamQuery).after
+    found = service_of(request).answers.detached(app.tenant, request.state.key, conversation_id)
+    if found is None:
+        message = "no detached answer of this key is here; GET /v1/conversations/{id} has what is stored"
+        raise HTTPError(404, message, param="id")
+
+    async def read(write: Write) -> None:
+        await found.read(after, numbered_records(write))
+
+    return EventStream(read)
 
 
 def _named(request: Request) -> tuple[Assistant, str]:
@@ -160,7 +187,7 @@ def _missing(conversation_id: str) -> HTTPError:
     return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
 
-def _whole(kept: StoredConversation) -> dict[str, Any]:
+def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, Any]:
     stamp = conversation_export.stamp
     turns = [
         {
@@ -168,7 +195,7 @@ def _whole(kept: StoredConversation) -> dict[str, Any]:
             "text": turn.text,
             "thinking": turn.thinking,
             "created": stamp(turn.at),
-            "ending": turn.ending,
+            "ending": "running" if is_running and turn.ending == "interrupted" else turn.ending,
         }
         for turn in kept.turns
     ]
@@ -200,6 +227,7 @@ def leads_on(found: str) -> tuple[Link, ...]:
         Link("DELETE", "/v1/conversations/{id}", "id", found),
         Link("GET", "/v1/conversations/{id}/export", "id", found),
         Link("POST", "/v1/conversations/{id}/cancel", "id", found),
+        Link("GET", "/v1/conversations/{id}/stream", "id", found),
     )
 
 
@@ -250,5 +278,21 @@ ROUTES = (
         cancel,
         "Stop the answer under way in a conversation",
         answers=(RouteResponse(CancelResult),),
+    ),
+    Route(
+        "GET",
+        "/v1/conversations/{id}/stream",
+        stream,
+        "Go on reading a detached answer",
+        query=StreamQuery,
+        answers=(
+            RouteResponse(
+                dict[str, Any],
+                media=EVENT_STREAM,
+                says="The events behind number after, each with its number as id. Where that is too old, a text with "
+                "whole comes first, which replaces all text before it.",
+            ),
+        ),
+        problems=(404,),
     ),
 )

@@ -13,23 +13,34 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
+from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import (
+    EventStream,
+    Write,
+    in_turn,
+    numbered_records,
+    records,
+    while_connected,
+)
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
@@ -65,13 +76,21 @@ class ExecuteBody(bodies.RequestBody):
 
     # The rule of ``_check_question``, for readers of the schema.
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [_is_given("message", "string"), _is_given("prompt", "object")]}
+        json_schema_extra={
+            "oneOf": [
+                _is_given("message", "string"),
+                _is_given("prompt", "object"),
+                {"required": ["again"], "properties": {"again": {"const": True}}},
+            ]
+        }
     )
 
     message: _Words | None = None
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
     prompt: PromptBody | None = None
     """A server's prepared question instead."""
+    again: bool = False
+    """Instead: the last question of the conversation, whose answer was broken off, is asked again in its place."""
     conversation: _Name | None = None
     """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
     history: tuple[MessageBody, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
@@ -90,11 +109,14 @@ class ExecuteBody(bodies.RequestBody):
     """What becomes of a call that needs a yes: ask puts it on the stream and waits, for a stream; else refuse."""
     stream: bool = True
     """One record for each event as it comes; false answers once, at the end."""
+    detached: bool = False
+    """The answer goes on when its reader leaves; GET /v1/conversations/{id}/stream continues it. For a stream, where
+    conversations are stored; at most two at a time for a key, 30 minutes each."""
 
     @model_validator(mode="after")
     def _check_question(self) -> Self:
-        if (self.message is None) == (self.prompt is None):
-            raise ValueError("give either message or prompt")
+        if (self.message is not None) + (self.prompt is not None) + self.again != 1:
+            raise ValueError("give either message, prompt or again")
         return self
 
 
@@ -112,56 +134,107 @@ async def execute(request: Request) -> Response:
     body = await bodies.read(request, ExecuteBody, service.body_limit)
     app = tenant_of(request).app
     service.check_ready()
+    if body.detached and not (body.stream and app.config.service.history):
+        raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
     conversation = await _conversation(request, app, body)
-    answering = partial(_answer, conversation, body)
-    placed = partial(service.desk.put, app, conversation)
+    if body.again and not conversation.broken_off:
+        raise HTTPError(422, "no answer of this conversation was broken off; send a message", param="again")
+    running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
+    if body.detached:
+        running.scope.deadline = anyio.current_time() + DETACHED_S
     headers = {CONVERSATION: conversation.id}
-
-    async def run(emit: EmitEvents) -> None:
-        await in_turn(request, answering, emit, placed)
-
+    run = partial(_run, request, conversation, body, running)
+    if body.detached:
+        service.tenants.start_soon(partial(_run_detached, run, running))
+        return EventStream(partial(_read, running), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)
 
 
+async def _run(
+    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, emit: EmitEvents
+) -> None:
+    """Run the answer in its turn. Its question is stored when it has a place in the queue."""
+    service, app = service_of(request), tenant_of(request).app
+    question = conversation.broken_off[0].text if body.again else body.message or ""
+    draft: AnswerRecord | None = None
+    is_refused = False
+
+    async def placed() -> None:
+        nonlocal draft
+        if body.again:
+            ask_again(conversation)
+        service.open_conversations.put(app, conversation)
+        if app.config.service.history:
+            draft = app.recorder.record(conversation, question, tuple(body.tokens.values()))
+            await draft.begin()
+
+    with service.answers.running(running):
+        try:
+            await in_turn(request, partial(_answer, conversation, body, question), emit, placed)
+        except Exception:
+            is_refused = True
+            raise
+        finally:
+            # An answer that began has saved its question itself.
+            if draft is not None and conversation.draft is not None and not conversation.unkept:
+                await draft.save("cancelled", is_refused=is_refused)
+    if running.scope.cancelled_caught:
+        if anyio.current_time() >= running.scope.deadline:
+            await emit([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
+        await emit([End("cancelled")])
+
+
+async def _run_detached(run: _Run, running: RunningAnswer) -> None:
+    try:
+        await run(running.emit)
+    except Exception as error:  # noqa: BLE001  (its readers are told)
+        running.failure = problem_of(error)
+    finally:
+        running.finish()
+
+
+async def _read(running: RunningAnswer, write: Write) -> None:
+    await running.read(0, numbered_records(write))
+
+
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
-    desk = service_of(request).desk
+    conversations = service_of(request).open_conversations
     told = [(turn.role, turn.text) for turn in body.history]
     wanted = body.conversation or request.headers.get(CONVERSATION)
     if not wanted:
-        return desk.begin(app, body.system, told)
-    found = await desk.find(app, wanted)
+        return conversations.begin(app, body.system, told)
+    found = await conversations.find(app, wanted)
     if found is None and told:
-        return desk.begin(app, body.system, told)
+        return conversations.begin(app, body.system, told)
     if found is None:
         message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
         raise HTTPError(404, message, param="conversation")
-    if app.is_answering(found.id):
-        message = "this conversation has an answer under way; wait for it, or cancel it"
-        raise HTTPError(409, message, param="conversation", code="answer_under_way")
     return found
 
 
-async def _answer(conversation: Conversation, body: ExecuteBody, app: Assistant, emit: EmitEvents) -> None:
-    options = ReplyOptions(
+async def _answer(
+    conversation: Conversation, body: ExecuteBody, question: str, app: Assistant, emit: EmitEvents
+) -> None:
+    options = AnswerOptions(
+        ModelOptions(body.max_tokens, tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto"),
         tools=body.allowed_tools is None or bool(body.allowed_tools),
-        max_new_tokens=body.max_tokens,
-        force_tool=body.force_tool,
-        approvals=body.approvals or ("ask" if body.stream else "refuse"),
-        tokens=body.tokens,
         allowed_tools=body.allowed_tools,
-        keep=app.config.service.history,
+        approvals=body.approvals or ("ask" if body.stream else "refuse"),
+        approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
+        tokens=body.tokens,
+        save=app.config.service.history,
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
     else:
-        await app.answer(conversation, body.message or "", emit, options)
+        await app.answer(conversation, question, emit, options)
 
 
 async def _stream(run: _Run, write: Write) -> None:
     async def emit(events: Sequence[Event]) -> None:
-        await write(b"".join([record(event_to_dict(event)) for event in events]))
+        await write(records(map(event_to_json, events)))
 
     await run(emit)
 

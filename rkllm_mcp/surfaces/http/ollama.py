@@ -15,15 +15,12 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.board_services import board_services_of
-from rkllm_mcp.app.root import ModelHost
-from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
@@ -33,6 +30,8 @@ from rkllm_mcp.completions.ollama import (
     generate_body,
 )
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
+from rkllm_mcp.completions.request import Occurrence
+from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.openai import (
@@ -42,11 +41,15 @@ from rkllm_mcp.surfaces.http.openai import (
     asked_by,
     completion_run,
     count_tokens,
+    embedder_of,
     known_models,
 )
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, evaluated, line_stream, lines, list_response, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -143,10 +146,10 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
 async def _stream(run: CompletionRun, reply: OllamaReply, started: float, write: Write) -> None:
     async def emit(events: Sequence[Occurrence]) -> None:
         if pieces := [piece for event in events for piece in reply.of(event)]:
-            await write(b"".join([as_json(piece) + b"\n" for piece in pieces]))
+            await write(lines(map(to_json, pieces)))
 
     await run(emit)
-    await write(as_json(reply.last(time.monotonic() - started)) + b"\n")
+    await write(lines([to_json(reply.last(time.monotonic() - started))]))
 
 
 async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict[str, Any]:
@@ -162,7 +165,7 @@ async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict
 async def tags(request: Request) -> Response:
     """List the chat model and the embedding model."""
     service = service_of(request)
-    others = (_tagged(each.name) for each in service.core.specialists.values())
+    others = (_tagged(each.name) for each in service.model_host.auxiliary_models.values())
     embedders = (name for name in others if _embedder_tokens(name, service) is not None)
     return JSONResponse({"models": [_described(name, service) for name in (*_names(service), *embedders)]})
 
@@ -194,17 +197,17 @@ async def show(request: Request) -> Response:
             "details": described["details"],
             "model_info": {
                 "general.architecture": family,
-                "general.basename": service.core.name if embedder_tokens is None else name.removesuffix(_TAG),
-                f"{family}.context_length": embedder_tokens or service.core.listing.context_tokens,
+                "general.basename": service.model_host.name if embedder_tokens is None else name.removesuffix(_TAG),
+                f"{family}.context_length": embedder_tokens or service.model_host.listing.context_tokens,
             },
-            "capabilities": _capabilities(service.core) if embedder_tokens is None else ["embedding"],
+            "capabilities": _capabilities(service.model_host) if embedder_tokens is None else ["embedding"],
             "modified_at": described["modified_at"],
         }
     )
 
 
-def _capabilities(core: ModelHost) -> list[str]:
-    thinks = bool(core.npu and core.npu.form.thinking != "off")
+def _capabilities(model_host: ModelHost) -> list[str]:
+    thinks = bool(model_host.npu and model_host.npu.form.thinking != "off")
     return ["completion", "tools", *(["thinking"] if thinks else [])]
 
 
@@ -213,14 +216,11 @@ async def embed(request: Request) -> Response:
     started = time.monotonic()
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
-    answer = OllamaVectors(
-        model=body.model,
-        embeddings=await _vectors(request, body.model, texts, body.dimensions),
-        total_duration=round((time.monotonic() - started) * 1e9),
-        load_duration=0,
-        prompt_eval_count=await count_tokens(texts, board_services_of(tenant_of(request).app).embedder.vocabulary),
-    )
-    return JSONResponse(answer.model_dump())
+    vectors = await _vectors(request, body.model, texts, body.dimensions)
+    tokens = await count_tokens(texts, embedder_of(request).tokenizer)
+    duration_ns = round((time.monotonic() - started) * 1e9)
+    fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
+    return await list_response(fields, "embeddings", vectors)
 
 
 async def embed_one(request: Request) -> Response:
@@ -234,12 +234,13 @@ async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
     _check_model(model, service_of(request), embeds=True)
-    abilities = board_services_of(tenant_of(request).app)
+    embedder = embedder_of(request)
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
-    return await evaluated(request, partial(abilities.embed, texts, dimensions=dimensions), cost)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
+    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
+    return [list(vector) for vector in vectors]
 
 
 async def version(request: Request) -> Response:
@@ -254,7 +255,7 @@ def _names(service: ServiceState) -> list[str]:
 
 def _embedder_tokens(name: str, service: ServiceState) -> int | None:
     """The context window of the model that embeds, if that is its name; None for all others."""
-    found = service.core.specialists.get(service.config.service.embedding_model or "")
+    found = service.model_host.auxiliary_models.get(service.config.service.embedding_model or "")
     if found is None or _tagged(name) != _tagged(found.name) or _tagged(name) in _names(service):
         return None
     return found.engine.context_tokens
@@ -267,26 +268,26 @@ def _tagged(name: str) -> str:
 def _check_model(name: str, service: ServiceState, *, embeds: bool = False) -> None:
     known = {_tagged(each) for each in (*known_models(service), DEFAULT_MODEL)}
     if embeds:
-        known |= {_tagged(each.name) for each in service.core.specialists.values()}
+        known |= {_tagged(each.name) for each in service.model_host.auxiliary_models.values()}
     if _tagged(name) not in known:
-        raise HTTPError(404, f"model '{name}' not found; there is '{service.core.name}'")
+        raise HTTPError(404, f"model '{name}' not found; there is '{service.model_host.name}'")
 
 
 def _described(name: str, service: ServiceState) -> dict[str, Any]:
-    core = service.core
+    model_host = service.model_host
     is_embedder = _embedder_tokens(name, service) is not None
-    size = 0 if is_embedder else _size(core)
+    size = 0 if is_embedder else _size(model_host)
     since = datetime.fromtimestamp(service.started_unix, tz=timezone.utc).isoformat()
-    family = core.npu.model.card.template if core.npu else "remote"
+    family = model_host.npu.model.card.template if model_host.npu else "remote"
     return {
         "name": name,
         "model": name,
         "modified_at": since,
         "size": size,
-        "digest": hashlib.sha256(f"{name if is_embedder else core.name} {size}".encode()).hexdigest(),
+        "digest": hashlib.sha256(f"{name if is_embedder else model_host.name} {size}".encode()).hexdigest(),
         "details": {
             "parent_model": "",
-            "format": "rkllm" if core.npu else "remote",
+            "format": "rkllm" if model_host.npu else "remote",
             "family": "embedding" if is_embedder else family,
             "families": ["embedding" if is_embedder else family],
             "parameter_size": "",
@@ -295,9 +296,9 @@ def _described(name: str, service: ServiceState) -> dict[str, Any]:
     }
 
 
-def _size(core: ModelHost) -> int:
+def _size(model_host: ModelHost) -> int:
     try:
-        return core.npu.model.file.stat().st_size if core.npu else 0
+        return model_host.npu.model.file.stat().st_size if model_host.npu else 0
     except OSError:
         return 0
 

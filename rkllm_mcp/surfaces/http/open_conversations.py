@@ -42,7 +42,7 @@ class OpenConversations:
         found = self._taken(app, conversation_id)
         if found is not None:
             return found
-        kept = await app.memory.conversations.get(app.tenant, conversation_id)
+        kept = await app.store.conversations.get(app.tenant, conversation_id)
         if kept is None:
             return None
         return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
@@ -66,7 +66,7 @@ class OpenConversations:
         """Forget a conversation; False when it was not open."""
         if self._open.pop((app.tenant, conversation_id), None) is None:
             return False
-        app.core.chat_model.forget(conversation_id)
+        app.model_host.chat_model.forget(conversation_id)
         return True
 
     def holds(self, app: Assistant, conversation_id: str) -> bool:
@@ -75,8 +75,10 @@ class OpenConversations:
 
     def _dispensable(self) -> tuple[Assistant, str]:
         """The open conversation that is given up for another one."""
-        held = [(app, conversation.id) for app, conversation in self._open.values()]
-        resting = [(app, id_) for app, id_ in held if not app.is_answering(id_)] or held
+        held = [(app, conversation) for app, conversation in self._open.values()]
+        # A draft is that of an answer that waits or runs.
+        free = [(app, each.id) for app, each in held if each.draft is None and not app.is_answering(each.id)]
+        resting = free or [(app, each.id) for app, each in held]
         return resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
 
     def _taken(self, app: Assistant, conversation_id: str) -> Conversation | None:

@@ -10,28 +10,39 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from anyio import to_thread
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.board_services import BoardServices, board_services_of
-from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
+from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
 from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
 from rkllm_mcp.events import End
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import (
+    DONE,
+    EventStream,
+    Write,
+    evaluated,
+    in_turn,
+    list_response,
+    records,
+    while_connected,
+)
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import AuxiliaryModel
+    from rkllm_mcp.app.tenants import Tenant
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
@@ -50,7 +61,7 @@ async def chat_completions(request: Request) -> Response:
     head = ReplyHead(
         new_reply_id(),
         int(time.time()),
-        service.core.name,
+        service.model_host.name,
         host_tools=asked.host_tools,
         with_events=body.x_events is True,
     )
@@ -68,13 +79,15 @@ def check_model(name: str | None, service: ServiceState) -> None:
         HTTPError: 404.
     """
     if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
+        message = (
+            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
+        )
         raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
 
 
 def known_models(service: ServiceState) -> tuple[str, ...]:
     """Return the names of the model that answers, its own first."""
-    return (service.core.name, *service.config.service.model_aliases)
+    return (service.model_host.name, *service.config.service.model_aliases)
 
 
 async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
@@ -117,13 +130,13 @@ async def _stream(run: CompletionRun, chunks: ReplyChunks, write: Write) -> None
     first = [chunks.first()]
 
     async def emit(events: Sequence[Occurrence]) -> None:
-        if made := [chunk for event in events for chunk in chunks.of(event)]:
-            records = [record(chunk) for chunk in first + made]
+        if made := chunks.of(events):
+            content = records(first + made)
             first.clear()
-            await write(b"".join(records))
+            await write(content)
 
     await run(emit)
-    await write(b"".join(map(record, [*first, *chunks.last()])) + DONE)
+    await write(records([*first, *chunks.last()]) + DONE)
 
 
 def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = False) -> CompletionRun:
@@ -135,7 +148,7 @@ def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = Fal
 
     async def answer(app: Assistant, emit: EmitOccurrences) -> None:
         try:
-            await complete(app, service.threads, asked, emit, tenant.name)
+            await complete(app, service.conversation_cache, asked, emit, tenant.name)
         except RequestRefusedError as error:
             raise _problem(error) from None
 
@@ -198,10 +211,10 @@ class Models(BaseModel):
 
 
 def _models(service: ServiceState) -> list[Model]:
-    core = service.core
-    others = (specialist.name for specialist in core.specialists.values())
+    model_host = service.model_host
+    others = (auxiliary.name for auxiliary in model_host.auxiliary_models.values())
     # Under its aliases too: some programs request only names that are listed.
-    names = dict.fromkeys([core.name, *service.config.service.model_aliases, *others])
+    names = dict.fromkeys([model_host.name, *service.config.service.model_aliases, *others])
     return [Model(id=name, created=int(service.started_unix)) for name in names]
 
 
@@ -294,25 +307,32 @@ async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
     service = service_of(request)
     body = await bodies.read(request, EmbeddingsBody, service.body_limit)
-    abilities = board_services_of(tenant_of(request).app)
-    texts = await to_thread.run_sync(texts_of, body.input, abilities)
+    embedder = embedder_of(request)
+    texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
-    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
-    vectors = await evaluated(request, partial(abilities.embed, texts, dimensions=body.dimensions), cost)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
+    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
     tokens = await cost()
-    answer = Embeddings(
-        data=[
-            Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
-            for index, vector in enumerate(vectors)
-        ],
-        model=abilities.embedder.name,
-        usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
+    data = (
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encoded(each) if body.encoding_format == "base64" else each.tolist(),
+        }
+        for index, each in enumerate(vectors)
     )
-    return JSONResponse(answer.model_dump())
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return await list_response({"object": "list", "model": embedder.name, "usage": usage}, "data", data)
+
+
+def embedder_of(request: Request) -> AuxiliaryModel:
+    """Return the model that embeds for the caller's tenant."""
+    app = tenant_of(request).app
+    return app.model_host.evaluator(app.config.service.embedding_model)
 
 
 def texts_of(
-    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], abilities: BoardServices
+    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
 ) -> list[str]:
     """Return the texts of an input in any of OpenAI's forms.
 
@@ -323,32 +343,31 @@ def texts_of(
         return [given]
     if isinstance(given[0], int):
         given = [given]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
-    return [each if isinstance(each, str) else _decoded(each, abilities) for each in given]  # pyright: ignore[reportArgumentType]
+    return [each if isinstance(each, str) else _decoded(each, embedder) for each in given]  # pyright: ignore[reportArgumentType]
 
 
-def _decoded(ids: Sequence[int], abilities: BoardServices) -> str:
-    vocabulary = abilities.embedder.vocabulary
-    if (largest := max(ids)) >= vocabulary.size:
+def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
+    tokenizer = embedder.tokenizer
+    if (largest := max(ids)) >= tokenizer.size:
         raise HTTPError(
             400,
-            f"input: {largest} is no token of {abilities.embedder.name}, which has {vocabulary.size}; send texts",
+            f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts",
             param="input",
         )
-    return vocabulary.decode(ids)
+    return tokenizer.decode(ids)
 
 
-async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
+async def count_tokens(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     """Count the tokens of texts."""
 
     def counted() -> int:
-        return sum(len(vocabulary.encode([PlainText(text)])) for text in texts)
+        return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
 
     return await to_thread.run_sync(counted)
 
 
-def _encoded(vector: Sequence[float]) -> str:
-    numbers = array("f", vector)
-    return base64.b64encode(numbers.tobytes()).decode("ascii")
+def _encoded(vector: array[float]) -> str:
+    return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
 EMBEDDING_ROUTES = (
@@ -409,12 +428,13 @@ async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
     service = service_of(request)
     body = await bodies.read(request, RerankBody, service.body_limit)
-    abilities = board_services_of(tenant_of(request).app)
+    app = tenant_of(request).app
+    ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
     pairs = [f"{body.query}\n{text}" for text in texts]
-    cost = partial(count_tokens, pairs, abilities.ranker.vocabulary)
-    scores = await evaluated(request, partial(abilities.rerank, body.query, texts), cost)
+    cost = partial(count_tokens, pairs, ranker.tokenizer)
+    scores = await evaluated(request, partial(ranker.rerank, body.query, texts), cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [
         Ranked(
@@ -424,7 +444,7 @@ async def rerank(request: Request) -> Response:
         )
         for index in order
     ]
-    answer = Reranked(model=abilities.ranker.name, results=results)
+    answer = Reranked(model=ranker.name, results=results)
     return JSONResponse(answer.model_dump(exclude_none=True))
 
 

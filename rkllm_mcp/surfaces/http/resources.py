@@ -158,7 +158,7 @@ ROUTES = (
         "GET",
         "/v1/prompts",
         prompts,
-        "List the questions that servers have prepared",
+        "List prompts of the servers",
         answers=(RouteResponse(Prompts),),
     ),
 )

@@ -32,6 +32,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
@@ -39,7 +40,7 @@ from rkllm_mcp.surfaces.http.errors import NamesRequest
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
-from rkllm_mcp.surfaces.http.state import ServiceState, service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
 
 LogFormat = Literal["off", "text", "json"]
@@ -370,6 +371,7 @@ FLUSH_S = 5
 DEAD_AFTER_MS = 60_000
 # Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
 KEEP_ALIVE_S = 75
+_DATE_INTERVAL_S = 1.0
 # Descriptors left for files, tools and the runtime when connections have taken the rest.
 OTHER_DESCRIPTORS = 128
 
@@ -402,13 +404,13 @@ def serve(session: Session, address: Address) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Require a key if other machines can connect.
+    """Require keys that cannot be guessed if other machines can connect.
 
     Raises:
-        UsageError: no key is configured.
+        UsageError: no key is configured, or one is too short.
     """
-    if not is_loopback(host) and not needs_key(config):
-        raise UsageError(f"off loopback ({host}) a key is required; 'rkllm-mcp config add-key' makes one")
+    if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
+        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -441,7 +443,23 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Listener(uvicorn.Server):
-    """Leaves the signals to ``_Serving``."""
+    """Leaves the signals to ``_Serving``, and wakes up once a second where uvicorn does so ten times."""
+
+    def __init__(self, config: UvicornConfig) -> None:
+        super().__init__(config)
+        self._exiting = asyncio.Event()
+
+    def exit(self, *, at_once: bool = False) -> None:
+        """End ``serve``; ``at_once`` does not wait for connections."""
+        self.should_exit = True
+        self.force_exit = self.force_exit or at_once
+        self._exiting.set()
+
+    async def main_loop(self) -> None:
+        """Renew the Date header until ``exit``."""
+        while not await self.on_tick(0):
+            with anyio.move_on_after(_DATE_INTERVAL_S):
+                await self._exiting.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -484,12 +502,12 @@ class _Serving:
         from rkllm_mcp.app.tenants import open_tenants
 
         self._notifier.extend_start(self._config.runtime.start_timeout_s)
-        async with open_tenants(self._config, status=self._session.status) as house:
-            service = self._service = service_for(house)
+        async with open_tenants(self._config, status=self._session.status) as tenants:
+            service = self._service = ServiceState(tenants)
             listener = self._listener = _Listener(_settings(service))
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
-            tasks.start_soon(self._notifier.feed, lambda: house.failure is not None)
+            tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
             await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
@@ -498,27 +516,27 @@ class _Serving:
         status(f"Serving at http://{host}:{port}")
         name = host if is_loopback(host) else socket.gethostname()
         status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
-        if service.core.is_emulated:
-            status(emulation_note(service.core.name))
+        if service.model_host.is_emulated:
+            status(emulation_note(service.model_host.name))
 
     def _leave(self, failure: Exception | None = None) -> None:
         self._failure = failure
         if self._listener is not None:
-            self._listener.should_exit = True
+            self._listener.exit()
 
     async def _watch(self, service: ServiceState) -> None:
         """Tell when the model is loaded, and leave when it will not be loaded again."""
         with anyio.CancelScope() as self._watching:
             try:
-                core = service.house.core
-                await core.ready()
+                model_host = service.tenants.model_host
+                await model_host.ready()
             except RkllmMcpError as error:
                 self._leave(error)
                 return
-            self._session.status(f"Ready: {core.name}")
-            self._notifier.ready(f"ready: {core.name}")
-            await core.given_up()
-            self._leave(core.failure)
+            self._session.status(f"Ready: {model_host.name}")
+            self._notifier.ready(f"ready: {model_host.name}")
+            await model_host.given_up()
+            self._leave(model_host.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
         """Do what signals say."""
@@ -534,7 +552,7 @@ class _Serving:
                 if service is None or listener is None:
                     tasks.cancel_scope.cancel()
                 elif service.is_draining:
-                    listener.should_exit = listener.force_exit = True
+                    listener.exit(at_once=True)
                 else:
                     tasks.start_soon(self._drain, service)
 
@@ -542,12 +560,13 @@ class _Serving:
         """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
-        running = service.admission.running + service.evaluations.running
+        scheduler = service.tenants.scheduler
+        running = scheduler.running() + scheduler.running("evaluation")
         if running:
             self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
-            await service.idle()
+            await scheduler.idle()
         service.stop_answers()
         self._leave()
 
@@ -561,11 +580,10 @@ class _Serving:
                 config = self._session.config()
                 check_key(self._host, config)
                 before = service.config.service
-                is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
+                is_same_model = await service.tenants.reload(config, drain_s=config.service.drain_s)
             except RkllmMcpError as error:
                 self._session.terminal.error(f"The configuration stays as it was: {error}")
             else:
-                service.resize()
                 model = "the model stays" if is_same_model else "another model"
                 self._session.status(f"Configuration in force; {model}")
                 if (config.service.host, config.service.port) != (before.host, before.port):

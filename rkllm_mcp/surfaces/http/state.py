@@ -1,4 +1,4 @@
-"""What every route may use: the house, the queue, and whether the service is ready.
+"""What every route may use: the tenants, the queue, and whether the service is ready.
 
 ``service_of(request)`` and ``tenant_of(request)`` are how a handler gets there; the gate has put the caller's tenant
 and key into ``request.state`` before. The configuration is looked up anew for each request, since it may be exchanged
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from rkllm_mcp.app.admission import AdmissionQueue
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import RkllmMcpError
@@ -23,17 +22,15 @@ from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
+from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ModelHost
+    from rkllm_mcp.app.environment import ModelHost
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage
 
 MEBIBYTE = 2**20
-# How many texts may wait to be embedded or ranked where one answer may. Each takes a fraction of its time, and programs
-# that take a document in ask for all of its passages at once: Open WebUI does, and gives it up at one refusal.
-EVALUATIONS_IN_PLACE_OF_AN_ANSWER = 32
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -41,32 +38,31 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class ServiceState:
     """A running service."""
 
-    house: Tenants  # the model and all assistants
-    admission: AdmissionQueue  # admission queue of the chat model
-    evaluations: AdmissionQueue  # admission queue of models that embed and rerank
+    tenants: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
     # conversations of clients that send the whole conversation with each request
-    threads: ConversationCache = field(default_factory=ConversationCache)
+    conversation_cache: ConversationCache = field(default_factory=ConversationCache)
     schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
-    desk: OpenConversations = field(default_factory=OpenConversations)  # open conversations
-    meter: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
-    tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
-    allowances: Quota = field(default_factory=Quota)  # daily quotas
+    open_conversations: OpenConversations = field(default_factory=OpenConversations)  # open conversations
+    answers: RunningAnswers = field(default_factory=RunningAnswers)  # running answers of conversations
+    usage: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
+    usage_by_tenant: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
+    quota: Quota = field(default_factory=Quota)  # daily quotas
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.house.config
+        return self.tenants.config
 
     @property
-    def core(self) -> ModelHost:
+    def model_host(self) -> ModelHost:
         """The model that answers; a Problem while it is being exchanged."""
         try:
-            return self.house.core
+            return self.tenants.model_host
         except RkllmMcpError as error:
             raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
 
@@ -90,15 +86,15 @@ class ServiceState:
 
             yield told
 
-    def meter_of(self, tenant: str) -> UsageTotals:
+    def usage_of(self, tenant: str) -> UsageTotals:
         """Return the usage visible to a tenant: its own, or the total for the owner."""
-        return self.tenant_meters.setdefault(tenant, UsageTotals()) if tenant else self.meter
+        return self.usage_by_tenant.setdefault(tenant, UsageTotals()) if tenant else self.usage
 
     def count(self, tenant: str, usage: Usage) -> None:
         """A round of a tenant's answer has ended."""
-        self.meter.take(usage)
+        self.usage.take(usage)
         if tenant:
-            self.meter_of(tenant).take(usage)
+            self.usage_of(tenant).take(usage)
 
     @property
     def uptime_s(self) -> float:
@@ -106,31 +102,25 @@ class ServiceState:
         return time.monotonic() - self.started
 
     @property
+    def storage_problem(self) -> str:
+        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
+        failing = (tenant.app.store.database.failing for tenant in self.tenants.by_name.values())
+        return next((error.cause for error in failing if error is not None), "")
+
+    @property
     def is_ready(self) -> bool:
         """True if the service takes answers."""
-        return not self.is_draining and self.house.is_ready
+        return not self.is_draining and self.tenants.is_ready
 
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
-        for each in (self.admission, self.evaluations):
-            each.close()
+        self.tenants.scheduler.close()
 
     def stop_answers(self) -> None:
         """Stop the running answers; their streams end with ``cancelled``."""
-        for tenant in self.house.tenants.values():
+        for tenant in self.tenants.by_name.values():
             tenant.app.close()
-
-    async def idle(self) -> None:
-        """Wait until no answer is under way."""
-        for each in (self.admission, self.evaluations):
-            await each.idle()
-
-    def resize(self) -> None:
-        """Put the limits of the configuration in force."""
-        limits = self.config.service
-        self.admission.resize(limits.parallel, limits.queue)
-        self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
 
     def check_alive(self) -> None:
         """Refuse when no answer will come any more from this process.
@@ -138,7 +128,7 @@ class ServiceState:
         Raises:
             Problem: 503 with the reason why the model is not loaded again.
         """
-        if (failure := self.house.failure) is not None:
+        if (failure := self.tenants.failure) is not None:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
@@ -150,20 +140,13 @@ class ServiceState:
         if self.is_draining:
             raise stopping()
         self.check_alive()
-        if not (may_load or self.house.is_ready):
+        if not (may_load or self.tenants.is_ready):
             raise HTTPError(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
 
 def stopping() -> HTTPError:
     """Return the error for requests during shutdown."""
     return HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
-
-
-def service_for(house: Tenants) -> ServiceState:
-    """The service over a house, with the limits of its configuration."""
-    limits = house.config.service
-    evaluations = AdmissionQueue(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
-    return ServiceState(house, AdmissionQueue(limits.parallel, limits.queue), evaluations)
 
 
 def service_of(request: Request) -> ServiceState:
@@ -179,6 +162,6 @@ def tenant_of(request: Request) -> Tenant:
         HTTPError: 503, the model is being exchanged.
     """
     try:
-        return service_of(request).house.tenant(request.state.tenant)
+        return service_of(request).tenants.tenant(request.state.tenant)
     except RkllmMcpError as error:
         raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None

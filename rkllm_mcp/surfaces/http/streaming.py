@@ -8,26 +8,27 @@ failure is the last record. A client that disconnects cancels the answer.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rkllm_mcp.app.admission import AdmissionClosedError, AdmissionQueue, QueueFullError, Slot
-from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
+from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
+from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.tenants import Tenant
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0
@@ -36,30 +37,37 @@ HEARTBEAT = b": heartbeat\n\n"
 FIRST_HEARTBEAT_S = 1.0
 # A client that has not read for this long is treated as disconnected, seconds.
 STALL_S = 60.0
-# Interval at which a stream compares its timestamps, seconds.
+# Interval at which a stream with a client that does not read compares its timestamps, seconds.
 TICK_S = 1.0
 DONE = b"data: [DONE]\n\n"
 
 T = TypeVar("T")
 # Sends bytes of an answer; returns when the connection has taken them.
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
-# An encoder of its own: json.dumps makes one per call when it has options.
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def record(value: Any) -> bytes:
-    """Encode one record of an event stream: a JSON value."""
-    return b"data: " + as_json(value) + b"\n\n"
+def records(values: Iterable[str]) -> bytes:
+    """Encode JSON values, one line each, as records of an event stream."""
+    return "".join([f"data: {value}\n\n" for value in values]).encode("utf-8", "replace")
 
 
-def as_json(value: Any) -> bytes:
-    """Encode a JSON value in one line."""
+def numbered_records(write: Write) -> Callable[[Sequence[tuple[int, Any]]], Awaitable[None]]:
+    """Return a function that writes values as records with their numbers as ids."""
+
+    async def send(values: Sequence[tuple[int, Any]]) -> None:
+        await write(b"".join([b"id: %d\n%b" % (number, records([to_json(value)])) for number, value in values]))
+
+    return send
+
+
+def lines(values: Iterable[str]) -> bytes:
+    """Encode JSON values as lines."""
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
-    return _encode(value).encode("utf-8", "replace")
+    return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
 
 
 def _error_record(problem: HTTPError) -> bytes:
-    return record(problem.detail())
+    return records([to_json(problem.detail())])
 
 
 class EventStream(Response):
@@ -99,6 +107,8 @@ class EventStream(Response):
         self._scope = anyio.CancelScope()
         self._has_begun = False
         self._is_gone = False
+        # A failure before the headers, which has a status of its own.
+        self._failure_before: Exception | None = None
         # Sends that have not returned, and when the last of them began or returned.
         self._pending = 0
         self._moved_at = monotonic()
@@ -108,21 +118,27 @@ class EventStream(Response):
         del scope
         self._send = send
         self._moved_at = monotonic()
-        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             tasks.start_soon(self._watch_client, receive)
             tasks.start_soon(self._tick)
-            try:
-                await self._answer(self.write)
-                await self.write(more=False)
-            except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
-                failure = error
-                if self._has_begun and not self._is_gone:
+            # In a task of its own: a token resumes every coroutine from the task's first to the one that waits.
+            tasks.start_soon(self._run)
+        if self._failure_before is not None:
+            raise self._failure_before
+
+    async def _run(self) -> None:
+        """Make the answer, and end the others' tasks."""
+        try:
+            await self._answer(self.write)
+            await self.write(more=False)
+        except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
+            if not self._is_gone:
+                if self._has_begun:
                     await self.write(self._failure(problem_of(error)), more=False)
-            tasks.cancel_scope.cancel()
-        if failure is not None and not (self._has_begun or self._is_gone):
-            raise failure
+                else:
+                    self._failure_before = error
+        self._scope.cancel()
 
     async def write(self, content: bytes = b"", *, more: bool = True) -> None:
         """Send records as one message; waits while the connection's buffer is full.
@@ -161,23 +177,42 @@ class EventStream(Response):
     async def _tick(self) -> None:
         """Send heartbeats, and disconnect a client that does not read."""
         while True:
-            await anyio.sleep(min(TICK_S, self._heartbeat_s, self._stall_s))
-            silence_s = monotonic() - self._moved_at
             longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
-            if self._pending and silence_s >= self._stall_s:
+            rest_s = self._moved_at + (self._stall_s if self._pending else longest_s) - monotonic()
+            if rest_s > 0:
+                # Until something is due, and no more often: hundreds of streams may wait for their turn.
+                await anyio.sleep(min(rest_s, TICK_S) if self._pending else rest_s)
+            elif self._pending:
                 self._disconnect()
-            elif not self._pending and silence_s >= longest_s:
+                return
+            else:
                 with anyio.move_on_after(self._stall_s) as sending:
                     await self.write(self._heartbeat)
                 if sending.cancelled_caught:
                     self._disconnect()
 
 
+async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
+    """Return a JSON object of ``fields`` and the list ``name``, whose items are encoded one by one in a thread.
+
+    Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
+    """
+
+    def encoded() -> bytes:
+        return b'%b,"%b":[%b]}' % (
+            JSONResponse(fields).body[:-1],
+            name.encode(),
+            b",".join(JSONResponse(item).body for item in items),
+        )
+
+    return Response(await to_thread.run_sync(encoded), media_type=JSON)
+
+
 def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
     def last_line(problem: HTTPError) -> bytes:
-        return as_json({"error": problem.message}) + b"\n"
+        return lines([to_json({"error": problem.message})])
 
     return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
 
@@ -216,35 +251,45 @@ _Emit: TypeAlias = Callable[[Sequence[_T]], Awaitable[None]]
 _TEXT_EVENTS = frozenset({Text, Thinking})
 
 
-@contextmanager
-def queued(request: Request, admission: AdmissionQueue, *, may_load: bool = False) -> Generator[Slot, None, None]:
-    """Hold a place in a queue for a request.
-
-    Args:
-        request: the request.
-        admission: the queue.
-        may_load: the model may still be loading; its engine lets runs wait.
+@asynccontextmanager
+async def _admitted(
+    request: Request,
+    kind: Literal["answer", "evaluation"] = "answer",
+    *,
+    on_position: Callable[[int], Awaitable[None]] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
+    may_load: bool = False,
+) -> AsyncGenerator[None, None]:
+    """Wait for the turn of a request before the NPU, and hold its slot.
 
     Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait.
+        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
     """
-    service_of(request).check_ready(may_load=may_load)
+    service, tenant = service_of(request), tenant_of(request)
+    service.check_ready(may_load=may_load)
+    await service.quota.check(tenant)
+    service.check_ready(may_load=may_load)
     try:
-        place = admission.enter(request.state.key)
+        with service.tenants.scheduler.admit(request.state.key, kind) as slot:
+            if placed is not None:
+                await placed()
+            while (position := await slot.changed()) is not None:
+                if on_position is not None:
+                    await on_position(position)
+            # Requests that waited together may have used it up one after the other.
+            await service.quota.check(tenant)
+            yield
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
-    with place:
-        try:
-            yield place
-        except AdmissionClosedError:
-            raise stopping() from None
+    except SchedulerClosedError:
+        raise stopping() from None
 
 
 async def in_turn(
     request: Request,
     answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
     emit: _Emit[_T | Queued | End],
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     *,
     may_load: bool = False,
 ) -> None:
@@ -263,15 +308,11 @@ async def in_turn(
             tokens of the day are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
-    service.check_ready(may_load=may_load)
-    await service.allowances.check(tenant)
-    with queued(request, service.admission, may_load=may_load) as place:
-        if placed is not None:
-            placed()
-        while (position := await place.changed()) is not None:
-            await emit([Queued(position)])
-        # Requests that waited together may have used it up one after the other.
-        await service.allowances.check(tenant)
+
+    async def on_position(position: int) -> None:
+        await emit([Queued(position)])
+
+    async with _admitted(request, on_position=on_position, placed=placed, may_load=may_load):
         app = tenant_of(request).app
         counted = _CountedEvents(service, tenant, app, emit)
         try:
@@ -309,7 +350,7 @@ class _CountedEvents(Generic[_T]):
     async def settle(self) -> None:
         """Subtract what the assistant's answers have cost from the tenant's quota."""
         if tokens := self._app.usage.settle():
-            await self._service.allowances.spend(self._tenant, tokens)
+            await self._service.quota.spend(self._tenant, tokens)
 
 
 async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: Callable[[], Awaitable[int]]) -> _T:
@@ -325,14 +366,10 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
         RkllmMcpError: it cannot be evaluated, which costs nothing.
     """
     service, tenant = service_of(request), tenant_of(request)
-    await service.allowances.check(tenant)
 
     async def in_its_turn() -> _T:
-        with queued(request, service.evaluations) as place:
-            await place.turn()
-            # Requests that waited together may have used it up one after the other.
-            await service.allowances.check(tenant)
-            is_counted = service.allowances.limit(tenant) is not None
+        async with _admitted(request, "evaluation"):
+            is_counted = service.quota.limit(tenant) is not None
             try:
                 return await work()
             except RkllmMcpError:
@@ -341,6 +378,6 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
             finally:
                 if is_counted:
                     with anyio.CancelScope(shield=True):
-                        await service.allowances.spend(tenant, await cost())
+                        await service.quota.spend(tenant, await cost())
 
     return await while_connected(request, in_its_turn)

@@ -12,7 +12,7 @@ import sys
 
 import anyio
 
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import hostile, timed
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import anyio
 import pytest
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -156,6 +157,72 @@ async def test_a_body_that_stops_coming_is_given_up() -> None:
     with anyio.fail_after(60), pytest.raises(HTTPError, match=r"the body stopped coming for 0\.01 seconds") as problem:
         await bodies.read(request, Wish, LIMIT, silence_s=0.01)
     assert problem.value.status == 408
+
+
+def values_in(text: str) -> int:
+    """Count values as the service does, but in one go and by the parsed JSON."""
+
+    def count(value: Any) -> int:
+        if isinstance(value, dict):
+            members = list(cast("dict[str, Any]", value).values())
+            return 1 + sum(1 + count(each) for each in members) + max(0, len(members) - 1)
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return 1 + sum(map(count, items)) + max(0, len(items) - 1)
+        return 0
+
+    return 1 + count(json.loads(text))
+
+
+@pytest.mark.parametrize("escape", ["", "\\", '"', "\\\\", '\\"'])
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
+def test_values_are_counted_outside_of_texts_wherever_the_body_is_cut(escape: str, shift: int) -> None:
+    value: dict[str, Any] = {"a" * shift: ["x, [y]: {z}" + escape * 3, {"b": [1, 2, []], "c": {}}, escape], "d": escape}
+    text = "[" + ",".join([json.dumps(value)] * 15_000) + "]"
+    assert len(text) > 3 * bodies.COUNTED_BYTES
+    assert bodies.count_values(text.encode()) == values_in(text)
+
+
+async def test_more_values_than_the_parser_takes_quickly_are_refused_and_long_text_is_not() -> None:
+    many = json.dumps({"name": "a", "extra": [[]] * bodies.MOST_VALUES}).encode()
+    text = json.dumps({"name": '[{"a": 1, "b": [2, 3]}], ' * 200_000}).encode()
+    wish = Wish.model_validate_json(await _read(text))
+    assert wish.name.count("[") == 400_000
+    with pytest.raises(HTTPError, match="the body has more than 120,000 values; send fewer at once") as problem:
+        await _read(many)
+    assert problem.value.status == 413
+
+
+async def test_what_is_wrong_in_very_many_places_is_refused_without_a_list_of_them() -> None:
+    body = {"name": "a", **{f"field{number}": 0 for number in range(30_000)}}
+    with pytest.raises(HTTPError, match="the body is wrong in 30,000 places; send a part of it") as problem:
+        await _read(json.dumps(body).encode())
+    assert problem.value.status == 422
+
+
+async def test_long_bodies_are_checked_outside_of_the_event_loops_thread() -> None:
+    checked_in: list[int] = []
+
+    def note(value: Any) -> Any:
+        checked_in.append(threading.get_ident())
+        return value
+
+    class Noted(bodies.RequestBody):
+        extra: Annotated[Any, AfterValidator(note)]
+
+    for length in (10, 10_000):
+        await _read(json.dumps({"extra": "x" * length}).encode(), Noted)
+    assert [thread == threading.get_ident() for thread in checked_in] == [True, False]
+
+
+async def _read(content: bytes, model: type[bodies.RequestBody] = Wish) -> str:
+    """The body that a route would get, as JSON."""
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    return (await bodies.read(request, model, 10_000_000)).model_dump_json()
 
 
 @pytest.mark.parametrize(

@@ -369,6 +369,15 @@ def test_the_hosts_tools_run_inside_and_are_told_when_asked(client: openai.OpenA
     assert getattr(quiet, "x_events", None) is None
 
 
+@pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
+def test_without_parallel_calls_a_round_of_the_hosts_tools_has_one(
+    client: openai.OpenAI, parallel: bool, count: int
+) -> None:
+    extra = {"mcp": True, "x_events": True}
+    answer: Any = ask(client, "both sums", parallel_tool_calls=parallel, extra_body=extra)
+    assert [event["kind"] for event in answer.x_events].count("tool_call") == count
+
+
 def test_a_tenant_may_have_the_hosts_tools_run_without_asking(client: openai.OpenAI) -> None:
     ann = client.with_options(api_key=ANNS_KEY)
     question = "how much is 2 and 3?"

@@ -36,11 +36,11 @@ async function executed(api) {
 }
 
 test("records are the same wherever the stream is cut", () => {
-  const stream = ': heartbeat\r\n\r\ndata: {"a":1}\n\ndata:x\ndata: y\n\nevent: z\nid: 1\n\n';
+  const stream = ': heartbeat\r\n\r\nid: 12\ndata: {"a":1}\n\ndata:x\ndata: y\n\nevent: z\nid: 1\n\n';
   for (let cut = 0; cut <= stream.length; cut += 1) {
     const reader = new RecordReader();
     const signs = [...reader.feed(stream.slice(0, cut)), ...reader.feed(stream.slice(cut))];
-    assert.deepEqual(signs, [{ heartbeat: true }, { data: '{"a":1}' }, { data: "x\ny" }]);
+    assert.deepEqual(signs, [{ heartbeat: true }, { data: '{"a":1}', id: "12" }, { data: "x\ny" }]);
   }
 });
 

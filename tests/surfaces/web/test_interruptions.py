@@ -48,7 +48,9 @@ def test_what_was_asked_without_a_network_waits_until_there_is_one(browser: Brow
         page.context.set_offline(False)
         page.wait_for_selector(OFFLINE, state="detached")
         assert "12 degrees" in page.inner_text("#thread")
-        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask"}], "nothing is asked unasked"
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}], (
+            "nothing is asked unasked"
+        )
         page.click("text=Ask again")
         page.wait_for_selector("text=Now you know.")
         assert page.locator(".message.user").count() == 2
@@ -120,9 +122,27 @@ def test_a_conversation_that_the_board_has_forgotten_goes_on_with_what_is_on_the
         page.click("text=Go on in a new conversation")
         page.wait_for_selector("text=I do not know.")
         history = [{"role": "user", "text": "x"}, {"role": "assistant", "text": "Mild."}]
-        assert service.sent("/v1/execute")[-1] == {"message": "And now?", "history": history, "approvals": "ask"}
+        assert service.sent("/v1/execute")[-1] == {
+            "message": "And now?",
+            "history": history,
+            "approvals": "ask",
+            "detached": True,
+        }
         assert page.locator(".message").count() == 4
         assert service.conversations.keys() == {page.url.rpartition("/")[2]}
+
+
+def test_the_page_says_that_nothing_is_stored_while_that_is_so(browser: Browser) -> None:
+    with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        assert page.is_hidden("#storage")
+        service.storage = "database or disk is full; make room on that disk"
+        assert "Mild." in visit.answered("x")
+        page.wait_for_selector("#storage >> visible=true")
+        assert page.inner_text("#storage") == f"Answers go on, but nothing is stored at the moment: {service.storage}"
+        service.storage = ""
+        visit.answered("x")
+        page.wait_for_selector("#storage", state="hidden")
 
 
 def test_a_form_that_somebody_fills_in_stays_while_they_look_at_something_else(browser: Browser) -> None:

@@ -40,9 +40,9 @@ def test_a_tool_goes_with_one_question_and_a_token_with_all_and_neither_is_store
         page.get_by_role("button", name="Leave out: desk").click()
         visit.answered("x")
         token = {"tokens": {"desk": "s3cret"}}
-        asked = {"conversation": "c1", "approvals": "ask"}
+        asked = {"conversation": "c1", "approvals": "ask", "detached": True}
         assert service.sent("/v1/execute") == [
-            {"message": "x", "force_tool": "mcp__weather__get_weather", **token, "approvals": "ask"},
+            {"message": "x", "force_tool": "mcp__weather__get_weather", **token, "approvals": "ask", "detached": True},
             {"message": "y", **token, **asked},
             {"message": "x", **asked},
         ]
@@ -80,4 +80,4 @@ def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_else
         page.keyboard.press("Enter")
         page.wait_for_selector(".chosen-option", state="detached")
         visit.answered("x")
-        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask"}]
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}]

@@ -116,6 +116,19 @@ export class Api {
   }
 
   /**
+   * Go on reading a detached answer.
+   *
+   * @param {string} conversation
+   * @param {number} after the number of the last event that came
+   * @param {AbortSignal} signal ends the reading, not the answer
+   * @returns {Promise<AsyncGenerator<BoardEvent>>}
+   */
+  async follow(conversation, after, signal) {
+    const path = `/v1/conversations/${encodeURIComponent(conversation)}/stream?after=${after}`;
+    return events(await this.#send("GET", path, undefined, signal), () => this.#lost(signal));
+  }
+
+  /**
    * @param {string} method
    * @param {string} path
    * @param {unknown} [body]
@@ -170,7 +183,7 @@ async function* events(response, lost) {
       const event = JSON.parse(sign.data);
       if (event.error && !event.kind) throw new Refusal(0, event.error.message ?? "", event.error);
       hasEnded ||= event.kind === "end";
-      yield event;
+      yield sign.id ? { ...event, number: Number(sign.id) } : event;
     }
   } catch (error) {
     throw error instanceof Refusal ? error : lost();

@@ -24,6 +24,11 @@ export const PHRASES = {
   "connection.retry": ["Try now", "今すぐ試す"],
   "connection.back": ["The board is there again.", "ボードに再び接続しました。"],
 
+  "storage.failing": [
+    "Answers go on, but nothing is stored at the moment: {why}",
+    "回答は続けられますが、今は何も保存されていません: {why}",
+  ],
+
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [
@@ -51,6 +56,11 @@ export const PHRASES = {
     "接続が一時切れました。ボードに保存されている内容を表示しています。",
   ],
   "chat.lost": ["The connection was lost before this was answered.", "回答の前に接続が切れました。"],
+  "chat.away": ["The connection is lost; the board goes on with the answer.", "接続が切れました。回答はボードで続いています。"],
+  "chat.broken_off": [
+    "This answer was broken off: the board stopped in the middle of it.",
+    "ボードが途中で停止したため、この回答は途切れました。",
+  ],
   "chat.unanswered": ["This has not been answered.", "この質問にはまだ回答がありません。"],
   "chat.onward": ["Go on in a new conversation", "新しい会話で続ける"],
   "chat.gone": [
@@ -67,6 +77,7 @@ export const PHRASES = {
   "end.answered": ["End of the answer", "回答の終わり"],
   "end.failed": ["The answer failed.", "回答できませんでした。"],
   "end.cancelled": ["Stopped.", "中止しました。"],
+  "end.interrupted": ["Broken off.", "途切れました。"],
   "end.round_limit": [
     "Stopped: the limit of tool rounds (agent.max_rounds) was reached.",
     "ツールの呼び出し回数の上限 (agent.max_rounds) に達したため終了しました。",
@@ -120,13 +131,13 @@ export const PHRASES = {
     "This address opens no web page and is not offered: {url}",
     "ウェブページではないアドレスのため開けません: {url}",
   ],
-  "question.over": ["This is not waited for any more.", "この質問への回答はもう待たれていません。"],
+  "question.over": ["The request was withdrawn.", "この質問は取り下げられました。"],
   "question.said.accept": ["Sent.", "送りました。"],
   "question.said.decline": ["Declined.", "断りました。"],
   "question.said.cancel": ["No answer was given.", "答えませんでした。"],
 
   "form.must": ["(required)", "（必須）"],
-  "form.required": ["This has to be filled in.", "必ず入力してください。"],
+  "form.required": ["This field is required.", "必ず入力してください。"],
   "form.short": ["At least {count} characters.", "{count} 文字以上で入力してください。"],
   "form.long": ["At most {count} characters.", "{count} 文字以内で入力してください。"],
   "form.number": ["This has to be a number.", "数値を入力してください。"],

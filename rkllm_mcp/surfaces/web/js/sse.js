@@ -1,8 +1,8 @@
 /**
  * Bytes of a `text/event-stream` become records. A record ends at an empty line; lines that begin with a colon are
- * signs of life and become `{heartbeat: true}`. Knows nothing of what a record says.
+ * signs of life and become `{heartbeat: true}`. Knows nothing of what a record says. A record has the id of its own.
  *
- * @typedef {{data: string} | {heartbeat: true}} Sign
+ * @typedef {{data: string, id?: string} | {heartbeat: true}} Sign
  */
 
 /** Takes text in whatever pieces it comes and gives back what is complete. */
@@ -10,6 +10,8 @@ export class RecordReader {
   #rest = "";
   /** @type {string[]} */
   #data = [];
+  /** @type {{id?: string}} */
+  #name = {};
 
   /**
    * @param {string} text the next piece
@@ -30,10 +32,13 @@ export class RecordReader {
    */
   #take(line, signs) {
     if (line === "") {
-      if (this.#data.length > 0) signs.push({ data: this.#data.join("\n") });
+      if (this.#data.length > 0) signs.push({ data: this.#data.join("\n"), ...this.#name });
       this.#data = [];
+      this.#name = {};
     } else if (line.startsWith(":")) {
       signs.push({ heartbeat: true });
+    } else if (line.startsWith("id:")) {
+      this.#name = { id: line.slice(3).trim() };
     } else if (line.startsWith("data:")) {
       this.#data.push(line.slice(line[5] === " " ? 6 : 5));
     }

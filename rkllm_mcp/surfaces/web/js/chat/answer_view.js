@@ -22,6 +22,7 @@ const ENDINGS = {
   token_limit: "end.token_limit",
   cancelled: "end.cancelled",
   failed: "end.failed",
+  interrupted: "end.interrupted",
 };
 
 /** @typedef {{update: (segment: any) => void, end?: () => void, node: HTMLElement, readonly isOpen?: boolean}} View */
@@ -88,6 +89,12 @@ export class AnswerView {
     this.#grown();
   }
 
+  /** Another view takes its place. */
+  leave() {
+    cancelAnimationFrame(this.#frame);
+    clearInterval(this.#clock);
+  }
+
   #draw() {
     this.#frame = 0;
     const changed = [...this.#changed];
@@ -114,8 +121,7 @@ export class AnswerView {
   }
 
   #end() {
-    cancelAnimationFrame(this.#frame);
-    clearInterval(this.#clock);
+    this.leave();
     this.#draw();
     for (const view of this.#views.values()) view.end?.();
     for (const sentence of this.#sentences.finish()) announce(sentence);

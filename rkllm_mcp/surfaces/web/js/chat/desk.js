@@ -67,6 +67,7 @@ export class Desk {
   /** Show what has happened to what is on the page while nobody looked or nothing came through. */
   async refresh() {
     // What is on the page is better than an error; what is wrong is said elsewhere.
+    for (const thread of this.#unsettled) if (thread !== this.thread) void thread.refresh().catch(() => false);
     const isNew = await this.thread.refresh().catch(() => false);
     if (isNew) this.#following.follow();
   }

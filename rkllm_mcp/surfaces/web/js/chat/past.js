@@ -122,3 +122,12 @@ export function userMessage(message, prompt) {
   const text = message && h("p", { class: "as-written", dir: "auto" }, message);
   return h("article", { class: "message user" }, label, h("div", { class: "bubble" }, asked, text));
 }
+
+/**
+ * A line about what happened to an answer.
+ *
+ * @param {string} phrase
+ */
+export function notice(phrase) {
+  return h("div", { class: "notice", role: "status" }, h("p", {}, say(phrase)));
+}

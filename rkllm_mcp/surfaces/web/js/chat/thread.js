@@ -6,16 +6,17 @@
  * @typedef {import("./past.js").Message} Message
  * @typedef {{force_tool?: string, tokens?: Record<string, string>}} Options
  * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
- *   history?: {role: string, text: string}[]}} Wish
+ *   history?: {role: string, text: string}[], again?: boolean}} Wish
+ * @typedef {{view: AnswerView, after: number, run: AbortController}} Reading
  */
 import { ConnectionLost, Refusal } from "../api.js";
 import { button } from "../buttons.js";
 import { h } from "../dom.js";
-import { say, t } from "../i18n.js";
+import { t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { secondsOf } from "../time.js";
 import { AnswerView } from "./answer_view.js";
-import { past, userMessage } from "./past.js";
+import { notice, past, userMessage } from "./past.js";
 
 const CALLS_SHOWN = 200;
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
@@ -33,6 +34,8 @@ export class Thread {
   #unanswered = null;
   /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
   #asked = null;
+  /** Ends the wait for the connection; nothing waits at first. */
+  #comeBack = () => {};
   #api;
   #changed;
 
@@ -84,6 +87,7 @@ export class Thread {
    * @returns {Promise<boolean>} whether there was anything
    */
   async refresh() {
+    this.#comeBack();
     if (this.isRunning || !this.id) return false;
     const stored = await this.#stored();
     const isNew = () => !this.isRunning && stored.messages.length > this.#said.length;
@@ -107,9 +111,12 @@ export class Thread {
    * @param {any[]} calls
    */
   #add({ title, messages }, calls) {
+    const ending = messages.at(-1)?.ending;
+    const asked = messages.at(-2)?.text ?? "";
+    const over = ending === "running" ? messages.slice(0, -2) : messages;
     const known = this.#said.length;
-    const since = secondsOf(messages[known - 1]?.created) || (known > 0 ? Number.POSITIVE_INFINITY : 0);
-    const news = messages.slice(known);
+    const since = secondsOf(over[known - 1]?.created) || (known > 0 ? Number.POSITIVE_INFINITY : 0);
+    const news = over.slice(known);
     for (const node of this.#unanswered?.nodes ?? []) node.remove();
     if (known === 0) this.node.replaceChildren();
     this.node.append(
@@ -119,8 +126,34 @@ export class Thread {
       ),
     );
     this.title = title ?? "";
-    this.#said = messages.map(({ role, text }) => ({ role, text }));
-    if (this.#unanswered) this.#settle(this.#unanswered.wish, news);
+    this.#said = over.map(({ role, text }) => ({ role, text }));
+    if (ending === "running") {
+      this.#unanswered = null;
+      this.#asked = userMessage(asked);
+      this.node.append(this.#asked);
+      void this.#answer({ message: asked }, true);
+    } else if (ending === "interrupted" && messages.at(-2)?.role === "user") {
+      this.#unanswered = null;
+      this.#offerAgain(asked);
+    } else if (this.#unanswered) this.#settle(this.#unanswered.wish, news);
+  }
+
+  /**
+   * The last answer was broken off with the board: its question can be asked again in its place.
+   *
+   * @param {string} message
+   */
+  #offerAgain(message) {
+    const broken = [...this.node.querySelectorAll("article.assistant")].at(-1);
+    const line = notice("chat.broken_off");
+    const again = () => {
+      if (this.isRunning) return;
+      broken?.remove();
+      this.#said.splice(-2);
+      this.#retry({ message, again: true }, line);
+    };
+    line.append(button("retry", again));
+    this.node.append(line);
   }
 
   /**
@@ -147,42 +180,121 @@ export class Thread {
     await this.#api.post(`/v1/conversations/${encodeURIComponent(this.id)}/cancel`).catch(() => run.abort());
   }
 
-  /** @param {Wish} wish */
-  async #answer(wish) {
+  /**
+   * @param {Wish} wish
+   * @param {boolean} isUnderWay whether the board has been asked before
+   */
+  async #answer(wish, isUnderWay = false) {
     const run = new AbortController();
-    const view = new AnswerView(this.#api);
-    this.node.append(view.node);
+    const reading = { view: new AnswerView(this.#api), after: 0, run };
+    this.node.append(reading.view.node);
     this.#run = run;
     this.#unanswered = null;
     this.#changed(this);
     try {
-      await this.#stream(wish, view, run);
-      this.#note(wish, view);
+      if (isUnderWay) await this.#follow(reading);
+      else await this.#stream(wish, reading);
+      this.#close(wish, reading.view);
+      this.#note(wish, reading.view);
     } catch (error) {
-      if (run.signal.aborted) this.#cut(wish, view);
-      else this.#failed(wish, view, error);
+      if (run.signal.aborted) this.#cut(wish, reading.view);
+      else this.#failed(wish, reading.view, error);
     } finally {
       this.#run = null;
       run.abort();
       this.#changed(this);
+      // An answer that was read on in vain: the board has something else of it by now.
+      if (this.#unanswered && reading.after > 0) void this.refresh().catch(() => false);
+    }
+  }
+
+  /**
+   * @param {Wish} wish
+   * @param {Reading} reading
+   */
+  async #stream(wish, reading) {
+    const { message, prompt, options, history, again } = wish;
+    const asked = again ? { again } : prompt ? { prompt } : { message };
+    const request = { ...asked, ...options, history, conversation: this.id || undefined, approvals: "ask" };
+    const { signal } = reading.run;
+    const { conversation, events } = await this.#api
+      .execute({ ...request, detached: true }, signal)
+      .catch((error) => {
+        // Nothing is stored there, or two such answers run: then this one ends with its reader.
+        if (error instanceof Refusal && error.param === "detached") return this.#api.execute(request, signal);
+        throw error;
+      });
+    // The board has the question now: after a failure it is asked like any other.
+    wish.again = undefined;
+    if (conversation && conversation !== this.id) {
+      this.id = conversation;
+      this.#changed(this);
+    }
+    await this.#show(events, reading).catch((error) => this.#goOn(reading, error));
+  }
+
+  /**
+   * Go on reading an answer that has lost its reader, as often as that takes.
+   *
+   * @param {Reading} reading
+   * @param {unknown} error why the reading ended
+   */
+  async #goOn(reading, error) {
+    for (let lost = error; lost; ) {
+      if (!(lost instanceof ConnectionLost) || reading.run.signal.aborted || reading.after === 0) throw lost;
+      reading.view.take({ kind: "status", text: t("chat.away") });
+      await this.#back(reading.run.signal);
+      lost = await this.#follow(reading).then(
+        () => null,
+        // What the board does not have any more is as good as lost: what it has stored is shown.
+        (again) => {
+          if (again instanceof Refusal) throw lost;
+          return again;
+        },
+      );
+    }
+  }
+
+  /** @param {Reading} reading */
+  async #follow(reading) {
+    await this.#show(await this.#api.follow(this.id, reading.after, reading.run.signal), reading);
+  }
+
+  /**
+   * Wait until the board is there again, or somebody looks.
+   *
+   * @param {AbortSignal} signal
+   */
+  #back(signal) {
+    return new Promise((resolve) => {
+      this.#comeBack = () => resolve(undefined);
+      signal.addEventListener("abort", this.#comeBack);
+    });
+  }
+
+  /**
+   * @param {AsyncIterable<import("../api.js").BoardEvent>} events
+   * @param {Reading} reading
+   */
+  async #show(events, reading) {
+    for await (const event of events) {
+      if (event.whole) {
+        // All text so far, in place of what is shown.
+        const view = new AnswerView(this.#api);
+        reading.view.node.replaceWith(view.node);
+        reading.view.leave();
+        reading.view = view;
+      }
+      reading.after = event.number ?? reading.after;
+      reading.view.take(event);
     }
   }
 
   /**
    * @param {Wish} wish
    * @param {AnswerView} view
-   * @param {AbortController} run
    */
-  async #stream(wish, view, run) {
-    const { message, prompt, options, history } = wish;
-    const asked = prompt ? { prompt } : { message };
-    const request = { ...asked, ...options, history, conversation: this.id || undefined, approvals: "ask" };
-    const { conversation, events } = await this.#api.execute(request, run.signal);
-    if (conversation && conversation !== this.id) {
-      this.id = conversation;
-      this.#changed(this);
-    }
-    for await (const event of events) view.take(event);
+  #close(wish, view) {
     const { ending } = view.answer;
     const why = [t("end.failed"), ending?.error].filter(Boolean).join(" ");
     if (ending?.reason === "failed") view.fail(why, [this.#again(wish, view)]);
@@ -283,9 +395,4 @@ export class Thread {
     });
     return calls;
   }
-}
-
-/** @param {string} phrase */
-function notice(phrase) {
-  return h("div", { class: "notice", role: "status" }, h("p", {}, say(phrase)));
 }

@@ -1,0 +1,180 @@
+"""The opened parts of an application: models and tools; ``root`` opens them."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.model_form import PromptListing
+    from rkllm_mcp.models.cards import ModelFolder
+    from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+    from rkllm_mcp.protocols import StatefulModel
+    from rkllm_mcp.providers.prefill_progress import PrefillProgress
+    from rkllm_mcp.providers.remote import RemoteModel
+    from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+    from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.store import Store
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AuxiliaryModel:
+    """A model that evaluates instead of answering."""
+
+    name: str
+    engine: Engine
+    tokenizer: ModelTokenizer
+
+    async def embed(
+        self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
+    ) -> list[array[float]]:
+        """Return a vector of length 1 for each text; see ``providers.embedding.embed_texts``.
+
+        Raises:
+            RkllmMcpError: the model cannot be loaded, or gives no vectors.
+        """
+        from rkllm_mcp.providers.embedding import embed_texts
+
+        return await embed_texts(self.engine, self.tokenizer, texts, instruction=instruction, dimensions=dimensions)
+
+    async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
+        """Return a relevance score for each document; see ``providers.embedding.rank_documents``.
+
+        Raises:
+            RkllmMcpError: the model cannot be loaded, or gives no logits.
+        """
+        from rkllm_mcp.providers.embedding import SEARCH, rank_documents
+
+        task = instruction or SEARCH
+        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=task)
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """The board's own model."""
+
+    model: ModelFolder
+    engine: Engine
+    form: ModelForm
+    chat_model: RkllmModel
+    prefill_progress: PrefillProgress
+
+
+@dataclass(frozen=True)
+class ModelHost:
+    """The chat model; ``open_model`` opens one."""
+
+    name: str
+    chat_model: StatefulModel
+    listing: PromptListing  # format and token cost of the tool list
+    npu: LocalModel | None  # None if only a remote service answers
+    embedder: AuxiliaryModel | None = None  # for the search for tools
+    description: str = ""
+    has_stand_in: bool = False  # True if a fallback answers while the local model cannot be loaded
+    remote: RemoteModel | None = None  # None if the NPU answers
+    # embedding and reranking models, by the name or path in the configuration
+    auxiliary_models: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
+
+    @property
+    def board(self) -> LocalModel:
+        """The board's own model.
+
+        Raises:
+            UsageError: a remote service answers, and no model is loaded here.
+        """
+        if self.npu is None:
+            raise UsageError(f"{self.name} is a remote service; what was asked needs a model on the NPU")
+        return self.npu
+
+    def evaluator(self, name: str | None) -> AuxiliaryModel:
+        """Return the embedding or reranking model of this name or path; the chat model if there is none.
+
+        Raises:
+            UsageError: a remote service answers, and no model is loaded here.
+        """
+        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
+        return self.auxiliary_models.get(name or "", own)
+
+    @property
+    def is_emulated(self) -> bool:
+        """The answers come from a script."""
+        return self.npu is not None and self.npu.model.card.emulated
+
+    @property
+    def is_ready(self) -> bool:
+        """Nothing has to be loaded before the next answer."""
+        if self.npu is None:
+            return self.remote is not None and self.remote.is_ready
+        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.failure is not None)
+
+    @property
+    def failure(self) -> RkllmMcpError | None:
+        """The reason why no answer will come any more; None where one still can, be it from the fallback.
+
+        An auxiliary model that is lost is none: its own requests fail with its reason.
+        """
+        return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
+
+    @property
+    def syntaxes(self) -> tuple[str, ...]:
+        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
+        return self.npu.form.syntaxes if self.npu else ()
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            RuntimeUnusableError: it could not be.
+        """
+        if self.npu is not None:
+            with suppress(*((RuntimeUnusableError,) if self.has_stand_in else ())):
+                await self.npu.engine.ready()
+        if self.remote is not None:
+            await self.remote.ready()
+
+    async def given_up(self) -> None:
+        """Wait until no answer will come any more, and ``failure`` is the reason.
+
+        A model that will not be loaded again, and without which answers go on, is logged meanwhile.
+        """
+        async with anyio.create_task_group() as tasks:
+            for auxiliary in self.auxiliary_models.values():
+                tasks.start_soon(_log_loss, auxiliary.name, auxiliary.engine, "its requests are refused")
+            if self.npu is None or self.has_stand_in:
+                if self.npu is not None:
+                    await _log_loss(self.name, self.npu.engine, "the fallback answers")
+                await anyio.sleep_forever()
+            else:
+                await self.npu.engine.given_up()
+            tasks.cancel_scope.cancel()
+
+
+async def _log_loss(name: str, engine: Engine, effect: str) -> None:
+    await engine.given_up()
+    logger.error("model '%s' is not loaded until the service is restarted, %s: %s", name, effect, engine.failure)
+
+
+@dataclass(frozen=True)
+class ToolEnvironment:
+    """An open toolbox and the store of its calls, approvals and switches."""
+
+    toolbox: Toolbox
+    store: Store
+
+    async def refresh(self) -> None:
+        """Take over what other processes have switched off or on since."""
+        switches = await self.store.switches.all()
+        # What cannot be read or kept changes nothing here: a tool that is off must not come on by that.
+        if switches is not None:
+            self.toolbox.switches.replace(switches)

@@ -1,0 +1,93 @@
+"""The prompt side of a model: template, tokenizer, and the listing of tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rkllm_mcp.app.settings import sampling_by_purpose
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ModelNotFoundError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.models.cards import CARD_NAME, ModelFolder
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.prompt.template import ChatTemplate
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from rkllm_mcp.prompt.tool_list import ToolCosts
+from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.toolcalls.detector import ThinkingMode
+
+# Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
+_CONTROL = re.compile(r"<[^<>\s]+>")
+
+
+def model_form(config: Config, model: ModelFolder) -> ModelForm:
+    """Return the template, tokenizer and syntaxes of a model.
+
+    Raises:
+        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
+    """
+    card = model.card
+    base = TEMPLATES[card.template]
+    form = base.tool_form.listed_as(config.agent.tool_listing)
+    template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
+    thinking = config.model.thinking or card.thinking
+    return ModelForm(
+        tokenizer=_model_tokenizer(model, template),
+        template=template,
+        syntaxes=card.syntaxes or template.tool_form.syntaxes,
+        thinking=_thinking_mode(thinking, template),
+        think=thinking != "off",
+        sampling=sampling_by_purpose(config, model),
+        max_new_tokens=config.model.max_new_tokens,
+    )
+
+
+@dataclass(frozen=True)
+class PromptListing:
+    """Limits and cost of the tool list in a model's prompt.
+
+    Args:
+        context_tokens: the context window.
+        cost: tokens of one listed tool.
+        two_steps: tools are listed by name and described at the first call, unless the owner decides otherwise.
+    """
+
+    context_tokens: int
+    cost: Callable[[ToolSpec], int]
+    two_steps: bool = False
+
+
+def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
+    """Return the listing for the model on the NPU."""
+    context_tokens = config.model.context_tokens or model.card.context_tokens
+    costs = ToolCosts(form.tokenizer, form.template.tool_form)
+    return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
+
+
+def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
+    try:
+        tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelNotFoundError(
+            f"The tokenizer {model.tokenizer} cannot be read: {error}.",
+            "Put the tokenizer.json of the original model there.",
+        ) from None
+    beginning = template.head_form.beginning
+    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
+    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
+    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
+    if missing is not None:
+        raise ModelNotFoundError(
+            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
+            f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
+        )
+    return tokenizer
+
+
+def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
+    """Return how thinking is recognised; a family that can think may do so unasked."""
+    if setting != "off" and template.open_thinking:
+        return "open"
+    return "auto" if template.can_think or setting != "off" else "off"

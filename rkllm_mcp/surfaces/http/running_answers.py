@@ -1,0 +1,161 @@
+"""Answers of conversations between their acceptance and their end, and detached ones that go on without a reader.
+
+    events of a detached answer, numbered ─▶ any reader with the same key, from any number on
+
+The last events of a detached answer stay for readers that come back late, and its whole text beside them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+
+from rkllm_mcp.events import Event, Text, event_to_dict
+from rkllm_mcp.surfaces.http.errors import HTTPError
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+
+# Detached answers that one key may have at a time, and the longest that each may take, waiting included, seconds.
+DETACHED_PER_KEY = 2
+DETACHED_S = 1800.0
+# A detached answer's request for approval is refused after this time, seconds.
+DETACHED_APPROVAL_S = 300.0
+# Events of one answer that a reader can still be sent one by one; ended answers that can still be read.
+EVENTS_KEPT = 2048
+ENDED_KEPT = 16
+Numbered: TypeAlias = tuple[int, dict[str, Any]]
+
+
+@dataclass(eq=False)
+class RunningAnswer:
+    """An answer that is accepted: it waits for its turn, runs, or has ended and can still be read."""
+
+    conversation: str
+    tenant: str
+    key: str  # label of the key that asked for it
+    is_detached: bool = False
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    failure: HTTPError | None = None  # the reason why it was refused
+    _events: deque[Numbered] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    _text: list[str] = field(default_factory=list[str])
+    _count: int = 0
+    _news: anyio.Event = field(default_factory=anyio.Event)
+
+    async def emit(self, events: Sequence[Event]) -> None:
+        """Number the events and store them for readers."""
+        for event in events:
+            self._count += 1
+            self._events.append((self._count, event_to_dict(event)))
+            if isinstance(event, Text):
+                self._text.append(event.text)
+        self._tell()
+
+    def finish(self) -> None:
+        """Note the end of the answer."""
+        self.done.set()
+        self._tell()
+
+    async def read(self, after: int, send: Callable[[Sequence[Numbered]], Awaitable[None]]) -> None:
+        """Send the events behind number ``after`` as they come, until the answer ends.
+
+        If that number is older than the stored events, the whole text so far is sent in their place.
+
+        Raises:
+            HTTPError: the answer was refused.
+        """
+        if self._events and after + 1 < self._events[0][0]:
+            after = self._count
+            await send([(after, {"kind": "text", "text": "".join(self._text), "whole": True})])
+        while True:
+            news = self._news
+            if found := [each for each in self._events if each[0] > after]:
+                after = found[-1][0]
+                await send(found)
+            elif self.done.is_set():
+                break
+            else:
+                await news.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+
+class RunningAnswers:
+    """The running answers of a service, by tenant and conversation."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, str], RunningAnswer] = {}
+        self._ended: dict[tuple[str, str], RunningAnswer] = {}
+
+    @contextmanager
+    def running(self, answer: RunningAnswer) -> Generator[None, None, None]:
+        """Hold an answer among the running ones; its scope ends it.
+
+        Raises:
+            HTTPError: 409, the conversation has one already; 429, the key has too many detached ones.
+        """
+        place = (answer.tenant, answer.conversation)
+        if place in self._running:
+            raise HTTPError(
+                409,
+                "this conversation has an answer under way; wait for it, or cancel it",
+                param="conversation",
+                code="answer_under_way",
+            )
+        if answer.is_detached and self._detached_by(answer) >= DETACHED_PER_KEY:
+            message = f"{DETACHED_PER_KEY} detached answers of this key run already; wait for one, or cancel it"
+            raise HTTPError(429, message, param="detached", code="too_many_detached", retry_after_s=10.0)
+        self._running[place] = answer
+        self._ended.pop(place, None)
+        try:
+            with answer.scope:
+                yield
+        finally:
+            del self._running[place]
+            if answer.is_detached:
+                self._ended[place] = answer
+                while len(self._ended) > ENDED_KEPT:
+                    del self._ended[next(iter(self._ended))]
+            answer.finish()
+
+    def find(self, tenant: str, conversation: str) -> RunningAnswer | None:
+        """Return the running answer of a conversation, if any."""
+        return self._running.get((tenant, conversation))
+
+    def detached(self, tenant: str, key: str, conversation: str) -> RunningAnswer | None:
+        """Return the detached answer of a conversation that this key may read, ended or not, if any."""
+        place = (tenant, conversation)
+        found = self._running.get(place) or self._ended.get(place)
+        return found if found is not None and found.is_detached and found.key == key else None
+
+    def cancel(self, app: Assistant, conversation: str) -> bool:
+        """End the answer of a conversation, waiting or running; False if there is none."""
+        if app.cancel(conversation):
+            return True
+        found = self.find(app.tenant, conversation)
+        if found is None or app.is_answering(conversation):
+            return False
+        found.scope.cancel()
+        return True
+
+    async def stopped(self, app: Assistant, conversation: str) -> None:
+        """End the answer of a conversation, if any, and wait until it is over; nothing of it can be read any more."""
+        await app.stopped(conversation)
+        if (found := self.find(app.tenant, conversation)) is not None:
+            found.scope.cancel()
+            await found.done.wait()
+        self._ended.pop((app.tenant, conversation), None)
+
+    def _detached_by(self, answer: RunningAnswer) -> int:
+        owner = (answer.tenant, answer.key)
+        return sum(each.is_detached and (each.tenant, each.key) == owner for each in self._running.values())

@@ -1,0 +1,124 @@
+"""The rounds of a client that runs its own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from rkllm_mcp.agent.loop import CALL_NOTE, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
+from rkllm_mcp.agent.tool_set import ToolSet, named
+from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ForcedTool, ModelOptions
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.protocols import Turn
+from tests.support.scripted_model import Round, ScriptedModel
+
+PLACE = {"type": "object", "properties": {"location": {"type": "string"}}}
+WEATHER = ToolSpec("get_weather", "Weather", PLACE, server="program")
+TIME = ToolSpec("get_time", "Time", PLACE, server="program")
+WRONG = ToolCallFailed("<wrong", "not readable")
+# Two repairs and one round that reveals parameters, as the chat completions set them.
+SETTINGS = LoopSettings(max_rounds=3, repair_rounds=2, reveal_rounds=1)
+pytestmark = pytest.mark.anyio
+
+
+def call(name: str = "get_weather", **arguments: str) -> ToolCallDetected:
+    return ToolCallDetected(name, arguments, raw=f"<{name}>")
+
+
+class Answered:
+    """One answer with the client's tools; ``two_steps`` lists them by name."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.conversation = Conversation(messages=[Message("user", "Weather?")])
+        self.model = ScriptedModel([])
+
+    async def by(
+        self,
+        *rounds: Sequence[ModelEvent],
+        options: ModelOptions | None = None,
+        must_call: bool = False,
+        two_steps: bool = False,
+    ) -> tuple[EndReason, Turn]:
+        async def emit(events: Sequence[Event]) -> None:
+            self.events += events
+
+        tools = [WEATHER, TIME]
+        tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True) if two_steps else ToolSet(tools)
+        self.model.rounds[:] = map(Round, rounds)
+        calls = ReturnCalls(self.conversation, tool_set, emit, must_call=must_call)
+        with anyio.fail_after(60):
+            return await run_agent(self.model, self.conversation, calls, options or ModelOptions(), SETTINGS, emit)
+
+    @property
+    def returned(self) -> list[list[tuple[str, str]]]:
+        """Names and texts of the results that the model received."""
+        messages = [message for message in self.conversation.messages if message.role == "tool"]
+        return [[(result.name, result.text) for result in message.results] for message in messages]
+
+    @property
+    def forced(self) -> list[str | None]:
+        return [options.forced_tool for _, _, options in self.model.asked]
+
+
+async def test_the_first_call_ends_the_answer() -> None:
+    answered = Answered()
+    reason, turn = await answered.by([Text("Let me see."), call(location="a")])
+    assert (reason, len(turn.calls), answered.returned) == ("answered", 1, [])
+    assert answered.events == [
+        Text("Let me see."),
+        ToolCallDetected("get_weather", {"location": "a"}, "<get_weather>", id="call_1"),
+    ]
+
+
+async def test_after_the_last_repair_the_answer_ends_without_another_round() -> None:
+    answered = Answered()
+    options = ModelOptions(tool_choice=ForcedTool("get_weather"))
+    reason, turn = await answered.by([WRONG], [WRONG], [WRONG], options=options, must_call=True)
+    assert (reason, turn.failures, answered.events) == ("answered", (WRONG,), [])
+    assert answered.returned == [[("tool_call", "not readable")]] * 2
+    assert answered.forced == ["get_weather"] * 3
+
+
+async def test_an_answer_that_has_to_be_a_call_is_requested_again() -> None:
+    answered = Answered()
+    await answered.by([Text("Sunny.")], [call(location="a")], must_call=True)
+    assert answered.returned == [[("tool_call", CALL_NOTE)]]
+
+
+async def test_parameters_are_revealed_before_the_client_sees_a_call() -> None:
+    answered = Answered()
+    await answered.by([call()], [call(location="a")], two_steps=True)
+    assert [(event.id, event.arguments) for event in answered.events if isinstance(event, ToolCallDetected)] == [
+        ("call_1", {"location": "a"})
+    ]
+    assert [name for ((name, _),) in answered.returned] == ["get_weather"]
+    assert answered.forced == [None, "get_weather"]
+
+
+async def test_calls_of_one_round_are_returned_together() -> None:
+    answered = Answered()
+    await answered.by(
+        [call(), call("get_time", location="b")], [call(location="a"), call("get_time", location="b")], two_steps=True
+    )
+    ((_, together),) = answered.returned
+    assert together == ("get_time", TOGETHER_NOTE)
+    assert answered.forced == [None, None]
+    assert len(answered.events) == 2
+
+
+async def test_without_a_round_to_reveal_parameters_the_call_is_returned() -> None:
+    answered = Answered()
+    # The time's parameters were never revealed, and the only round for it was used for the weather.
+    await answered.by([call()], [call("get_time")], two_steps=True)
+    assert [event.name for event in answered.events if isinstance(event, ToolCallDetected)] == ["get_time"]
+
+
+async def test_repairs_are_counted_without_rounds_that_reveal_parameters() -> None:
+    answered = Answered()
+    await answered.by([WRONG], [call()], [WRONG], [call(location="a")], two_steps=True)
+    assert len(answered.returned) == 3
+    assert len(answered.events) == 1

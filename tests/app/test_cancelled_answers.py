@@ -1,0 +1,272 @@
+"""An answer may be left, stopped or cut off at any moment: it ends clearly, and the next question works."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.errors import ModelNotFoundError, UsageError
+from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
+from rkllm_mcp.messages import Conversation
+from tests.support.demo_app import TIME_SERVER, Demo, descendants, make_demo
+from tests.support.demo_model import DEMO_FOLDER
+
+pytestmark = pytest.mark.anyio
+QUESTION = "What time is it in London?"
+
+
+@asynccontextmanager
+async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[Assistant, None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": speed}.items():
+            patch.setenv(name, value)
+        with anyio.fail_after(120):
+            async with open_app(load_config(demo.config)) as app:
+                yield app
+
+
+async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
+    async with aclosing(app.reply(conversation, text)) as stream:
+        return [event async for event in stream]
+
+
+def assert_ready(conversation: Conversation) -> None:
+    for message, following in zip(conversation.messages, [*conversation.messages[1:], None], strict=True):
+        if message.calls:
+            assert following is not None
+            assert [result.call_id for result in following.results] == [call.id for call in message.calls]
+
+
+async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        await app.ready()
+        whole = await events_of(app, app.new_conversation(), QUESTION)
+        assert any(isinstance(event, ToolFinished) for event in whole)
+        for number in range(1, len(whole)):
+            conversation = app.new_conversation()
+            async with aclosing(app.reply(conversation, QUESTION)) as stream:
+                for _ in range(number):
+                    await anext(stream)
+            assert_ready(conversation)
+            assert not app.cancel(conversation.id)
+            assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_nobody_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(
+    tmp_path: Path, leaves: bool
+) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        await app.ready()
+        conversation = app.new_conversation()
+        announced = False
+        async with aclosing(app.reply(conversation, QUESTION)) as stream:
+            async for event in stream:
+                if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
+                    announced = bool(app.engine.expected)
+                    if leaves:
+                        break
+                    app.cancel(conversation.id)
+        assert announced
+        assert not app.engine.expected
+
+
+async def test_an_answer_may_be_stopped_at_any_event_and_has_one_end(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        await app.ready()
+        whole = await events_of(app, app.new_conversation(), QUESTION)
+        for number in range(len(whole)):
+            conversation = app.new_conversation()
+            seen: list[Event] = []
+            async with aclosing(app.reply(conversation, QUESTION)) as stream:
+                async for event in stream:
+                    seen.append(event)
+                    if len(seen) == number + 1:
+                        app.cancel(conversation.id)
+            ends = [event for event in seen if isinstance(event, End)]
+            assert ends == seen[-1:]
+            assert ends[0].reason in {"answered", "cancelled"}
+            assert_ready(conversation)
+            assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+
+
+async def test_an_answer_that_is_stopped_before_it_began_ends_as_cancelled(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [])) as app:
+        conversation = app.new_conversation()
+        ends: list[Event] = []
+
+        async def read() -> None:
+            ends.extend(await events_of(app, conversation, "Hello"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            while not app.cancel(conversation.id):
+                await anyio.lowlevel.checkpoint()
+        assert ends == [End("cancelled")]
+        assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+
+
+async def test_an_answer_whose_reader_stalls_can_be_stopped_and_the_others_go_on(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [])) as app:
+        stalled = app.new_conversation()
+        async with aclosing(app.reply(stalled, "Hello")) as stream:
+            await anext(stream)
+            assert app.cancel(stalled.id)
+            assert (await events_of(app, app.new_conversation(), "Hello"))[-1] == End("answered")
+            rest = [event async for event in stream]
+        assert rest[-1] == End("cancelled")
+
+
+async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -> None:
+    seen: list[Event] = []
+    has_begun = anyio.Event()
+
+    async def read(app: Assistant) -> None:
+        async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
+            async for event in stream:
+                seen.append(event)
+                if isinstance(event, Text):
+                    has_begun.set()
+
+    async with anyio.create_task_group() as readers, running(make_demo(tmp_path, []), speed="") as app:
+        readers.start_soon(read, app)
+        await has_begun.wait()
+    assert seen[-1] == End("cancelled")
+    assert descendants(os.getpid()) == set()
+    with pytest.raises(UsageError, match="this assistant is closed"):
+        await events_of(app, app.new_conversation(), "Hello")
+
+
+async def test_closing_does_not_wait_for_a_reader_who_stalls(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, []), speed="") as app:
+        stream = app.reply(app.new_conversation(), "Hello")
+        await anext(stream)
+    assert [event async for event in stream][-1] == End("cancelled")
+
+
+async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        conversation = app.new_conversation()
+        seen: list[Event] = []
+        is_answering: list[bool] = []
+
+        async def emit(events: Sequence[Event]) -> None:
+            seen.extend(events)
+            is_answering.append(app.is_answering(conversation.id))
+
+        await app.answer(conversation, QUESTION, emit)
+        assert is_answering == [True] * (len(is_answering) - 1) + [False]
+        assert [event for event in seen if isinstance(event, End)] == seen[-1:] == [End("answered")]
+        pulled = await events_of(app, app.new_conversation(), QUESTION)
+        said = ["".join(event.text for event in each if isinstance(event, Text)) for each in (seen, pulled)]
+        # The tool tells the time, which goes on between the two.
+        pushed_text, pulled_text = (re.sub(r"\d\d:\d\d:\d\d on \d{4}-\d\d-\d\d", "", text) for text in said)
+        assert pushed_text == pulled_text != ""
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "leave"])
+async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Path, how: str) -> None:
+    seen: list[Event] = []
+    is_over = anyio.Event()
+    async with anyio.create_task_group() as callers, running(make_demo(tmp_path, []), speed="") as app:
+        conversation = app.new_conversation()
+        has_begun = anyio.Event()
+
+        async def emit(events: Sequence[Event]) -> None:
+            seen.extend(events)
+            if isinstance(events[-1], Text):
+                has_begun.set()
+
+        async def ask(scope: anyio.CancelScope) -> None:
+            with scope:
+                await app.answer(conversation, "Hello", emit)
+            is_over.set()
+
+        scope = anyio.CancelScope()
+        callers.start_soon(ask, scope)
+        await has_begun.wait()
+        if how == "leave":
+            scope.cancel()
+        elif how == "cancel":
+            assert app.cancel(conversation.id)
+        if how != "close":
+            await is_over.wait()
+            assert not app.is_answering(conversation.id)
+            assert (await events_of(app, conversation, "こんにちは"))[-1] == End("answered")
+    ends = [event for event in seen if isinstance(event, End)]
+    assert ends == ([] if how == "leave" else [End("cancelled")])
+    assert descendants(os.getpid()) == set()
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), ModelNotFoundError("none", "")])
+async def test_an_error_of_the_caller_comes_out_as_it_is(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with running(make_demo(tmp_path, [TIME_SERVER])):
+            raise error
+    assert caught.value is error
+    assert descendants(os.getpid()) == set()
+
+
+async def test_a_tokenizer_that_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "demo"
+    folder.mkdir(parents=True)
+    for name in ("model.toml", "demo.rkllm"):
+        (folder / name).write_bytes((DEMO_FOLDER / name).read_bytes())
+    demo = make_demo(tmp_path, [])
+    environment = {**demo.environment, "RKLLM_MCP_MODELS": str(tmp_path / "models")}
+    whole = (DEMO_FOLDER / "tokenizer.json").read_text("utf-8")
+    without = whole.replace("<|im_start|>", "<|im_begin|>")
+    for text, complaint in (("{}", "cannot be read"), (without, r"has no token <\|im_start\|>")):
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ModelNotFoundError, match=complaint):
+            async with running(Demo(demo.folder, environment)):
+                raise AssertionError("it must not open")
+
+
+async def test_a_model_that_cannot_be_loaded_is_the_end_of_each_answer_and_nothing_else(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [])
+    broken = Demo(demo.folder, {**demo.environment, "RKLLM_EMULATOR_FAULTS": "init-fails"})
+    async with running(broken) as app:
+        for _ in range(2):
+            conversation = app.new_conversation()
+            before = list(conversation.messages)
+            events = await events_of(app, conversation, "Hello")
+            assert isinstance(events[-1], End)
+            assert events[-1].reason == "failed"
+            assert "model" in str(events[-1].error)
+            assert conversation.messages == before
+
+
+@pytest.mark.parametrize("abi", ["1.2.0", "1.2.3", "1.3.0"])
+async def test_answers_stopped_in_the_middle_cost_nothing_twice_on_any_runtime(tmp_path: Path, abi: str) -> None:
+    demo = make_demo(tmp_path, [TIME_SERVER])
+    timed = Demo(demo.folder, {**demo.environment, "RKLLM_EMULATOR_ABI": abi})
+    source = random.Random(abi)
+    async with running(timed) as app:
+        conversation = app.new_conversation()
+        usages: list[Usage] = []
+        for number in range(24):
+            stop_at = source.choice([None, 1, 2, 5, 9])
+            seen = 0
+            async with aclosing(app.reply(conversation, source.choice([QUESTION, "Hello", "こんにちは"]))) as stream:
+                async for event in stream:
+                    assert not (isinstance(event, Status) and event.text.startswith("[NPU: prefilled")), number
+                    seen += 1
+                    if seen == stop_at:
+                        app.cancel(conversation.id)
+                    if isinstance(event, Usage):
+                        usages.append(event)
+            assert_ready(conversation)
+        # What was prefilled by answers that were stopped is in the cache as well, and in no figure.
+        assert sum(usage.prefilled_tokens for usage in usages) <= 1.02 * usages[-1].prompt_tokens

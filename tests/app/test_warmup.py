@@ -1,0 +1,151 @@
+"""The system text and the tools are in the KV cache before the first question, from disk where that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.events import End, Usage
+from rkllm_mcp.models.cards import list_models
+from tests.support.demo_app import make_demo
+from tests.support.demo_model import DEMO_FOLDER
+
+pytestmark = pytest.mark.anyio
+
+KEPT = 'name = "demo"\nprompt_cache = true\n'
+NAMES = ("clock", "calculator", "convert_units", "device_status")
+TOOLS = (
+    '[[servers]]\nname = "own"\ntransport = "builtin"\ntools = ['
+    + ", ".join(f'{{ name = "{name}" }}' for name in NAMES)
+    + "]\n"
+)
+
+
+class Started:
+    """An assistant, and what it said while it started."""
+
+    def __init__(self, app: Assistant, said: list[str]) -> None:
+        self.app = app
+        self.said = said
+
+    @property
+    def about_prompts(self) -> list[str]:
+        return [line for line in self.said if line.startswith("[NPU: ")]
+
+    async def warm(self) -> None:
+        """Wait until the warm-up is over, as far as can be seen from outside."""
+        await self.app.ready()
+        while not await self.app.engine.kv_cache_size():
+            await anyio.lowlevel.checkpoint()
+
+    async def ask(self) -> Usage:
+        async with aclosing(self.app.reply(self.app.new_conversation(), "Hello")) as stream:
+            events = [event async for event in stream]
+        assert events[-1] == End("answered")
+        (usage,) = [event for event in events if isinstance(event, Usage)]
+        return usage
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, model: str = "", *, one_shot: bool = False, servers: bool = True
+) -> AsyncGenerator[Started, None]:
+    demo = make_demo(folder, [], extra=TOOLS if servers else "")
+    text = demo.config.read_text("utf-8")
+    if model:
+        demo.config.write_text(text.replace('name = "demo"\n', model, 1), encoding="utf-8")
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in demo.environment.items():
+            patch.setenv(name, value)
+        patch.delenv("XDG_CACHE_HOME", raising=False)
+        with anyio.fail_after(60):
+            async with open_app(load_config(demo.config), status=said.append, one_shot=one_shot) as app:
+                yield Started(app, said)
+
+
+async def test_the_second_start_reads_system_text_and_tools_from_disk(tmp_path: Path) -> None:
+    async with started(tmp_path, KEPT) as first:
+        usage = await first.ask()
+        head = first.app.prompt_prefix()
+        assert usage.cached_tokens == len(head) > 300
+    assert [line.split(",")[0] for line in first.about_prompts] == [
+        f"[NPU: {len(head)} tokens of system text and tools are kept for the next start"
+    ]
+    for one_shot in (False, True):
+        async with started(tmp_path, KEPT, one_shot=one_shot) as again:
+            usage = await again.ask()
+            assert again.app.prompt_prefix() == head
+        assert again.about_prompts == [
+            f"[NPU: {len(head)} tokens of system text and tools are there from the last start]"
+        ]
+        assert usage.prefilled_tokens == usage.prompt_tokens - len(head) < 0.05 * usage.prompt_tokens
+
+
+async def test_other_tools_are_another_prefix_and_both_are_kept(tmp_path: Path) -> None:
+    for servers in (True, False, True, False):
+        async with started(tmp_path, KEPT, servers=servers) as opened:
+            usage = await opened.ask()
+            assert usage.cached_tokens == len(opened.app.prompt_prefix())
+    assert "are there from the last start" in opened.about_prompts[0]
+    assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
+
+
+async def test_the_head_is_prefilled_while_nobody_has_asked_anything(tmp_path: Path) -> None:
+    async with started(tmp_path) as opened:
+        await opened.warm()
+        usage = await opened.ask()
+        assert usage.cached_tokens == len(opened.app.prompt_prefix())
+    assert opened.about_prompts == []
+
+
+@pytest.mark.parametrize(
+    ("model", "one_shot"), [('name = "demo"\nwarm_up = false\n', False), ("", True)], ids=["switched off", "one shot"]
+)
+async def test_nothing_is_prefilled_in_advance_where_that_saves_nobody_time(
+    tmp_path: Path, model: str, one_shot: bool
+) -> None:
+    async with started(tmp_path, model, one_shot=one_shot, servers=False) as opened:
+        await opened.app.ready()
+        await anyio.lowlevel.checkpoint()
+        usage = await opened.ask()
+        assert usage.cached_tokens == 0
+
+
+def test_the_families_that_cannot_keep_prompts_are_known() -> None:
+    cannot = {folder.card.template for folder in list_models() if not folder.keeps_prompts}
+    assert cannot == {"qwen3.5", "rwkv7"}
+
+
+async def test_a_family_that_cannot_keep_prompts_is_left_alone_and_the_wish_is_answered(tmp_path: Path) -> None:
+    card = (DEMO_FOLDER / "model.toml").read_text("utf-8")
+    folder = tmp_path / "recurrent"
+    folder.mkdir()
+    card = card.replace('"demo"', '"recurrent"').replace("emulated = true", "emulated = true\nprompt_cache = false")
+    (folder / "model.toml").write_text(card, encoding="utf-8")
+    for name in ("demo.rkllm", "tokenizer.json"):
+        (folder / name).symlink_to(DEMO_FOLDER / name)
+    model = f'path = "{folder}"\nprompt_cache = true\n'
+    async with started(tmp_path, model, servers=False) as opened:
+        usage = await opened.ask()
+        assert usage.cached_tokens == 0
+    assert opened.about_prompts == ["[NPU: model 'recurrent' cannot keep prompts; prompt_cache has no effect]"]
+
+
+async def test_a_cache_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
+    (tmp_path / ".cache").write_text("in the way")
+    async with started(tmp_path, KEPT, servers=False) as opened:
+        await opened.ask()
+    assert "[NPU: no prompt can be kept in " in opened.about_prompts[0]
+
+
+async def test_leaving_at_once_does_not_wait_for_it(tmp_path: Path) -> None:
+    async with started(tmp_path, KEPT, servers=False):
+        pass

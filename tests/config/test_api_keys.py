@@ -1,0 +1,193 @@
+"""Keys of the service: made, hashed, compared, written into a configuration and found missing there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.config.editing import add_key, add_tenant
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.secrets import (
+    PREFIX,
+    REDACTED,
+    hashed,
+    is_hashed,
+    matches,
+    new_key,
+    plain_keys,
+    problem_of_entry,
+    redacted_text,
+)
+from rkllm_mcp.config.sections import ServiceSection, is_loopback
+from rkllm_mcp.errors import ConfigError
+
+ENTRY = hashed("sk-rkllm-old")
+NEW = hashed("sk-rkllm-new")
+
+
+def test_a_key_is_like_no_other_and_is_hidden_wherever_text_is_shown() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    for key in keys:
+        assert key.startswith(PREFIX)
+        assert len(key) == len(PREFIX) + 43
+        assert redacted_text(f"sent {key}") == f"sent {REDACTED}"
+
+
+def test_a_hash_is_salted_and_matches_its_key_alone() -> None:
+    key = new_key()
+    assert hashed(key) != hashed(key)
+    assert is_hashed(hashed(key))
+    for entry in (hashed(key), key):
+        assert matches(key, entry)
+        for other in ("", key[:-1], f"{key}x", hashed(key), entry.upper(), "日本", "\udc80"):
+            assert not matches(other, entry)
+    # The hash itself is no key.
+    assert not matches(ENTRY, ENTRY)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("hunter2", ""),
+        (ENTRY, ""),
+        ("", "an empty key"),
+        ("  ", "an empty key"),
+        ("sha256:", "a hash that is not whole"),
+        (ENTRY[:-1], "a hash that is not whole"),
+        (ENTRY.upper().replace("SHA", "sha"), "a hash that is not whole"),
+    ],
+)
+def test_an_entry_that_is_neither_a_key_nor_a_hash_is_refused(entry: str, problem: str, tmp_path: Path) -> None:
+    assert problem_of_entry(entry) == problem
+    path = tmp_path / "c.toml"
+    for text in (f'[service]\napi_keys = ["{entry}"]', f'[[tenants]]\nname = "t"\napi_key = "{entry}"\n'):
+        path.write_text(text, "utf-8")
+        if problem:
+            with pytest.raises(ConfigError, match=r"api_keys?(\[0\])?: found "):
+                load_config(path)
+        else:
+            load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[service]\nhost = "0.0.0.0"\n', "off loopback a key is required"),
+        ('[service]\nhost = "0.0.0.0"\napi_keys = ["fifteen letters"]\n', "every key needs at least 16 characters"),
+        (
+            f'[service]\nhost = "::"\napi_keys = ["{ENTRY}"]\n[[tenants]]\nname = "t"\napi_key = "k"\n',
+            "every key needs at least 16 characters",
+        ),
+        ('[service]\nhost = "127.evil.example"\n', "off loopback a key is required"),
+        ('[service]\ncors = ["*"]\n', "any page in any browser here could use the board"),
+        ('[service]\napi_keys = ["k"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "give each tenant a separate key"),
+    ],
+)
+def test_what_would_let_anybody_in_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=sentence):
+        load_config(path)
+
+
+def test_the_key_of_a_tenant_is_one_that_lets_other_machines_in(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    key = new_key()
+    path.write_text(f'[service]\nhost = "0.0.0.0"\ncors = ["*"]\n[[tenants]]\nname = "t"\napi_key = "{key}"\n', "utf-8")
+    assert load_config(path).service.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [("localhost", True), ("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("[::1]", True)]
+    + [(name, False) for name in ("0.0.0.0", "::", "127.evil.example", "board", "192.168.0.2", "", "127.1")],
+)
+def test_only_addresses_of_this_machine_are_loopback(host: str, is_own: bool) -> None:
+    assert is_loopback(host) is is_own
+
+
+FILES = [
+    ("", f'[service]\napi_keys = [\n    "{NEW}",  # laptop\n]\n'),
+    ("# mine\n[model]\n", f'# mine\n[model]\n\n[service]\napi_keys = [\n    "{NEW}",  # laptop\n]\n'),
+    (
+        "[service]  # here\nport = 1 # one\n[model]\n",
+        f'[service]  # here\napi_keys = [\n    "{NEW}",  # laptop\n]\nport = 1 # one\n[model]\n',
+    ),
+    ("[service]", f'[service]\napi_keys = [\n    "{NEW}",  # laptop\n]\n'),
+    (
+        '[service]\napi_keys = ["old"] # the old one\n',
+        f'[service]\napi_keys = [\n    "{NEW}",  # laptop\n    "old"] # the old one\n',
+    ),
+    ("[service]\napi_keys = []\n", f'[service]\napi_keys = [\n    "{NEW}",  # laptop\n]\n'),
+    (
+        '[service]\napi_keys = [\n  # first\n  "old",\n]\n',
+        f'[service]\napi_keys = [\n    "{NEW}",  # laptop\n  # first\n  "old",\n]\n',
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), FILES)
+def test_a_key_goes_into_the_file_and_the_rest_stays_as_it_was_written(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    if before:
+        path.write_text(before, "utf-8")
+    add_key(path, NEW, " laptop\n")
+    assert path.read_text("utf-8") == after
+    assert load_config(path).service.api_keys[0] == NEW
+
+
+def test_a_tenant_is_made_with_a_key_and_later_gets_another(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[[tenants]]\nname = "attic"\napi_key = "plain" # theirs\n', "utf-8")
+    add_tenant(path, "kitchen", ENTRY, "tablet")
+    add_tenant(path, "attic", NEW)
+    assert path.read_text("utf-8") == (
+        f'[[tenants]]\nname = "attic"\napi_key = "{NEW}" # theirs\n\n'
+        f'[[tenants]]\nname = "kitchen"\napi_key = "{ENTRY}"  # tablet\n'
+    )
+
+
+def test_a_json_file_is_edited_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"service": {"port": 1, "api_keys": ["old"]}, "mcpServers": {}}', "utf-8")
+    add_key(path, NEW)
+    add_tenant(path, "t", ENTRY)
+    add_tenant(path, "t", hashed("other"))
+    after: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    assert after["service"] == {"port": 1, "api_keys": [NEW, "old"]}
+    assert [tenant["name"] for tenant in after["tenants"]] == ["t"]
+    assert matches("other", after["tenants"][0]["api_key"])
+
+
+@pytest.mark.parametrize("text", ['service.api_keys = ["a"]\n', 'service = {api_keys = ["a"]}\n', "[ 'service' ]\n"])
+def test_a_file_in_a_form_that_is_not_edited_here_stays_as_it_is(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError):
+        add_key(path, NEW)
+    assert path.read_text("utf-8") == text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_keys_that_stand_in_the_file_as_they_are_are_named() -> None:
+    file: dict[str, Any] = {
+        "service": {"api_keys": [ENTRY, "plain", "${BOARD_KEY}"]},
+        "tenants": [{"name": "t", "api_key": "plain"}, {"name": "u", "api_key": ENTRY}],
+    }
+    assert plain_keys(file) == ["service.api_keys[1]", "tenants[0].api_key"]
+    assert plain_keys({}) == []
+
+
+def test_a_proxy_is_trusted_by_its_address_or_its_network(tmp_path: Path) -> None:
+    section = ServiceSection(trusted_proxies=("10.0.0.2", "10.1.2.3/16", "fd00::/8"))
+    trusted = ["10.0.0.2", "::ffff:10.0.0.2", "10.1.255.1", "fd12::1"]
+    others = ["10.0.0.3", "10.2.0.1", "fe80::1", "", "proxy"]
+    assert [section.is_trusted_proxy(address) for address in (*trusted, *others)] == [True] * 4 + [False] * 5
+    path = tmp_path / "c.toml"
+    path.write_text('[service]\ntrusted_proxies = ["10.0.0.2", "proxy.lan"]\n', "utf-8")
+    with pytest.raises(ConfigError, match=r"trusted_proxies\[1\].* no address and no network"):
+        load_config(path)

@@ -1,0 +1,298 @@
+"""OAuth: logging in as a person and as the program, against an authorization server made of three answers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import anyio
+import httpx2
+import pytest
+
+from rkllm_mcp.config.servers import RemoteServer
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, open_connection_services
+from rkllm_mcp.mcp_client.oauth import BrowserConsent, SignIn, TokenFile
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from tests.support.clock import standing_clock, turn
+from tests.support.mcp_servers.calling import said
+from tests.support.mcp_servers.leftovers import Holdings
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
+from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Protected(Mcp):
+    """An MCP server and its authorization server in one; ``valid`` is the access token it takes."""
+
+    def __init__(self) -> None:
+        super().__init__({"echo": echoed})
+        self.url = ""
+        self.valid = "access-0"
+        self.issued = 0
+        self.registrations: list[dict[str, Any]] = []
+        self.grants: list[dict[str, str]] = []
+        self.basic: list[str] = []
+        self.challenges: dict[str, str] = {}
+        self.expires_in = 3600
+        self.denies = False
+        self.registers = True
+        self.meanwhile = self.answer
+
+    def answer(self, request: Request) -> Reply | None:
+        if request.path.startswith("/.well-known/oauth-protected-resource"):
+            return Reply(200, {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]})
+        if request.path.startswith("/.well-known/oauth-authorization-server"):
+            return Reply(200, self.metadata())
+        if request.path == "/register" and not self.registers:
+            return Reply(404, b"404: Not Found")
+        if request.path == "/register":
+            self.registrations.append(request.json)
+            return Reply(201, {**request.json, "client_id": f"client-{len(self.registrations)}"})
+        if request.path == "/authorize":
+            return self.authorize(request.query)
+        if request.path == "/token":
+            return self.token(request)
+        if request.headers.get("authorization") != f"Bearer {self.valid}":
+            return Reply(401, b"", {"WWW-Authenticate": "Bearer"})
+        return None
+
+    def metadata(self) -> dict[str, Any]:
+        return {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+            **({"registration_endpoint": f"{self.url}/register"} if self.registers else {}),
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+
+    def authorize(self, query: dict[str, str]) -> Reply:
+        self.challenges["code"] = query["code_challenge"]
+        back = {"error": "access_denied", "error_description": "not today"} if self.denies else {"code": "code"}
+        return Reply(302, b"", {"Location": f"{query['redirect_uri']}?{urlencode({**back, 'state': query['state']})}"})
+
+    def token(self, request: Request) -> Reply:
+        self.grants.append(request.form)
+        self.basic.append(request.headers.get("authorization", ""))
+        if request.form["grant_type"] == "authorization_code":
+            digest = hashlib.sha256(request.form["code_verifier"].encode()).digest()
+            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == self.challenges["code"]
+        self.issued += 1
+        self.valid = f"access-{self.issued}"
+        return Reply(
+            200,
+            {
+                "access_token": self.valid,
+                "token_type": "Bearer",
+                "expires_in": self.expires_in if self.issued == 1 else 3600,
+                "refresh_token": f"refresh-{self.issued}",
+            },
+        )
+
+
+class Browser:
+    """Somebody with a browser, who follows the address that is shown."""
+
+    def __init__(self) -> None:
+        self.visited: list[tuple[str, str]] = []
+        self.page = ""
+
+    async def __call__(self, server: str, url: str) -> None:
+        self.visited.append((server, urlsplit(url).path))
+        client = httpx2.AsyncClient(timeout=60)
+        async with client:
+            # Strangers and curious pages come to the port too.
+            redirect = (await client.get(url)).headers["location"]
+            stray = await client.get(f"http://{urlsplit(redirect).netloc}/favicon.ico")
+            assert stray.status_code == 404
+            self.page = (await client.get(redirect)).text
+
+
+def host(folder: Path, browser: Browser | None) -> AbstractContextManager[ConnectionServices]:
+    return (
+        open_connection_services(folder)
+        if browser is None
+        else open_connection_services(folder, consent=BrowserConsent(browser))
+    )
+
+
+def spec(server: Protected, **settings: Any) -> RemoteServer:
+    return remote_server("cloud", "http", url=f"{server.url}/mcp", **{"auth": "oauth", **settings})
+
+
+async def test_a_person_logs_in_once_and_the_token_is_kept_for_the_next_time(tmp_path: Path) -> None:
+    server, browser = Protected(), Browser()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            before = Holdings()
+            for _ in range(2):
+                with host(tmp_path, browser) as own:
+                    async with open_toolbox([spec(server, scopes=("read", "write"))], host=own) as toolbox:
+                        await toolbox.connected()
+                        assert await said(toolbox, "echo") == ("echoed", False)
+            assert Holdings().descriptors <= before.descriptors + 1
+    assert browser.visited == [("cloud", "/authorize")]
+    assert "You can close this window" in browser.page
+    assert len(server.grants) == 1
+    (registered,) = server.registrations
+    assert (registered["client_name"], registered["scope"]) == ("rkllm-mcp", "read write")
+    path = tmp_path / "oauth.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    (issuer,) = json.loads(path.read_text())
+    assert issuer.rstrip("/") == server.url
+
+
+async def test_an_expired_token_is_renewed_without_anybody(tmp_path: Path) -> None:
+    server, browser = Protected(), Browser()
+    server.expires_in = -10
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, browser) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    assert await said(toolbox, "echo") == ("echoed", False)
+    assert len(browser.visited) == 1
+    assert {grant["grant_type"] for grant in server.grants} == {"authorization_code", "refresh_token"}
+
+
+async def test_where_nobody_can_be_asked_the_reason_says_where_to_log_in(tmp_path: Path) -> None:
+    server = Protected()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, None) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    (state,) = toolbox.servers()
+    assert state.state == "failed"
+    assert "server 'cloud' requires a login in a browser; run 'rkllm-mcp servers test cloud'" in state.reason
+
+
+async def test_a_login_that_is_refused_says_so(tmp_path: Path) -> None:
+    server = Protected()
+    server.denies = True
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, Browser()) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    assert "the login to server 'cloud' was refused: not today" in toolbox.servers()[0].reason
+
+
+@standing_clock
+async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None:
+    is_asked, asked = anyio.Event(), list[str]()
+
+    async def never(server: str, url: str) -> None:
+        asked.append(server)
+        is_asked.set()
+
+    server = Protected()
+    sign_in = SignIn(TokenFile(), BrowserConsent(never, timeout_s=40.0))
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            slow = altered(spec(server), connect_timeout_s=20.0)
+            async with open_toolbox([slow], host=ConnectionServices(sign_in=sign_in)) as toolbox:
+                await is_asked.wait()
+                for _ in range(2):
+                    await turn(0)
+                    assert toolbox.servers()[0].state == "connecting"
+                    await turn(20.0)
+                await toolbox.connected()
+                assert "the login to server 'cloud' was not completed within 40 s" in toolbox.servers()[0].reason
+    assert asked == ["cloud"]
+
+
+async def test_a_name_that_was_registered_by_hand_is_used(tmp_path: Path) -> None:
+    server, browser = Protected(), Browser()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, browser) as own:
+                known = spec(server, client_id="mine", client_secret="s3cret")
+                async with open_toolbox([known], host=own) as toolbox:
+                    await toolbox.connected()
+                    assert await said(toolbox, "echo") == ("echoed", False)
+    assert server.registrations == []
+    assert base64.b64decode(server.basic[0].removeprefix("Basic ")) == b"mine:s3cret"
+
+
+async def test_where_programs_cannot_register_themselves_the_reason_says_what_to_set(tmp_path: Path) -> None:
+    server = Protected()
+    server.registers = False
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, Browser()) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    reason = toolbox.servers()[0].reason
+    assert "dynamic client registration failed; configure client_id and redirect_uri for 'cloud'" in reason
+
+
+async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:
+    server = Protected()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, None) as own:
+                itself = spec(
+                    server,
+                    client_id="robot",
+                    client_secret="s3cret",
+                    auth="client_credentials",
+                    scopes=("read",),
+                    issuer=server.url,
+                )
+                async with open_toolbox([itself], host=own) as toolbox:
+                    await toolbox.connected()
+                    assert await said(toolbox, "echo") == ("echoed", False)
+    assert [grant["grant_type"] for grant in server.grants] == ["client_credentials"]
+    assert server.grants[0]["scope"] == "read"
+
+
+async def test_a_port_that_is_taken_is_said() -> None:
+    server = Protected()
+
+    async def show(name: str, url: str) -> None:
+        del name, url
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(lambda _: Reply()) as taken, serving(server) as server.url:
+            sign_in = SignIn(TokenFile(), BrowserConsent(show))
+            busy = spec(server, redirect_uri=f"{taken}/callback")
+            async with open_toolbox([busy], host=ConnectionServices(sign_in=sign_in)) as toolbox:
+                await toolbox.connected()
+                assert "cannot listen on" in toolbox.servers()[0].reason
+                assert "set another redirect_uri" in toolbox.servers()[0].reason
+
+
+def test_another_issuer_of_the_same_server_replaces_the_first(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "oauth.json")
+    file.keep("https://server/mcp", "https://one", {"tokens": {"access_token": "a"}})
+    file.keep("https://other/mcp", "https://one", {"tokens": {"access_token": "b"}})
+    file.keep("https://server/mcp", "https://two", {"client": {"client_id": "c"}})
+    assert file.entry("https://server/mcp") == ("https://two", {"client": {"client_id": "c"}})
+    assert file.entry("https://other/mcp")[0] == "https://one"
+    (tmp_path / "oauth.json").write_text("{broken")
+    assert file.entry("https://server/mcp") == ("", {})
+
+
+async def test_the_address_that_is_shown_leads_to_the_authorization_server_of_this_server_only(tmp_path: Path) -> None:
+    server = Protected()
+    shown: list[str] = []
+
+    async def show(name: str, url: str) -> None:
+        shown.append(url)
+        await Browser()(name, url)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with open_connection_services(tmp_path, consent=BrowserConsent(show)) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+    query = parse_qs(urlsplit(shown[0]).query)
+    assert query["resource"] == [f"{server.url}/mcp"]
+    assert query["redirect_uri"][0].startswith("http://127.0.0.1:")

@@ -1,0 +1,332 @@
+"""Servers behind HTTP: Streamable HTTP and SSE, with headers, and what happens when they are not there."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from mcp.server import MCPServer
+
+from rkllm_mcp.mcp_client.client import MCPClient
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
+from rkllm_mcp.messages import ToolCall
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
+from tests.support.mcp_servers.leftovers import Holdings
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server, remote_server, timed
+from tests.support.mcp_servers.tiny import LEGACY, TinyServer, tool
+from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
+from tests.support.shared import REPOSITORY
+
+pytestmark = pytest.mark.anyio
+
+HTTP: Literal["http"] = "http"
+SSE: Literal["sse"] = "sse"
+PATHS = {HTTP: "mcp", SSE: "sse"}
+
+
+@contextmanager
+def remote(transport: Literal["http", "sse"], port: int = 0) -> Generator[str]:
+    """The address of a server behind HTTP that lives as long as the block."""
+    command = [sys.executable, "-m", "tests.support.mcp_servers.remote", transport, str(port)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/{PATHS[transport]}"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("transport", [HTTP, SSE])
+async def test_a_server_behind_http_is_called_with_its_headers(transport: Literal["http", "sse"]) -> None:
+    with remote(transport) as url, anyio.fail_after(PATIENCE_S):
+        spec = remote_server("remote", transport, url=url, headers_template={"X-Token": "t0k3n"})
+        async with open_toolbox([spec]) as toolbox:
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "header", {"name": "x-token"}))
+            assert (result.text, result.is_error) == ("t0k3n", False)
+
+
+async def test_a_key_that_the_configuration_spells_out_does_not_come_back() -> None:
+    with remote(HTTP) as url, anyio.fail_after(PATIENCE_S):
+        spec = remote_server(
+            "remote", HTTP, url=url, headers_template={"X-API-Key": "k3y-of-the-owner", "X-Token": "short"}
+        )
+        async with open_toolbox([spec]) as toolbox:
+            await toolbox.connected()
+            for header, text in (("x-api-key", "[REDACTED]"), ("x-token", "short")):
+                assert (await toolbox.call(ToolCall("call_1", "header", {"name": header}))).text == text
+
+
+@pytest.mark.parametrize("transport", [HTTP, SSE])
+async def test_a_server_behind_http_that_dies_costs_a_call_and_is_connected_again(
+    transport: Literal["http", "sse"],
+) -> None:
+    with anyio.fail_after(PATIENCE_S), remote(transport) as url:
+        spec = remote_server("remote", transport, url=url)
+        async with open_toolbox([spec]) as toolbox:
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "die", {}))
+            assert result.is_error
+            with remote(transport, int(url.rsplit(":", 1)[1].split("/")[0])):
+                result = await toolbox.call(ToolCall("call_2", "header", {"name": "host"}))
+                assert result.is_error is False
+
+
+async def test_an_address_without_a_server_is_a_connection_error() -> None:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConnectionError, match=r"http://127.0.0.1:1/mcp cannot be used"):
+        async with MCPClient(url="http://127.0.0.1:1/mcp"):
+            pass
+
+
+async def test_the_client_speaks_to_a_url() -> None:
+    with remote(HTTP) as url, anyio.fail_after(PATIENCE_S):
+        async with MCPClient(url=url) as session:
+            assert [tool["name"] for tool in await session.list_tools()] == ["header", "die"]
+
+
+# --- servers that are older than the configuration thinks, or in this process ----------------------------------------
+
+
+async def test_a_server_that_only_knows_sse_is_found_behind_http_and_remembered() -> None:
+    host = ConnectionServices(Forgetful())
+    with remote(SSE) as url, anyio.fail_after(PATIENCE_S):
+        for _ in range(2):
+            async with open_toolbox([remote_server("old", "http", url=url)], host=host) as toolbox:
+                await toolbox.connected()
+                result = await toolbox.call(ToolCall("call_1", "header", {"name": "host"}))
+                assert result.text.startswith("127.0.0.1:")
+        assert ServerCache(remote_server("old", "http", url=url), host.remembered).era.transport == "sse"
+
+
+class Sse:
+    """A server of HTTP with SSE: answers come on the one long response, unless a POST is refused with ``status``."""
+
+    def __init__(self) -> None:
+        self.status = 202
+        self.inner = TinyServer([tool("echo")], {"echo": echoed})
+        self.send, self.receive = anyio.create_memory_object_stream[bytes](10)
+
+    def __call__(self, request: Request) -> Reply:
+        if request.method == "GET":
+            return Reply(200, b"", {"Content-Type": "text/event-stream"}, events=self.events())
+        message = request.json
+        if message["method"] == "tools/call" and self.status != 202:
+            return Reply(self.status, b"no")
+        if "id" in message:
+            outcome = self.inner.outcome(message["method"], message.get("params") or {})
+            answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome})
+            self.send.send_nowait(f"event: message\ndata: {answer}\n\n".encode())
+        return Reply(202)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        yield b"event: endpoint\ndata: /messages?session_id=1\n\n"
+        async for event in self.receive:
+            yield event
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "(HTTP 401): the key is missing"), (500, "HTTP 500 Internal Server")]
+)
+async def test_a_call_that_is_refused_over_sse_is_a_result_and_the_session_goes_on(status: int, said: str) -> None:
+    server = Sse()
+    with server.send, server.receive, anyio.fail_after(PATIENCE_S):
+        async with serving(server) as url, open_toolbox([remote_server("s", "sse", url=f"{url}/sse")]) as toolbox:
+            await toolbox.connected()
+            server.status = status
+            result = await toolbox.call(ToolCall("call_1", "echo", {}))
+            assert result.is_error
+            assert said in result.text
+            server.status = 202
+            assert (await toolbox.call(ToolCall("call_2", "echo", {}))).text == "echoed"
+
+
+def greeter() -> MCPServer:
+    """A server in this process."""
+    server = MCPServer("greeter")
+
+    @server.tool()
+    def greet(name: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        """Greets."""
+        return f"Hello {name}"
+
+    return server
+
+
+@pytest.mark.parametrize("served", [greeter(), greeter, f"{__name__}:greeter"], ids=["server", "function", "name"])
+async def test_a_server_in_this_process_is_called_like_any_other(served: object) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        before = Holdings()
+        async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
+            await toolbox.connected()
+            assert Holdings() == before
+            result = await toolbox.call(ToolCall("call_1", "greet", {"name": "Ada"}))
+            assert (result.text, result.is_error) == ("Hello Ada", False)
+
+
+@pytest.mark.parametrize(
+    ("served", "reason"),
+    [
+        (7, "7 is not an MCP server; name an MCPServer or a function that makes one"),
+        ("no.such.module:server", "'no.such.module:server' cannot be loaded: No module named 'no'; write it as"),
+        ("json", "'json' cannot be loaded: "),
+    ],
+)
+async def test_what_is_no_server_in_this_process_is_said(served: object, reason: str) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
+            await toolbox.connected()
+            assert reason in toolbox.servers()[0].reason
+
+
+# --- what HTTP servers answer instead --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(401, b"no"), "The server refused the call (HTTP 401): the key is missing or not valid"),
+        (Reply(403, b"no"), "The server refused the call (HTTP 403): the key does not allow this"),
+        (Reply(500, b"x" * 100_000), "The call failed: HTTP 500 Internal Server Error (code -32603)."),
+        (Reply(503, {"error": {"code": -32011, "message": "come back later"}}), "come back later (code -32011)"),
+        (Reply(429, {"error": "busy"}), "HTTP 429 Too Many Requests"),
+        (Reply(200, b"<html>"), "Unexpected content type: text/html"),
+        (Reply(200, b"{", {"Content-Type": "application/json"}), "Failed to parse JSON response"),
+        (Reply(202), "answered a request with 202 Accepted"),
+        (Reply(302, b"", {"Location": "http://127.0.0.1:1/"}), "Redirect to http://127.0.0.1:1/ not followed"),
+        (None, "was lost during the call"),
+    ],
+)
+async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, said: str) -> None:
+    server = Mcp({"echo": echoed})
+    spec = remote_server("s", "http", headers_template={"Authorization": "k"})
+
+    def answer(request: Request) -> Reply | None:
+        return reply if b"tools/call" in request.body and b"spoil" in request.body else server(request)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with (
+            serving(answer) as url,
+            open_toolbox([altered(spec, url=url)], host=timed(restart_pause_s=0)) as toolbox,
+        ):
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "echo", {"spoil": 1}))
+            assert result.is_error
+            assert said in result.text
+            assert (await toolbox.call(ToolCall("call_2", "echo", {}))).text == "echoed"
+
+
+async def test_one_request_that_does_not_arrive_leaves_those_beside_it_alone() -> None:
+    hold = anyio.Event()
+
+    async def answer(request: Request) -> Reply | None:
+        if b"spoil" in request.body:
+            return Reply(500)
+        if b"tools/call" in request.body:
+            await hold.wait()
+        return server(request)
+
+    server = Mcp({"echo": echoed})
+    texts: list[str] = []
+
+    async def call(toolbox: Toolbox) -> None:
+        texts.append((await toolbox.call(ToolCall("call_1", "echo", {}))).text)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
+            await toolbox.connected()
+            async with anyio.create_task_group() as callers:
+                callers.start_soon(call, toolbox)
+                assert (await toolbox.call(ToolCall("call_2", "echo", {"spoil": 1}))).is_error
+                hold.set()
+    assert texts == ["echoed"]
+
+
+async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
+    async def forever() -> AsyncIterator[bytes]:
+        yield b'{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"'
+        while True:
+            yield b"x" * 1_000_000
+
+    def answer(request: Request) -> Reply:
+        if b"tools/call" in request.body:
+            return Reply(200, b"", {"Content-Type": "application/json"}, events=forever())
+        return server(request)
+
+    server = Mcp({"echo": echoed})
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "echo", {}))
+            assert "the response has more than 32 MB" in result.text
+
+
+async def test_a_server_that_does_not_let_go_of_its_session_holds_nobody_up() -> None:
+    async def answer(request: Request) -> Reply | None:
+        if request.method == "DELETE":
+            await anyio.sleep_forever()
+        return server(request)
+
+    server = Mcp({"echo": echoed}, (LEGACY,), session="one")
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url:
+            spec = remote_server("s", "http", url=url)
+            with anyio.fail_after(60):
+                async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
+                    await toolbox.connected()
+
+
+async def test_a_server_with_a_certificate_of_one_s_own_is_trusted_when_its_authority_is_named(tmp_path: Path) -> None:
+    server = Mcp({"echo": echoed})
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = own_certificate(tmp_path)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server, context) as url:
+            known = remote_server("known", "http", url=url, ca_file=str(certificate))
+            unknown = remote_server("unknown", "http", url=url)
+            missing = remote_server("missing", "http", url=url, ca_file=str(tmp_path / "none.pem"))
+            async with open_toolbox([known, unknown, missing]) as toolbox:
+                await toolbox.connected()
+                states = {state.name: state for state in toolbox.servers()}
+    assert states["known"].state == "ready"
+    assert "certificate verify failed" in states["unknown"].reason.lower()
+    assert states["missing"].reason.endswith("No such file or directory; name a file in PEM format")
+
+
+def own_certificate(folder: Path) -> Path:
+    """A certificate for localhost that signs itself, and its key beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "certificate.pem"
+    path.write_bytes(certificate.public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path

@@ -1,0 +1,169 @@
+"""Every entry of the catalogue can be used, says where its figures come from, and writes calls that it reads back."""
+
+from __future__ import annotations
+
+import pytest
+
+from rkllm_mcp.app.settings import loaded_sampling, sampling_by_purpose
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.models.cards import ModelFolder, list_models
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.toolcalls.detector import Detector
+from tests.support.shared import REPOSITORY
+
+# The models that people run on an RK3588, of the issue's list.
+NAMES = [
+    "deepseek-r1-distill-qwen-1.5b",
+    "gemma3-1b",
+    "gemma3-4b",
+    "gemma4-e2b",
+    "hammer2.1-0.5b",
+    "hammer2.1-1.5b",
+    "hammer2.1-3b",
+    "internlm2-1.8b",
+    "llama3.2-1b",
+    "llama3.2-3b",
+    "minicpm4-0.5b",
+    "phi3.5-mini",
+    "qwen2.5-0.5b",
+    "qwen2.5-1.5b",
+    "qwen2.5-3b",
+    "qwen3-0.6b",
+    "qwen3-1.7b",
+    "qwen3-4b",
+    "qwen3.5-0.8b",
+    "qwen3.5-2b",
+    "qwen3.5-4b",
+    "rwkv7-1.5b",
+    "smollm3-3b",
+    "telechat2-3b",
+    "xlam2-1b",
+    "xlam2-3b",
+]
+CATALOGUE = [model for model in list_models([REPOSITORY / "models"]) if not model.card.emulated]
+TOOL = ToolSpec(
+    "get_weather",
+    "Weather",
+    {
+        "type": "object",
+        "properties": {
+            "place": {"type": "string"},
+            "days": {"type": "integer"},
+            "hourly": {"type": "boolean"},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "area": {"type": "object", "properties": {"radius": {"type": "number"}}},
+        },
+        "required": ["place"],
+    },
+)
+
+every_entry = pytest.mark.parametrize("model", CATALOGUE, ids=[model.name for model in CATALOGUE])
+
+
+def test_the_catalogue_has_the_models_that_people_run() -> None:
+    assert [model.name for model in CATALOGUE] == NAMES
+    assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys() - {"chatml"}
+
+
+@every_entry
+def test_an_entry_is_complete_and_has_no_weights(model: ModelFolder) -> None:
+    card = model.card
+    assert (card.name, bool(card.description), model.missing) == (
+        model.folder.name,
+        True,
+        (model.file, model.tokenizer),
+    )
+    assert card.source is not None
+    assert card.source.tokenizer_repository is not None
+    assert (card.source.file is None) or card.source.repository is not None
+
+
+@every_entry
+def test_figures_name_their_source(model: ModelFolder) -> None:
+    published = model.card.published
+    if published is not None:
+        assert published.source
+        assert published.decode_tokens_per_second is not None
+
+
+@every_entry
+def test_sampling_suits_calls_and_no_marker_is_left_out(model: ModelFolder) -> None:
+    card = model.card
+    sampling = sampling_by_purpose(Config(), model)
+    assert sampling.tools.repeat_penalty == 1.0
+    assert sampling.tools.presence_penalty == 0.0
+    assert sampling.tools.temperature <= (0.2 if card.thinking == "off" else 0.6)
+    assert loaded_sampling(Config(), model) == (sampling.tools if card.thinking == "off" else sampling.thinking)
+    # Figures that are not the low ones for calls name their source.
+    assert sampling.answer == sampling.tools or card.sampling.source or card.emulated
+    assert not card.skip_special_token
+
+
+@every_entry
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"place": "東京"},
+        {
+            "place": 'a "quoted" \\ one\nor two',
+            "days": 3,
+            "hourly": True,
+            "names": ["a", "b,"],
+            "area": {"radius": 1.5},
+        },
+        {"place": "</tool_call> [END_TOOL_CALL] }", "hourly": False},
+        {"place": ""},
+    ],
+    ids=["one argument", "every type", "markers in a string", "an empty string"],
+)
+def test_a_call_that_the_family_writes_is_one_that_the_entry_reads(
+    model: ModelFolder, arguments: dict[str, object]
+) -> None:
+    form = TEMPLATES[model.card.template].tool_form
+    written = "".join(segment.text for segment in form.calls([ToolCall("call_1", TOOL.name, arguments)]))
+    for chunks in ([written], list(written)):
+        detector = Detector([TOOL], model.card.syntaxes)
+        events = [event for chunk in chunks for event in detector.feed(chunk)] + detector.finish()
+        assert [(event.kind, getattr(event, "arguments", event)) for event in events] == [("tool_call", arguments)]
+
+
+@every_entry
+def test_two_calls_are_read_back_as_two(model: ModelFolder) -> None:
+    form = TEMPLATES[model.card.template].tool_form
+    calls = [ToolCall("call_1", TOOL.name, {"place": "A"}), ToolCall("call_2", TOOL.name, {"place": "B"})]
+    detector = Detector([TOOL], model.card.syntaxes)
+    events = detector.feed("".join(segment.text for segment in form.calls(calls))) + detector.finish()
+    assert [getattr(event, "arguments", event) for event in events] == [{"place": "A"}, {"place": "B"}]
+
+
+@every_entry
+def test_a_forced_call_is_read_when_the_model_has_completed_it(model: ModelFolder) -> None:
+    form = TEMPLATES[model.card.template].tool_form
+    whole = "".join(segment.text for segment in form.calls([ToolCall("call_1", TOOL.name, {"place": "A"})]))
+    begun = form.forced_call_text(TOOL.name)
+    detector = Detector([TOOL], model.card.syntaxes)
+    events = detector.feed(begun) + detector.feed(whole.removeprefix(begun)) + detector.finish()
+    assert [getattr(event, "arguments", event) for event in events] == [{"place": "A"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "thinking"),
+    [
+        ("qwen3-0.6b", (0.7, 0.8, 20, 1.0), (0.6, 0.95, 20, 1.0)),
+        ("gemma3-1b", (1.0, 0.95, 64, 1.0), (1.0, 0.95, 64, 1.0)),
+        ("qwen2.5-3b", (0.7, 0.8, 20, 1.05), (0.7, 0.8, 20, 1.05)),
+        ("llama3.2-1b", (0.6, 0.9, 40, 1.0), (0.6, 0.9, 40, 1.0)),
+    ],
+)
+def test_answers_and_thinking_are_sampled_as_the_publisher_says(
+    name: str, answer: tuple[float, ...], thinking: tuple[float, ...]
+) -> None:
+    (model,) = [each for each in list_models([REPOSITORY / "models"]) if each.name == name]
+    sampling = sampling_by_purpose(Config(), model)
+    figures = [
+        (each.temperature, each.top_p, each.top_k, each.repeat_penalty) for each in (sampling.answer, sampling.thinking)
+    ]
+    assert figures == [answer, thinking]
+    chosen = sampling_by_purpose(Config.model_validate({"model": {"temperature": 0.4}}), model)
+    assert {each.temperature for each in (chosen.answer, chosen.thinking, chosen.tools)} == {0.4}

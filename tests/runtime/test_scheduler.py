@@ -1,0 +1,400 @@
+"""The queue before the NPU: admission (order, fairness, positions, limits, requests that leave), and the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rkllm_mcp.config.sections import ServiceSection
+from rkllm_mcp.errors import QueueFullError, SchedulerClosedError
+from rkllm_mcp.generation import common_prefix
+from rkllm_mcp.runtime.scheduler import (
+    EVALUATIONS_PER_ANSWER,
+    MAX_SKIPS,
+    MEASURED,
+    WORTHWHILE_TOKENS,
+    Kind,
+    RunQueue,
+    Scheduler,
+    Slot,
+)
+
+pytestmark = pytest.mark.anyio
+
+# The duration of each answer in the simulation; longer than the questions take to come, seconds.
+PACE_S = 10.0
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stand(places: list[Slot]) -> list[int | None]:
+    """Where each stands; None for a turn."""
+    return [None if place.admitted_at is not None else place.position for place in places]
+
+
+async def test_as_many_as_may_run_at_once_and_the_others_in_the_order_in_which_they_came() -> None:
+    scheduler = Scheduler(parallel=2)
+    places = [scheduler.admit("a") for _ in range(5)]
+    assert stand(places) == [None, None, 1, 2, 3]
+    assert (scheduler.running(), scheduler.waiting()) == (2, 3)
+    scheduler.leave(places[1])
+    assert stand(places[2:]) == [None, 1, 2]
+    scheduler.leave(places[0])
+    assert stand(places[2:]) == [None, None, 1]
+
+
+async def test_between_keys_it_goes_round_however_many_one_has_waiting() -> None:
+    scheduler = Scheduler()
+    running = scheduler.admit("a")
+    greedy = [scheduler.admit("a") for _ in range(3)]
+    modest = scheduler.admit("b")
+    assert stand([*greedy, modest]) == [1, 3, 4, 2]
+    scheduler.leave(running)
+    third = scheduler.admit("c")
+    assert stand([*greedy, modest, third]) == [None, 2, 4, 1, 3]
+
+
+async def test_whoever_waits_is_told_every_time_that_its_position_changes() -> None:
+    scheduler = Scheduler()
+    first, second, third = (scheduler.admit("a") for _ in range(3))
+    told: list[int] = []
+    with anyio.fail_after(60):
+        while (position := await third.changed()) is not None:
+            told.append(position)
+            scheduler.leave(first if position == 2 else second)
+    assert told == [2, 1]
+    assert await third.changed() is None
+
+
+async def test_a_position_that_did_not_change_is_told_once() -> None:
+    scheduler = Scheduler()
+    scheduler.admit("a")
+    waiting = scheduler.admit("a")
+    assert await waiting.changed() == 1
+    scheduler.admit("a")
+    with anyio.move_on_after(0.01) as silence:
+        await waiting.changed()
+    assert silence.cancelled_caught
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+async def test_whoever_leaves_frees_its_place_and_a_second_time_does_nothing(who: int) -> None:
+    scheduler = Scheduler()
+    places = [scheduler.admit("a") for _ in range(3)]
+    with places[who]:
+        pass
+    scheduler.leave(places[who])
+    rest = [place for place in places if place is not places[who]]
+    assert stand(rest) == [None, 1]
+    assert (scheduler.running(), scheduler.waiting()) == (1, 1)
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_queue() -> None:
+    scheduler = Scheduler()
+    scheduler.admit("a")
+    with anyio.move_on_after(0.01):
+        with scheduler.admit("a") as place:
+            await place.admitted()
+    assert (scheduler.running(), scheduler.waiting()) == (1, 0)
+
+
+async def test_over_the_limit_a_key_is_refused_and_another_is_not() -> None:
+    scheduler = Scheduler(parallel=1, queue=2)
+    for _ in range(3):
+        scheduler.admit("a")
+    with pytest.raises(QueueFullError) as refused:
+        scheduler.admit("a")
+    assert refused.value.waiting == 2
+    assert scheduler.admit("b").position == 2
+
+
+async def test_where_nobody_may_wait_the_first_still_comes_in() -> None:
+    scheduler = Scheduler(parallel=1, queue=0)
+    first = scheduler.admit("a")
+    with pytest.raises(QueueFullError):
+        scheduler.admit("b")
+    scheduler.leave(first)
+    assert scheduler.admit("b").admitted_at is not None
+
+
+async def test_when_to_ask_again_comes_from_what_answers_took() -> None:
+    clock = Clock()
+    scheduler = Scheduler(parallel=1, queue=1, clock=clock)
+    for seconds in (10, 20):
+        with scheduler.admit("a"):
+            clock.now += seconds
+    running = scheduler.admit("a")
+    scheduler.admit("a")
+    with pytest.raises(QueueFullError, match="1 requests wait already; ask again in 30 seconds"):
+        scheduler.admit("a")
+    clock.now += 15
+    # It has taken as long as the others on average: it ends now, and the one that waits is like them.
+    assert scheduler.expected_wait_s("a") == 15
+    clock.now += 25
+    # 25 s longer than the others: it is expected to go on for so long again.
+    assert scheduler.expected_wait_s("a") == 25 + 15
+    assert scheduler.expected_wait_s("b") == 25 + 15
+    scheduler.leave(running)
+    assert scheduler.expected_wait_s("a") == pytest.approx((10 + 20 + 40) / 3)
+
+
+async def test_before_the_first_answer_has_ended_its_age_is_the_measure() -> None:
+    clock = Clock()
+    scheduler = Scheduler(parallel=1, queue=2, clock=clock)
+    for _ in range(3):
+        scheduler.admit("a")
+    clock.now += 7
+    assert scheduler.expected_wait_s("a") == 2 * 7
+
+
+async def test_when_to_ask_again_is_never_at_once_and_the_distant_past_does_not_count() -> None:
+    clock = Clock()
+    scheduler = Scheduler(clock=clock)
+    assert scheduler.expected_wait_s("a") == 1
+    for seconds in (10_000, *[2] * MEASURED):
+        with scheduler.admit("a"):
+            clock.now += seconds
+    scheduler.admit("a")
+    assert scheduler.expected_wait_s("a") == 2
+    scheduler.admit("a")
+    assert scheduler.expected_wait_s("a") == 2 * 2
+
+
+async def test_an_answer_that_waits_for_a_person_does_not_count_as_a_free_place() -> None:
+    clock = Clock()
+    scheduler = Scheduler(parallel=2, clock=clock)
+    with scheduler.admit("a"):
+        clock.now += 4
+    scheduler.admit("a")
+    clock.now += 600
+    for _ in range(6):
+        scheduler.admit("a")
+    assert scheduler.expected_wait_s("a") == 6 * 4
+
+
+async def test_sixty_four_clients_with_one_key_learn_when_all_who_wait_have_had_their_turn() -> None:
+    clock = Clock()
+    scheduler = Scheduler(parallel=2, clock=clock)
+    with scheduler.admit("a"):
+        clock.now += 3
+    for _ in range(2 + 32):
+        scheduler.admit("a")
+    for _ in range(64 - 2 - 32):
+        with pytest.raises(QueueFullError) as refused:
+            scheduler.admit("a")
+        assert refused.value.retry_after_s == (32 / 2 + 1) * 3
+    # A key without requests comes after one of them.
+    assert scheduler.expected_wait_s("b") == 3
+
+
+async def test_eight_chats_of_four_questions_each_with_one_key_are_not_refused() -> None:
+    scheduler = Scheduler(ServiceSection().parallel, ServiceSection().queue)
+    for _ in range(8 * 4):
+        scheduler.admit("a")
+    assert (scheduler.running(), scheduler.waiting()) == (2, 30)
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 3])
+def test_the_expected_wait_comes_true_when_answers_take_what_they_took(parallel: int) -> None:
+    for keys in product("abc", repeat=5):
+        for key in "abcd":
+            clock = Clock()
+            scheduler = Scheduler(parallel, clock=clock)
+            with scheduler.admit("a"):
+                clock.now += PACE_S
+            places: list[Slot] = []
+            for each in keys:
+                places.append(scheduler.admit(each))
+                clock.now += 1
+            expected, since = scheduler.expected_wait_s(key), clock.now
+            mine = scheduler.admit(key)
+            places.append(mine)
+            while mine.admitted_at is None:
+                first = min(
+                    (place for place in places if place.admitted_at is not None),
+                    key=lambda place: place.admitted_at or 0,
+                )
+                clock.now = (first.admitted_at or 0) + PACE_S
+                scheduler.leave(first)
+                places.remove(first)
+            assert expected == mine.admitted_at - since, (keys, key)
+
+
+async def test_more_places_let_the_next_ones_in_and_fewer_send_nobody_away() -> None:
+    scheduler = Scheduler(parallel=1, queue=4)
+    places = [scheduler.admit("a") for _ in range(4)]
+    scheduler.resize(3, 0)
+    assert stand(places) == [None, None, None, 1]
+    scheduler.resize(1, 0)
+    assert stand(places) == [None, None, None, 1]
+    for place in places[:3]:
+        assert stand(places[3:]) == [1]
+        scheduler.leave(place)
+    assert stand(places[3:]) == [None]
+
+
+async def test_once_closed_nobody_is_let_in_and_whoever_has_a_turn_keeps_it() -> None:
+    scheduler = Scheduler()
+    running, waiting = scheduler.admit("a"), scheduler.admit("a")
+    scheduler.close()
+    for late in (waiting.admitted, waiting.changed):
+        with pytest.raises(SchedulerClosedError):
+            await late()
+    with pytest.raises(SchedulerClosedError):
+        scheduler.admit("a")
+    assert await running.changed() is None
+    async with anyio.create_task_group() as tasks:
+        with anyio.fail_after(60):
+            tasks.start_soon(scheduler.idle)
+            await anyio.lowlevel.checkpoint()
+            scheduler.leave(waiting)
+            scheduler.leave(running)
+    assert (scheduler.running(), scheduler.waiting()) == (0, 0)
+
+
+def drained(scheduler: Scheduler, places: list[Slot]) -> list[Slot]:
+    """Those who wait, in the order in which they have their turn when nobody else comes."""
+    order: list[Slot] = []
+    while running := [place for place in places if place.admitted_at is not None]:
+        scheduler.leave(running[0])
+        places = [place for place in places if place is not running[0]]
+        order += [place for place in places if place.admitted_at is not None and place not in order]
+    return order
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_whatever_happens_in_whatever_order_nobody_is_lost_and_every_position_comes_true(parallel: int) -> None:
+    actions = ("enter a", "enter b", "enter c", "end first", "leave last", "leave first")
+    for sequence in product(actions, repeat=4):
+        scheduler = Scheduler(parallel=parallel, queue=2)
+        inside: list[Slot] = []
+        for action in ("enter a", "enter a", *sequence):
+            running = [place for place in inside if place.admitted_at is not None]
+            waiting = [place for place in inside if place.admitted_at is None]
+            if action.startswith("enter"):
+                key = action[-1]
+                may = len(running) < parallel or sum(place.key == key for place in waiting) < 2
+                try:
+                    inside.append(scheduler.admit(key))
+                except QueueFullError:
+                    assert not may
+                else:
+                    assert may
+            else:
+                group = {"end first": running[:1], "leave last": waiting[-1:], "leave first": waiting[:1]}[action]
+                for place in group:
+                    scheduler.leave(place)
+                    inside.remove(place)
+            begun = [place for place in inside if place.admitted_at is not None]
+            queue = sorted((place for place in inside if place.admitted_at is None), key=lambda place: place.position)
+            assert (scheduler.running(), scheduler.waiting()) == (len(begun), len(queue)), sequence
+            assert len(begun) == min(parallel, len(inside)), sequence
+            assert [place.position for place in queue] == list(range(1, len(queue) + 1)), sequence
+        waiting = sorted((place for place in inside if place.admitted_at is None), key=lambda place: place.position)
+        running = [place for place in inside if place.admitted_at is not None]
+        assert [place for place in drained(scheduler, inside) if place not in running] == waiting, sequence
+        assert (scheduler.running(), scheduler.waiting()) == (0, 0), sequence
+
+
+async def test_an_evaluation_waits_for_evaluations_alone_and_more_of_them_may_wait() -> None:
+    scheduler = Scheduler(parallel=1, queue=1)
+    answer, waiting = scheduler.admit("a"), scheduler.admit("a")
+    kind: Kind = "evaluation"
+    places = [scheduler.admit("a", kind) for _ in range(1 + EVALUATIONS_PER_ANSWER)]
+    assert stand([answer, waiting, *places[:3]]) == [None, 1, None, 1, 2]
+    with pytest.raises(QueueFullError):
+        scheduler.admit("a", kind)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scheduler.idle)
+            for slot in (waiting, answer, *places):
+                await anyio.lowlevel.checkpoint()
+                scheduler.leave(slot)
+    assert (scheduler.running(kind), scheduler.waiting(kind)) == (0, 0)
+
+
+HEAD = list(range(100))
+LONG = WORTHWHILE_TOKENS
+
+
+@dataclass(eq=False)
+class Run:
+    name: str
+    tokens: Sequence[int] = field(default_factory=list[int])
+
+
+def waiting(*runs: Run) -> RunQueue[Run]:
+    queue = RunQueue[Run]()
+    for run in runs:
+        queue.append(run)
+    return queue
+
+
+def test_what_reuses_no_more_keeps_its_place() -> None:
+    queue = waiting(Run("a", [*HEAD, 1]), Run("b", [*HEAD, 2]), Run("c", HEAD))
+    assert [queue.take(HEAD).name for _ in range(3)] == ["a", "b", "c"]
+
+
+def test_the_conversation_in_the_cache_goes_first() -> None:
+    mine = [*HEAD, *range(200, 200 + LONG)]
+    queue = waiting(Run("new", [*HEAD, 1]), Run("mine", [*mine, 5]))
+    assert queue.take(mine).name == "mine"
+    assert queue.take(mine).name == "new"
+
+
+def test_a_few_tokens_are_not_worth_breaking_the_order() -> None:
+    mine = [*HEAD, *range(200, 200 + LONG - 1)]
+    assert waiting(Run("new", HEAD), Run("mine", mine)).take(mine).name == "new"
+
+
+def test_nobody_is_overtaken_for_ever() -> None:
+    mine = [*HEAD, *range(200, 300)]
+    queue = waiting(Run("other", HEAD))
+    order: list[str] = []
+    for _ in range(MAX_SKIPS + 2):
+        queue.append(Run("mine", mine))
+        order.append(queue.take(mine).name)
+    assert order == ["mine"] * MAX_SKIPS + ["other", "mine"]
+
+
+def test_a_run_that_leaves_is_not_taken() -> None:
+    gone, stays = Run("gone"), Run("stays")
+    queue = waiting(gone, stays)
+    assert queue.remove(gone)
+    assert not queue.remove(gone)
+    assert queue.clear() == [stays]
+    with pytest.raises(IndexError):
+        queue.take(HEAD)
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=80), min_size=1, max_size=12), st.lists(st.integers(0, 2)))
+def test_every_run_is_taken_once_and_in_bounded_time(prompts: list[list[int]], cached: list[int]) -> None:
+    runs = [Run(str(index), prompt) for index, prompt in enumerate(prompts)]
+    queue = waiting(*runs)
+    taken = [int(queue.take(cached).name) for _ in runs]
+    assert sorted(taken) == list(range(len(runs)))
+    for place, index in enumerate(taken):
+        overtakers = [later for later in taken[:place] if later > index]
+        # Each of those before it may have let that many go first.
+        assert len(overtakers) <= MAX_SKIPS
+
+
+@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
+def test_a_common_prefix_is_common_and_ends_where_it_must(left: list[int], right: list[int]) -> None:
+    length = common_prefix(left, right)
+    assert left[:length] == right[:length]
+    assert length == min(len(left), len(right)) or left[length] != right[length]

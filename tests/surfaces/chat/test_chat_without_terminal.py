@@ -1,0 +1,145 @@
+"""The chat without a terminal: the same conversation, line by line. A real terminal is in tests/end_to_end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from string import Formatter
+from typing import Any, cast
+
+import pytest
+
+from rkllm_mcp.agent.markup_filter import SENTENCES
+from rkllm_mcp.messages import Message, ToolCall, ToolResult
+from rkllm_mcp.surfaces.chat.commands import COMMANDS
+from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, HELP, PHRASES, ChatPhrases, Phrases
+from rkllm_mcp.surfaces.chat.render import transcript
+from rkllm_mcp.surfaces.invocation import emulation_note
+from tests.support.demo_app import make_demo
+from tests.support.feature_demo import DESK, make_features
+
+
+def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.md"
+    lines = [
+        "/help",
+        "/tools",
+        "/servers",
+        "こんにちは",
+        "/stats",
+        "/model",
+        f"/save {saved}",
+        f"/save {saved}",
+        "/save",
+    ]
+    lines += ["/hlep", "/con", "/nothing", "/clear", "/quit", "never read"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    for usage, explanation in HELP["en"].commands.values():
+        assert f"\n{usage} " in f"\n{done.stdout}"
+        assert f"  {explanation}\n" in done.stdout
+    for piece in (
+        "There are no tools; /servers shows why.",
+        "No servers are configured.",
+        "◆ ",
+        "questions         1\n",
+        "demo",
+    ):
+        assert piece in done.stdout
+    for piece in (
+        f"Saved to {saved}",
+        f"{saved} exists; choose another name",
+        "/save needs a file: /save answer.md",
+        (
+            "Unknown command /hlep; did you mean /help? "
+            "Commands: /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
+            "/history /conversations /resume /rename /again /stats /model /clear /save /quit"
+        ),
+        "Unknown command /con; did you mean /conversations? Commands: /help ",
+        "Unknown command /nothing. Commands: /help ",
+        "Started a new conversation.",
+        "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
+    ):
+        assert piece in done.stderr
+    assert "## You\n\nこんにちは\n\n## Assistant\n\n" in saved.read_text("utf-8")
+    assert "never read" not in done.stdout + done.stderr
+
+
+def test_every_command_is_explained_in_every_language() -> None:
+    assert [list(said.commands) for said in HELP.values()] == [list(COMMANDS)] * len(HELP)
+    assert [usage.split()[0] for said in HELP.values() for usage, _ in said.commands.values()] == [*COMMANDS] * 2
+
+
+def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=(), extra='[agent]\nlanguage = "ja"\n')
+    lines = "/help /tools /servers /resources /prompts /history /approve /conversations /model /stats /enable /disable "
+    lines += "/resource /prompt /resume /rename /save /hlep"
+    typed = [*lines.split(), "/rename x", "/approve x", "/tools x", "/clear", "こんにちは", "/quit"]
+    done = demo.run("chat", stdin="\n".join(typed))
+    said = CHAT_PHRASES["ja"]
+    shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n", said.none_kept]
+    shown += [said.no_tools, said.no_servers, said.no_resources, said.no_prompts, said.no_calls, said.nothing_said]
+    assert [piece for piece in shown if piece not in done.stdout] == []
+    told = [*said.need.values(), said.not_kept_yet, said.new_conversation]
+    told += [emulation_note("demo", "ja"), "「x」というツールはありません。一覧は /tools"]
+    told += ["/hlep というコマンドはありません。/help のことですか？", "この会話を続けるには: rkllm-mcp chat --resume"]
+    assert [piece for piece in told if piece not in done.stderr] == []
+
+
+def test_a_japanese_answer_is_told_in_japanese(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
+    done = demo.run("run", "--no-tools", "Who am I?")
+    assert f"◆ {SENTENCES['ja']}" in done.stdout
+    assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
+    assert emulation_note("secretary", "ja") in done.stderr
+
+
+@pytest.mark.parametrize("table", [PHRASES, CHAT_PHRASES], ids=["around an answer", "of the commands"])
+def test_every_sentence_has_the_same_blanks_in_every_language(table: Mapping[str, Phrases | ChatPhrases]) -> None:
+    blanks = {language: sorted(_blanks(asdict(said))) for language, said in table.items()}
+    assert blanks["en"] == blanks["ja"]
+
+
+def _blanks(said: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every blank of every sentence, with where the sentence stands."""
+    if isinstance(said, str):
+        yield from ((path, name) for _, name, _, _ in Formatter().parse(said) if name)
+    elif isinstance(said, Mapping):
+        for key, value in cast("Mapping[str, Any]", said).items():
+            # Words that people type differ between the languages.
+            yield from () if key == "send_keys" else _blanks(value, f"{path}.{key}")
+    else:
+        for part in cast("Iterable[Any]", said):
+            yield from _blanks(part, path)
+
+
+def test_a_call_that_no_tool_can_take_is_told_in_a_sentence(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, [DESK])
+    done = demo.run("run", "--no-tools", "Who am I?")
+    assert SENTENCES["en"] in done.stdout
+    assert "<tool_call>" not in done.stdout
+    assert "<tool_call>" in done.stderr
+
+
+def test_a_result_with_a_fence_of_its_own_stands_in_a_longer_one() -> None:
+    text = "```python\nprint()\n```"
+    messages = [Message("tool", results=(ToolResult("call_1", "read", text),))]
+    assert transcript(messages) == f"### read\n\n````\n{text}\n````\n"
+
+
+def test_a_transcript_tells_calls_and_results() -> None:
+    messages = [
+        Message("system", "Be brief."),
+        Message("user", "Weather?"),
+        Message("assistant", "", calls=(ToolCall("call_1", "get_weather", {"location": "東京"}),)),
+        Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),)),
+        Message("assistant", "\nSunny."),
+    ]
+    assert transcript(messages) == (
+        "> Be brief.\n\n"
+        "## You\n\nWeather?\n\n"
+        '## Assistant\n\n`get_weather({"location": "東京"})`\n\n'
+        "### get_weather\n\n```\nsunny\n```\n\n"
+        "## Assistant\n\nSunny.\n"
+    )

@@ -1,0 +1,56 @@
+"""Tab: commands, tools, servers, resources, prompts and their arguments, with a real server behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import StoredApproval, StoredConversation
+from rkllm_mcp.surfaces.chat.completion import Completions
+from tests.support.feature_demo import DESK, make_features
+
+CASES: dict[str, tuple[str, str]] = {
+    "/re": ("/re", "/resources /resource /resume /rename"),
+    "/save fi": ("fi", ""),
+    "": ("", ""),
+    "tell ask_o": ("ask_o", "ask_owner"),
+    "/disable to": ("to", "touch"),
+    "/enable d": ("d", "desk"),
+    "/resources ": ("", "desk"),
+    "/resource desk:memo://m": ("desk:memo://m", "desk:memo://monday"),
+    "read @de": ("@de", "@desk:"),
+    "read @desk:memo://t": ("@desk:memo://t", "@desk:memo://tuesday"),
+    "read @desk:memo://day/": ("@desk:memo://day/", "@desk:memo://day/2026-11-21 @desk:memo://day/2026-11-22"),
+    "read @desk:memo://da": ("@desk:memo://da", "@desk:memo://day/"),
+    "read @nobody:x": ("@nobody:x", ""),
+    "/prompt co": ("co", "code_review"),
+    "/prompt code_review ": ("", "language= style="),
+    "/prompt code_review language=python s": ("s", "style="),
+    "/prompt code_review language=p": ("language=p", "language=python language=pascal"),
+    "/prompt nothing x": ("x", ""),
+    "/approve f": ("f", "forget"),
+    "/resume ab": ("ab", "abc"),
+    "/approve forget del": ("del", "delete_file"),
+}
+
+
+@pytest.mark.anyio
+async def test_what_is_typed_becomes_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = make_features(tmp_path, [DESK])
+    for name, value in demo.environment.items():
+        monkeypatch.setenv(name, value)
+    with anyio.fail_after(60):
+        async with open_app(load_config(demo.config)) as app:
+            await app.toolbox.connected()
+            app.store.grants.keep("notes", "delete_file", StoredApproval("always", ""))
+            turns = (StoredTurn("user", "Why?"), StoredTurn("assistant", "So.", ending="answered"))
+            for name in ("abc", "xyz"):
+                await app.store.conversations.add("", StoredConversation(name, "Why?", 1.0, 2.0, turns))
+            complete = Completions(app).complete
+            found = {text: await complete(text) for text in CASES}
+    assert found == {text: (word, names.split()) for text, (word, names) in CASES.items()}

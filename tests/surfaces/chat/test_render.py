@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from rkllm_mcp.events import (
+    EVENT_TYPES,
+    Approval,
+    Elicitation,
+    End,
+    Event,
+    Queued,
+    ResourceRead,
+    Status,
+    Text,
+    Thinking,
+    ToolCallDetected,
+    ToolCallFailed,
+    ToolFinished,
+    ToolProgress,
+    Usage,
+    event_from_dict,
+    event_to_json,
+)
+from rkllm_mcp.surfaces.chat.render import TerminalRenderer
+from rkllm_mcp.surfaces.cli.run import JsonRenderer
+from rkllm_mcp.surfaces.terminal import Terminal
+
+EVERY_KIND: Sequence[Event] = (
+    Text("a"),
+    Thinking("b"),
+    ToolCallDetected("get_weather", {"location": "東京"}, id="call_1", server="weather"),
+    ToolCallFailed("<tool_call>{", "the call was cut off"),
+    Approval("call_2", "delete", {}, "it destroys"),
+    Elicitation("question_1", "desk", "Your name?", {"type": "object"}),
+    ToolProgress("call_1", 1, 2, "half"),
+    ToolFinished("call_1", "get_weather", is_error=False, text="晴れ", seconds=0.25),
+    ResourceRead("file:///a"),
+    Queued(2),
+    Status("[MCP: Calling tool 'get_weather']"),
+    Usage(1, 1, 0, 1, 1.0, 1.0, 1.0),
+    End("answered"),
+)
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, f"No space left on device for {len(text)} characters")
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(
+    events: Sequence[Event], *, tty: bool = False, quiet: bool = False, env: dict[str, str] | None = None
+) -> tuple[str, str]:
+    """What a person finds on standard output and standard error."""
+    out, err = (Screen(), Screen()) if tty else (io.StringIO(), io.StringIO())
+    renderer = TerminalRenderer(Terminal(quiet=quiet, out=lambda: out, err=lambda: err, env=env or {}))
+    for event in events:
+        renderer.show(event)
+    return out.getvalue(), err.getvalue()
+
+
+def on_screen(events: Sequence[Event]) -> str:
+    """What a person sees who has both on one terminal, without colours."""
+    screen = io.StringIO()
+    renderer = TerminalRenderer(Terminal(out=lambda: screen, err=lambda: screen, env={}))
+    for event in events:
+        renderer.show(event)
+    return screen.getvalue()
+
+
+ANSWER: Sequence[Event] = (
+    Thinking("\nLet me "),
+    Thinking("see."),
+    Text("\n\n"),
+    ToolCallDetected("get_weather", {"location": "東京"}, id="call_1"),
+    Usage(1, 1, 0, 1, 1.0, 1.0, 1.0),
+    Status("[MCP: Detected 1 tool call]"),
+    Status("[MCP: Calling tool 'get_weather']"),
+    Status("[MCP: Tool 'get_weather' completed]"),
+    ToolFinished("call_1", "get_weather", is_error=False, text="晴れ\n18 度", seconds=0.25),
+    Text("\n東京は"),
+    Text("晴れです。"),
+    End("answered"),
+)
+
+
+def test_an_answer_goes_to_standard_output_and_the_rest_to_standard_error() -> None:
+    assert shown(ANSWER) == (
+        "◆ 東京は晴れです。\n",
+        (
+            "Let me see.\n"
+            '  → get_weather(location="東京")\n'
+            "[MCP: Detected 1 tool call]\n"
+            "[MCP: Calling tool 'get_weather']\n"
+            "[MCP: Tool 'get_weather' completed]\n"
+            "  ← 0.2 s  晴れ 18 度\n"
+        ),
+    )
+
+
+def test_on_one_terminal_nothing_lands_in_the_middle_of_a_line() -> None:
+    events = (
+        Text("I look."),
+        Status("[MCP: Calling tool 'a']"),
+        Text("Done."),
+        Thinking("hm"),
+        Text("!"),
+        End("answered"),
+    )
+    assert on_screen(events) == "◆ I look.\n[MCP: Calling tool 'a']\n◆ Done.\nhm\n◆ !\n"
+
+
+def test_quiet_leaves_the_answer_and_errors() -> None:
+    assert shown(ANSWER, quiet=True) == ("◆ 東京は晴れです。\n", "")
+    assert shown([Text("a"), End("failed", "it broke; try again")], quiet=True) == (
+        "◆ a\n",
+        "Error: it broke; try again\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "line"),
+    [
+        (End("round_limit"), "[The limit of tool rounds was reached]\n"),
+        (End("token_limit"), "[The answer was cut at the token limit]\n"),
+        (End("cancelled"), "[Stopped]\n"),
+        (End("failed"), "Error: the answer failed\n"),
+        (End("answered"), ""),
+    ],
+)
+def test_every_ending_is_told(end: End, line: str) -> None:
+    assert shown([Text("a"), end]) == ("◆ a\n", line)
+
+
+def test_colours_are_for_terminals_whose_owner_wants_them() -> None:
+    events = (Status("[s]"), Text("a"), End("failed", "e"))
+    assert shown(events, tty=True) == ("◆ a\n", "\x1b[2m[s]\n\x1b[0m\x1b[31mError: e\n\x1b[0m")
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert shown(events, tty=True, env=env) == ("◆ a\n", "[s]\nError: e\n")
+
+
+def test_escape_sequences_of_models_and_tools_never_reach_the_screen() -> None:
+    evil = "a\x1b]0;title\x07b\x9b2Jc\td\re"
+    events = (Text(evil), Status(evil), ToolFinished("c", "t", is_error=False, text=evil, seconds=0), End("answered"))
+    out, err = shown(events)
+    assert (out, err) == ("◆ abc\tde\n", "abc\tde\n  ← 0.0 s  abc d e\n")
+
+
+def test_long_results_and_arguments_are_shortened() -> None:
+    _, err = shown(
+        [
+            ToolCallDetected("t", {"text": "x" * 500}, repaired=True),
+            ToolFinished("c", "t", is_error=False, text="word " * 100, seconds=1.26),
+        ]
+    )
+    call, result = err.splitlines()
+    assert call == f'  → t(text="{"x" * 153}…) (repaired)'
+    assert (result.startswith("  ← 1.3 s  word word"), len(result), result[-1]) == (True, 171, "…")
+
+
+def test_progress_is_for_people_who_watch() -> None:
+    event = ToolProgress("c", 1, 4, "quarter")
+    assert shown([event])[1] == ""
+    assert shown([event], tty=True, env={"NO_COLOR": "1"})[1] == "  … 25 % quarter\n"
+
+
+def test_both_renderers_know_every_kind_of_event() -> None:
+    assert {type(event) for event in EVERY_KIND} == set(EVENT_TYPES)
+    shown(EVERY_KIND)
+    out = io.StringIO()
+    renderer = JsonRenderer(lambda: out)
+    for event in EVERY_KIND:
+        renderer.show(event)
+    assert out.getvalue().splitlines() == [event_to_json(event) for event in EVERY_KIND]
+
+
+def test_json_lines_are_flushed_one_by_one() -> None:
+    class Pipe(io.StringIO):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flushed: list[str] = []
+
+        def flush(self) -> None:
+            self.flushed.append(self.getvalue())
+
+    pipe = Pipe()
+    renderer = JsonRenderer(lambda: pipe)
+    renderer.show(Text("一"))
+    renderer.show(End("answered"))
+    assert pipe.flushed == [
+        '{"kind":"text","text":"一"}\n',
+        '{"kind":"text","text":"一"}\n{"kind":"end","reason":"answered","error":null}\n',
+    ]
+    assert event_from_dict({"kind": "text", "text": "一"}) == Text("一")
+
+
+def test_a_status_line_that_cannot_be_written_does_not_cost_the_answer() -> None:
+    out = io.StringIO()
+    renderer = TerminalRenderer(Terminal(out=lambda: out, err=Full, env={}))
+    for event in (Status("[MCP: Calling tool 'get_weather']"), Text("Sunny."), End("answered")):
+        renderer.show(event)
+    assert out.getvalue() == "◆ Sunny.\n"
+
+
+def test_an_answer_that_cannot_be_written_is_an_error() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        TerminalRenderer(Terminal(out=Full, env={})).show(Text("Sunny."))
+
+
+def test_nothing_of_an_escape_sequence_reaches_the_screen() -> None:
+    text = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b]8;;http://x\x1b\\link \x1b]open\n\x1b [1m"
+    assert shown([Text(text)])[0] == "◆ red link ]open\n [1m"
+
+
+def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
+    screen = io.StringIO()
+    terminal = Terminal(err=lambda: screen, env={})
+    terminal.prompt("Run it? ")
+    terminal.note("[MCP: Server 'time' is gone]")
+    terminal.prompt("Run it? ")
+    # What a person types is shown by the terminal itself, their Enter too.
+    terminal.entered()
+    terminal.note("Done.")
+    assert screen.getvalue() == "Run it? \n[MCP: Server 'time' is gone]\nRun it? Done.\n"

@@ -1,0 +1,127 @@
+"""What stands around an answer on a terminal: its questions, and a line when nothing happens for long."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.events import EndReason, Event
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.phrases import ENGLISH
+from rkllm_mcp.surfaces.chat.render import Answering
+from rkllm_mcp.surfaces.terminal import Terminal
+from tests.support.demo_app import make_demo
+from tests.support.feature_demo import DESK, make_features
+
+pytestmark = pytest.mark.anyio
+
+
+class Screen(io.StringIO):
+    """A terminal to write to."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Typist:
+    """A person who types these lines."""
+
+    def __init__(self, *lines: str | None) -> None:
+        self.lines = list(lines)
+
+    async def ask(self, prompt: str) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        return self.lines.pop(0)
+
+    def forget_typed(self) -> None:
+        """There is nothing."""
+
+
+@asynccontextmanager
+async def opened(
+    config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch
+) -> AsyncGenerator[Assistant, None]:
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    with anyio.fail_after(60):
+        async with open_app(load_config(config), one_shot=True) as app:
+            yield app
+
+
+async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = make_demo(tmp_path, [], speed="prefill 40 decode 1000")
+    screen = Screen()
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        await app.ready()
+        conversation = app.new_conversation()
+        answering = Answering(app, Terminal(err=lambda: screen, env={"NO_COLOR": "1"}), silence_s=0.2)
+        shown: list[Event] = []
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Hello"), shown.append)
+    assert reason == "answered"
+    (line,) = screen.getvalue().splitlines()
+    assert line.startswith("[NPU: reading ")
+    assert line.endswith(" tokens …]")
+
+
+class Absent:
+    """Answers nothing, and tells once it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+
+    async def ask(self, prompt: str) -> str | None:
+        self.asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def forget_typed(self) -> None:
+        """There is nothing."""
+
+
+async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = make_features(tmp_path, [DESK])
+    screen, absent = Screen(), Absent()
+    terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        conversation = app.new_conversation()
+        answering = Answering(app, terminal, FormPrompt(terminal, absent))
+        stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
+        reasons: list[EndReason] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def follow() -> None:
+                reasons.append(await answering.follow(conversation.id, stream, lambda _: None))
+
+            tasks.start_soon(follow)
+            await absent.asked.wait()
+            assert app.cancel(conversation.id)
+    assert reasons == ["cancelled"]
+    assert "Who are you?" in screen.getvalue()
+    assert ENGLISH.too_late not in screen.getvalue()
+
+
+async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = make_features(tmp_path, [DESK])
+    screen = Screen()
+    terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        options = AnswerOptions(approvals="ask")
+        conversation = app.new_conversation()
+        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
+        assert (reason, app.pending_requests()) == ("cancelled", ())
+        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
+        assert reason == "answered"
+        assert '"name":"Ada"' in conversation.messages[-2].results[0].text

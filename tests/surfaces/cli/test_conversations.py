@@ -1,0 +1,247 @@
+"""Kept conversations as people see them on the command line; nothing here starts a server or loads a model."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from rich.console import Console
+
+from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import CallRecord, StoredConversation
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.database import state_file
+from rkllm_mcp.surfaces.cli.conversations import layout
+from tests.support.outcome import Command
+
+NOW = 1_800_000_000.25
+TURNS = (
+    StoredTurn("user", "東京は？ *now*", context="[memo] 傘", at=NOW),
+    StoredTurn("assistant", "**晴れ**\x1b[31m\n", "think\n", ending="answered", at=NOW + 60),
+    StoredTurn("user", "And?", at=NOW + 120),
+    StoredTurn("assistant", "", ending="cancelled", at=NOW + 180),
+)
+TRIP = StoredConversation("abc123", "東京は？", NOW, NOW + 180, TURNS, "Be brief.", 2)
+OTHER = StoredConversation("abd456", "Other", NOW, NOW + 5, TURNS[:2])
+MARKDOWN = """\
+# 東京は？
+
+*2027-01-15 17:00 – 2027-01-15 17:03, abc123*
+
+## You, 2027-01-15 17:00
+
+東京は？ *now*
+
+## Assistant, 2027-01-15 17:01
+
+<details><summary>Thinking</summary>
+
+think
+
+</details>
+
+**晴れ**
+
+## You, 2027-01-15 17:02
+
+And?
+
+## Assistant, 2027-01-15 17:03
+
+*[stopped before its end]*
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_japan() -> Iterator[None]:
+    """People see their own clock's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def typed(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``rkllm-mcp conversations`` with two conversations in the memory."""
+    monkeypatch.setenv("RKLLM_MCP_STATE", str(Path.cwd() / "state"))
+
+    async def remember() -> None:
+        async with open_store(path=state_file(os.environ), required=True) as memory:
+            for kept in (TRIP, OTHER):
+                await memory.conversations.add("", kept)
+                memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=kept.id))
+            await memory.conversations.add("mia", replace(TRIP, id="hers"))
+
+    anyio.run(remember)
+    return lambda *words: command("conversations", *words)
+
+
+def test_the_list_is_a_table_or_json(typed: Command) -> None:
+    listed = typed("list")
+    assert (listed.code, listed.err) == (0, "")
+    assert listed.out.splitlines() == [
+        "ID      LAST              MESSAGES  TITLE",
+        "abd456  2027-01-15 17:00  2         Other",
+        "abc123  2027-01-15 17:03  4         東京は？",
+    ]
+    assert typed("list", "--limit", "1").err == "1 of 2 conversations; --limit and --offset show others.\n"
+    assert json.loads(typed("list", "--json", "--offset", "1").out) == {
+        "conversations": [
+            {
+                "id": "abc123",
+                "title": "東京は？",
+                "created": "2027-01-15T08:00:00.250000+00:00",
+                "updated": "2027-01-15T08:03:00.250000+00:00",
+                "messages": 4,
+            }
+        ],
+        "count": 2,
+    }
+    assert [line.split()[0] for line in typed("list", "--search", "and?").out.splitlines()] == ["ID", "abc123"]
+    assert typed("list", "--search", "nowhere").err == "No conversation has these words.\n"
+
+
+def test_one_is_shown_by_the_beginning_of_its_id(typed: Command) -> None:
+    # What is not for a terminal is Markdown; what a terminal would obey is left out of it.
+    assert typed("show", "abc").out == MARKDOWN
+    assert json.loads(typed("show", "abc123", "--json").out)["messages"][1]["text"] == "**晴れ**\x1b[31m\n"
+    assert typed("show", "hers").err == (
+        "Error: there is no conversation 'hers'; 'rkllm-mcp conversations list' shows them\n"
+    )
+    ambiguous = typed("show", "ab")
+    assert (ambiguous.code, ambiguous.err) == (
+        2,
+        """Error: several conversations begin with 'ab'; type more of the id:
+  abd456  2027-01-15 17:00  Other
+  abc123  2027-01-15 17:03  東京は？
+""",
+    )
+
+
+def test_an_export_is_markdown_or_json_on_the_screen_or_in_a_new_file(typed: Command) -> None:
+    assert typed("export", "abc123").out == MARKDOWN.replace("**晴れ**", "**晴れ**\x1b[31m")
+    assert len(json.loads(typed("export", "--all", "--format", "json").out)) == 2
+    written = typed("export", "abd", "abc", "-o", "trip.md")
+    assert (written.code, written.out, written.err) == (0, "", "2 conversations written to trip.md\n")
+    text = Path("trip.md").read_text("utf-8")
+    assert text.startswith("# Other\n")
+    assert "\n---\n\n# 東京は？\n" in text
+    again = typed("export", "abd", "-o", "trip.md")
+    assert (again.code, again.err) == (2, "Error: trip.md exists; choose another name\n")
+    assert typed("export", "abd", "-o", "no/trip.md").err == (
+        "Error: no/trip.md cannot be written (No such file or directory); choose another name\n"
+    )
+    assert typed("export", "abd", "--format", "pdf").err == (
+        "Error: there is no format 'pdf'; choose markdown or json\n"
+    )
+
+
+@pytest.mark.parametrize("words", [("export",), ("export", "abc", "--all"), ("delete",), ("delete", "abc", "--all")])
+def test_what_is_meant_has_to_be_named(typed: Command, words: tuple[str, ...]) -> None:
+    done = typed(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "name one conversation or more, or --all, and not both" in done.err
+
+
+def test_what_is_deleted_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothing(typed: Command) -> None:
+    assert typed("delete", "abc", "nonsense").code == 2
+    assert typed("list").out.count("\n") == 3
+    assert typed("delete", "abc").err == "Deleted: abc123 '東京は？'.\n"
+    assert [line.split()[0] for line in typed("list").out.splitlines()] == ["ID", "abd456"]
+    assert typed("delete", "--all").err == (
+        "Error: --all deletes every conversation for good; say so with --all --yes\n"
+    )
+    assert typed("delete", "--all", "--yes").err == "1 conversation deleted.\n"
+    assert typed("list").err == "There are no saved conversations.\n"
+
+    async def left() -> tuple[int, int]:
+        async with open_store(path=state_file(os.environ), required=True) as memory:
+            return await memory.conversations.count("mia"), len(await memory.calls.latest(9))
+
+    assert anyio.run(left) == (1, 0)
+
+
+def test_a_title_is_changed(typed: Command) -> None:
+    assert typed("rename", "abc", "The  trip").err == "Renamed: abc123.\n"
+    assert typed("list", "--search", "the trip").out.splitlines()[1].endswith("4         The trip")
+    assert typed("rename", "abc", " ").err == "Error: the title is empty; write it behind the id, in quotes\n"
+
+
+def test_an_export_is_imported_again_as_it_was(typed: Command) -> None:
+    exported = typed("export", "--all", "--format", "json").out
+    Path("all.json").write_text(exported, "utf-8")
+    imported = typed("import", "all.json")
+    ids = imported.out.split()
+    assert (imported.code, len(ids), imported.err) == (0, 2, "2 conversations imported.\n")
+    assert not {"abc123", "abd456"} & set(ids)
+    copy = json.loads(typed("export", ids[1], "--format", "json").out)
+    assert {**copy, "id": "abc123"} == json.loads(typed("export", "abc123", "--format", "json").out)
+    assert typed("delete", "--all", "--yes").code == 0
+    assert typed("import", "all.json").out.split() == ["abd456", "abc123"]
+    assert typed("import", "none.json").err == (
+        "Error: none.json cannot be read (No such file or directory); name the JSON file of an export\n"
+    )
+
+
+def test_an_export_read_again_is_the_same_conversation() -> None:
+    assert from_json(as_json([TRIP])) == [TRIP]
+    assert from_json(as_json([TRIP, OTHER])) == [TRIP, OTHER]
+
+
+def broken(change: Callable[[dict[str, object]], object]) -> str:
+    whole = json.loads(as_json([TRIP]))
+    change(whole)
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Invalid JSON"),
+        ("[1]", ""),
+        (broken(lambda whole: whole.pop("messages")), "messages: Field required"),
+        (broken(lambda whole: whole.update(format="other")), "format: Input should be 'rkllm-mcp conversation 1'"),
+        (broken(lambda whole: whole.update(created="yesterday")), "created: Input should be a valid datetime"),
+        (broken(lambda whole: whole.update(messages=[])), "messages: List should have at least 1 item"),
+        (broken(lambda whole: whole.update(messages=[{"role": "tool"}])), "messages.0.role: Input should be 'user'"),
+    ],
+)
+def test_what_is_no_export_is_refused_with_the_field(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match="this is no export of a conversation") as refused:
+        from_json(text)
+    assert reason in str(refused.value)
+
+
+def test_on_a_terminal_a_conversation_is_laid_out() -> None:
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    console.print(layout(TRIP))
+    assert isinstance(console.file, io.StringIO)
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert [line for line in shown if line] == [
+        "東京は？",
+        "abc123, 2027-01-15 17:00 – 2027-01-15 17:03",
+        "2027-01-15 17:00",
+        "❯ 東京は？ *now*",
+        "2027-01-15 17:01",
+        "think",
+        "晴れ",
+        "2027-01-15 17:02",
+        "❯ And?",
+        "2027-01-15 17:03",
+        "[stopped before its end]",
+    ]
+
+
+def test_markdown_of_a_conversation_without_a_title_begins_with_its_id() -> None:
+    assert as_markdown(replace(TRIP, title="")).startswith("# abc123\n")

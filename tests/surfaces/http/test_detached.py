@@ -1,0 +1,244 @@
+"""Answers that go on when their reader leaves, and what stands in the store while an answer waits or runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
+from rkllm_mcp.events import Approval, End, Event, Text
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.running_answers import (
+    DETACHED_APPROVAL_S,
+    DETACHED_S,
+    EVENTS_KEPT,
+    Numbered,
+    RunningAnswer,
+    RunningAnswers,
+)
+from tests.support.served import Served, scripted_model, served
+
+pytestmark = pytest.mark.anyio
+Json = dict[str, Any]
+WORDS = "one two three four five six seven eight nine ten"
+RULES = f"""
+rule
+  user for ever
+  say {" ".join([WORDS] * 200)}
+
+rule
+  user at length
+  say {WORDS}
+"""
+KEYS = 'api_keys = ["a", "b"]\n'
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """A service that lets one answer in; its model says forty tokens in a second."""
+    folder = tmp_path_factory.mktemp("detached")
+    model = scripted_model(folder / "model", RULES)
+    script = model / "model.rkllm"
+    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    limits = f"[service]\nparallel = 1\n{KEYS}"
+    with served(folder / "home", model, extra=limits, speed="") as it:
+        yield it
+
+
+@asynccontextmanager
+async def client_of(service: Served, key: str = "a") -> AsyncGenerator[httpx2.AsyncClient, None]:
+    headers = {"Authorization": f"Bearer {key}"}
+    with anyio.fail_after(120):
+        client = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60)
+        async with client:
+            yield client
+
+
+class Reading:
+    """The records of a stream as they come: number and event."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.conversation = response.headers.get("X-Conversation-Id", "")
+        self._lines = response.aiter_lines()
+
+    async def next(self, *kinds: str) -> tuple[int, Json]:
+        """The next record of one of these kinds, or of any."""
+        number = 0
+        while True:
+            line = await anext(self._lines)
+            if line.startswith("id: "):
+                number = int(line[4:])
+            elif line.startswith("data: ") and (not kinds or json.loads(line[6:])["kind"] in kinds):
+                return number, json.loads(line[6:])
+
+    async def rest(self) -> list[tuple[int, Json]]:
+        """The records to the end."""
+        records = [await self.next()]
+        while records[-1][1]["kind"] != "end":
+            records.append(await self.next())
+        return records
+
+
+@asynccontextmanager
+async def reading(
+    client: httpx2.AsyncClient, path: str = "/v1/execute", body: Mapping[str, Any] | None = None
+) -> AsyncGenerator[Reading, None]:
+    """A stream; leaving the block is leaving the service."""
+    content = {"max_tokens": 2500, **body} if body else None
+    async with client.stream("POST" if body else "GET", path, json=content) as response:
+        assert response.status_code == 200, await response.aread()
+        yield Reading(response)
+
+
+def words(records: Sequence[tuple[int, Json]]) -> str:
+    return "".join(event["text"] for _, event in records if event["kind"] == "text")
+
+
+async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_behind_any_number(service: Served) -> None:
+    async with client_of(service) as client:
+        async with reading(client, body={"message": "at length", "detached": True}) as first:
+            begun = [await first.next("text")]
+        path = f"/v1/conversations/{first.conversation}/stream"
+        async with reading(client, f"{path}?after={begun[-1][0]}") as second:
+            rest = await second.rest()
+        assert words(begun) + words(rest) == WORDS
+        assert rest[-1][1] == {"kind": "end", "reason": "answered", "error": None}
+        for after in (0, begun[-1][0], rest[-3][0]):
+            async with reading(client, f"{path}?after={after}") as again:
+                whole = await again.rest()
+            # It begins behind the number, and ends with the same record.
+            assert ([number for number, _ in whole], whole[-1]) == (list(range(after + 1, rest[-1][0] + 1)), rest[-1])
+        stored = (await client.get(f"/v1/conversations/{first.conversation}")).json()["messages"]
+        assert [(turn["text"], turn["ending"]) for turn in stored] == [("at length", ""), (WORDS, "answered")]
+
+
+async def test_a_key_has_two_detached_answers_which_no_other_key_reads_and_cancel_stops_each(service: Served) -> None:
+    detached = {"message": "for ever", "detached": True}
+    async with client_of(service) as client, client_of(service, "b") as other:
+        async with reading(client, body=detached) as running:
+            await running.next("text")
+        async with reading(client, body=detached) as waiting:
+            assert (await waiting.next("queued"))[1] == {"kind": "queued", "position": 1}
+        refused = await client.post("/v1/execute", json=detached)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_detached")
+        in_the_same = await client.post("/v1/execute", json={"message": "x", "conversation": running.conversation})
+        assert (in_the_same.status_code, in_the_same.json()["error"]["code"]) == (409, "answer_under_way")
+        for conversation in (running.conversation, waiting.conversation):
+            assert (await other.get(f"/v1/conversations/{conversation}/stream")).status_code == 404
+            # What waits is stored as well, and both are said to be under way.
+            stored = (await client.get(f"/v1/conversations/{conversation}")).json()["messages"]
+            assert [turn["ending"] for turn in stored] == ["", "running"]
+        for each in (waiting, running):
+            path = f"/v1/conversations/{each.conversation}"
+            assert (await client.post(f"{path}/cancel")).json() == {"cancelled": True}
+            async with reading(client, f"{path}/stream") as told:
+                assert (await told.rest())[-1][1] == {"kind": "end", "reason": "cancelled", "error": None}
+            assert (await client.post(f"{path}/cancel")).json() == {"cancelled": False}
+            stored = (await client.get(path)).json()["messages"]
+            assert (stored[0]["text"], stored[-1]["ending"]) == ("for ever", "cancelled")
+        async with reading(client, body={"message": "at length", "detached": True}) as free:
+            assert words(await free.rest()) == WORDS
+
+
+@pytest.mark.parametrize("is_detached", [False, True])
+async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_waits(
+    service: Served, *, is_detached: bool
+) -> None:
+    body = {"message": "for ever", "detached": is_detached}
+    async with (
+        client_of(service) as client,
+        reading(client, body=body) as running,
+        reading(client, body=body) as waiting,
+    ):
+        await running.next("text")
+        await waiting.next("queued")
+        for each in (waiting, running):
+            path = f"/v1/conversations/{each.conversation}"
+            assert (await client.delete(path)).status_code == 204
+            with pytest.raises(StopAsyncIteration):
+                while True:
+                    await each.next()
+            assert (await client.get(path)).status_code == 404
+            assert (await client.get(f"{path}/stream")).status_code == 404
+        async with reading(client, body={"message": "at length"}) as later:
+            await later.rest()
+        kept = {each["id"] for each in (await client.get("/v1/conversations")).json()["conversations"]}
+        assert kept & {running.conversation, waiting.conversation, later.conversation} == {later.conversation}
+
+
+async def test_who_leaves_the_queue_leaves_the_question_as_stopped(service: Served) -> None:
+    async with client_of(service) as client:
+        async with reading(client, body={"message": "for ever"}) as running:
+            await running.next("text")
+            async with reading(client, body={"message": "at length"}) as waiting:
+                await waiting.next("queued")
+            path = f"/v1/conversations/{waiting.conversation}"
+            while (stored := (await client.get(path)).json()["messages"])[-1]["ending"] == "running":
+                await running.next()
+        assert [(turn["text"], turn["ending"]) for turn in stored] == [("at length", ""), ("", "cancelled")]
+
+
+@pytest.mark.parametrize(
+    ("extra", "body"), [("history = false\n", {}), ("", {"stream": False})], ids=["no history", "no stream"]
+)
+async def test_a_detached_answer_needs_a_stream_and_a_history(tmp_path: Path, extra: str, body: Json) -> None:
+    with served(tmp_path, scripted_model(tmp_path / "model", RULES), extra=f"[service]\n{extra}{KEYS}") as service:
+        async with client_of(service) as client:
+            refused = await client.post("/v1/execute", json={"message": "at length", "detached": True, **body})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (422, "detached")
+
+
+async def read(answer: RunningAnswer, after: int) -> list[Numbered]:
+    read: list[Numbered] = []
+
+    async def send(events: Sequence[Numbered]) -> None:
+        read.extend(events)
+
+    await answer.read(after, send)
+    return read
+
+
+@pytest.mark.parametrize("size", [1, 7, EVENTS_KEPT, 3 * EVENTS_KEPT])
+async def test_a_reader_whose_number_is_too_old_gets_the_whole_text(size: int) -> None:
+    answer = RunningAnswer("c1", "", "", is_detached=True)
+    events: list[Event] = [*(Text(f"{number} ") for number in range(1, 2 * EVENTS_KEPT + 1)), End("answered")]
+    for start in range(0, len(events), size):
+        await answer.emit(events[start : start + size])
+    answer.finish()
+    whole = "".join(event.text for event in events if isinstance(event, Text))
+    last = len(events)
+    for after in (0, 1, last - EVENTS_KEPT - 1):
+        assert await read(answer, after) == [(last, {"kind": "text", "text": whole, "whole": True})]
+    assert [number for number, _ in await read(answer, last - EVENTS_KEPT)] == [
+        *range(last - EVENTS_KEPT + 1, last + 1)
+    ]
+    assert await read(answer, last) == []
+
+
+async def test_an_answer_that_was_refused_says_so_to_its_readers() -> None:
+    answers, answer = RunningAnswers(), RunningAnswer("c1", "", "a", is_detached=True)
+    with pytest.raises(HTTPError, match="busy"), answers.running(answer):
+        answer.failure = HTTPError(503, "busy")
+        raise answer.failure
+    assert answers.find("", "c1") is None
+    with pytest.raises(HTTPError, match="busy"):
+        await read(answer, 0)
+
+
+async def test_a_detached_approval_is_refused_when_nobody_came_in_time() -> None:
+    asked: list[Event] = []
+
+    async def emit(events: Sequence[Event]) -> None:
+        asked.extend(events)
+
+    with StreamApprover(PendingRequests(patience_s=3600.0), emit, limit_s=0.001) as approver:
+        assert await approver.approve(Approval("", "delete_file", {}, "deletes")) is None
+    assert len(asked) == 1
+    assert (DETACHED_APPROVAL_S, DETACHED_S) == (300.0, 1800.0)

@@ -1,0 +1,49 @@
+"""The open conversations: nobody loses one to another tenant's busy day."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.tenants import open_tenants
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
+from tests.support.demo_app import make_demo
+
+pytestmark = pytest.mark.anyio
+TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' for name in ("ann", "bob", "eve"))
+
+
+def opened(conversations_open: OpenConversations, app: Assistant, count: int = 1) -> list[Conversation]:
+    return [conversations_open.put(app, conversations_open.begin(app, None)) for _ in range(count)]
+
+
+def held(conversations_open: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
+    return [conversations_open.holds(app, conversation.id) for conversation in conversations]
+
+
+async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_answered(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [], extra=TENANTS)
+    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
+        for name, value in demo.environment.items():
+            patch.setenv(name, value)
+        async with open_tenants(load_config(demo.config)) as tenants:
+            await tenants.ready()
+            ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
+            alone = OpenConversations(kept=4)
+            assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
+            conversations_open = OpenConversations(kept=4)
+            bobs, anns = opened(conversations_open, bob), opened(conversations_open, ann, 3)
+            async with aclosing(ann.reply(anns[0], "Hello")) as events:
+                await anext(events)
+                more = opened(conversations_open, ann, 2)
+                assert held(conversations_open, ann, anns + more) == [True, False, False, True, True]
+            # Who comes later gets a share as well, and not of those that have less.
+            eves = opened(conversations_open, eve, 2)
+            assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])
+            assert held(conversations_open, ann, anns + more) == [False, False, False, False, True]

@@ -1,0 +1,330 @@
+"""The conversation on the page, in a real Chromium: streaming, tools, questions, and everything that can go wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.browser import PHONE, visiting
+from tests.support.page_service import END, HOLD, USAGE, Json, PageService, call, result, running, text
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+FORM: Json = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name", "minLength": 2},
+        "seats": {"type": "integer", "title": "Seats", "maximum": 8},
+        "class": {"type": "string", "title": "Class", "enum": ["2", "1"], "enumNames": ["Second", "First"]},
+        "extras": {"type": "array", "title": "Extras", "items": {"enum": ["meal", "window"]}},
+        "news": {"type": "boolean", "title": "News", "default": True},
+    },
+    "required": ["name", "seats"],
+}
+
+
+def approval(number: str) -> Json:
+    return {
+        "kind": "approval",
+        "id": number,
+        "name": "delete_file",
+        "arguments": {"path": "one.txt"},
+        "reason": "It deletes.",
+    }
+
+
+def elicitation(number: str, schema: Json, url: str = "") -> Json:
+    return {"kind": "elicitation", "id": number, "server": "trains", "message": "Who?", "schema": schema, "url": url}
+
+
+def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(browser: Browser) -> None:
+    words = [text("# Title\n\n- one\n- **tw"), HOLD, text("o**\n\n| a |\n|---|\n| 1 |\n\n```py\nx = 1\n```\n")]
+    with running(PageService({"x": [*words, USAGE]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.ask("x")
+        page.wait_for_selector(".prose li:nth-child(2)")
+        page.evaluate("document.querySelector('.prose li').dataset.mark = 'same'")
+        service.go_on()
+        page.wait_for_selector("#stop", state="hidden")
+        shape = page.evaluate("[...document.querySelectorAll('.prose > *')].map((part) => part.tagName)")
+        assert shape == ["H3", "UL", "DIV", "DIV"]
+        assert page.inner_text(".prose strong") == "two"
+        assert page.get_attribute(".prose li", "data-mark") == "same"
+        assert page.inner_text(".prose td") == "1"
+        assert page.inner_text(".prose pre").strip() == "x = 1"
+        assert "96 tokens read, 516 reused" in page.inner_text(".costs")
+
+
+def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) -> None:
+    evil = "<img src=x onerror=alert(1)> <script>alert(2)</script> [x](javascript:alert(3)) ![p](http://127.0.0.1:1/p)"
+    events = [
+        {"kind": "thinking", "text": evil},
+        call("1", evil, {evil: evil}, evil),
+        result("1", evil, evil, is_error=True),
+        {"kind": "tool_call_failed", "raw": evil, "reason": evil},
+        {"kind": "resource", "uri": evil},
+        text(f"{evil}\n\n```\n{evil}\n```\n| {evil} |\n|---|\n| {evil} |\n"),
+    ]
+    service = PageService(
+        {evil: events}, prompts=[{"name": evil, "server": evil, "description": evil, "arguments": []}]
+    )
+    with running(service), visiting(browser, service.url) as visit:
+        shown = visit.answered(evil)
+        assert shown.count("<img src=x onerror=alert(1)>") >= 5
+        count = "(name) => document.querySelectorAll(`#thread ${name}`).length"
+        assert [visit.page.evaluate(count, name) for name in ("img", "script", "iframe", "[onerror]")] == [0, 0, 0, 0]
+        links = visit.page.evaluate("[...document.querySelectorAll('#thread a')].map((a) => [a.href, a.rel, a.target])")
+        assert links == [["http://127.0.0.1:1/p", "noopener noreferrer nofollow", "_blank"]] * len(links)
+        assert links
+        assert {address for address in visit.addresses if not address.startswith(service.url)} == set()
+
+
+def test_enter_sends_but_not_while_an_input_method_composes(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#messages")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "question"
+        page.keyboard.type("one")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("two")
+        page.dispatch_event("#question", "keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
+        page.dispatch_event("#question", "keydown", {"key": "Enter", "keyCode": 229, "bubbles": True})
+        visit.await_question("one\ntwo")
+        assert service.sent("/v1/execute") == []
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=I do not know.")
+        assert service.sent("/v1/execute") == [{"message": "one\ntwo", "approvals": "ask", "detached": True}]
+        visit.await_question("")
+
+
+def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> None:
+    events = [
+        text("It begins"),
+        call("1", "slow", {}),
+        {"kind": "tool_progress", "id": "1", "progress": 3, "total": 10},
+    ]
+    with running(PageService({"x": [*events, HOLD, END]})) as service, visiting(browser, service.url) as visit:
+        visit.ask("x")
+        visit.page.wait_for_selector(".card progress")
+        assert visit.page.inner_text(".card-progress") == "3 / 10"
+        with visit.page.expect_response("**/v1/conversations/c1/cancel"):
+            visit.page.keyboard.press("Escape")
+        visit.page.wait_for_selector("#stop", state="hidden")
+        assert service.sent("/v1/conversations/c1/cancel") == [{}]
+        assert visit.page.get_attribute(".card", "data-state") == "stopped"
+        assert visit.page.inner_text(".ending") == "Stopped."
+
+
+def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> None:
+    events = [
+        {"kind": "thinking", "text": "I need the weather."},
+        call("1", "get_weather", {"place": "東京"}),
+        result("1", "get_weather", "x" * 5000),
+        call("2", "get_weather", {}),
+        result("2", "get_weather", "no such place", is_error=True),
+        text("Done."),
+    ]
+    with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
+        shown = visit.answered("x")
+        assert "place: 東京" in shown
+        assert "Result (5,000 characters)" in shown
+        assert "xxx" not in shown
+        assert "no such place" in shown
+        assert "I need the weather." not in shown
+        visit.page.click(".thinking summary")
+        assert "I need the weather." in visit.page.inner_text(".thinking")
+        states = visit.page.evaluate("[...document.querySelectorAll('.card')].map((card) => card.dataset.state)")
+        assert states == ["done", "failed"]
+
+
+def test_the_owner_decides_about_a_call(browser: Browser) -> None:
+    buttons = {
+        "Yes, this once": "once",
+        "Yes, in this conversation": "conversation",
+        "Yes, always": "always",
+        "No": "deny",
+        "No, and never ask again": "never",
+    }
+    answers = {label: [approval(f"q{number}"), HOLD, text("ok")] for number, label in enumerate(buttons)}
+    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
+        for number, (label, decision) in enumerate(buttons.items()):
+            visit.ask(label)
+            card = visit.page.locator(".card.question").nth(number)
+            assert "It deletes." in card.inner_text()
+            assert '"path": "one.txt"' in card.inner_text()
+            card.get_by_role("button", name=label, exact=True).click()
+            visit.page.wait_for_selector(f".card.question[data-state=over] >> nth={number}")
+            visit.page.wait_for_selector("#stop", state="hidden")
+            assert service.sent(f"/v1/approvals/q{number}") == [{"decision": decision}]
+            assert card.locator("button").count() == 0
+
+
+def test_a_form_is_made_of_its_schema_and_checked_before_it_goes(browser: Browser) -> None:
+    service = PageService(
+        {"x": [elicitation("q1", FORM), HOLD, text("booked")]},
+        form_error={
+            "message": "Seats: at most 8",
+            "type": "invalid_request_error",
+            "param": "content.seats",
+            "code": None,
+        },
+    )
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.ask("x")
+        send = page.get_by_role("button", name="Send", exact=True).locator("visible=true").first
+        page.get_by_label("Name").fill("T")
+        page.get_by_label("Seats").fill("9")
+        send.click()
+        assert page.inner_text(".field:has([name=name]) .error") == "At least 2 characters."
+        assert page.inner_text(".field:has([name=seats]) .error") == "At most 8."
+        assert page.evaluate("document.activeElement.name") == "name"
+        assert service.sent("/v1/elicitations/q1") == []
+        page.get_by_label("Name").fill("Taro")
+        page.get_by_label("Seats").fill("２")
+        page.get_by_label("First").check()
+        page.get_by_label("window").check()
+        page.get_by_label("News").uncheck()
+        send.click()
+        page.wait_for_selector("[name=seats]:focus")
+        assert page.inner_text(".field:has([name=seats]) .error") == "Seats: at most 8", "the board's word on it"
+        send.click()
+        page.wait_for_selector("#stop", state="hidden")
+        content = {"name": "Taro", "seats": 2, "class": "1", "extras": ["window"], "news": False}
+        assert service.sent("/v1/elicitations/q1") == [{"action": "accept", "content": content}] * 2
+        page.wait_for_selector(".card.question >> text=Sent.")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"), [("https://login.example.com:8443/a?b=c", "login.example.com:8443"), ("javascript:alert(1)", None)]
+)
+def test_an_address_is_shown_with_its_host_and_opened_only_when_it_is_a_page(
+    browser: Browser, url: str, host: str | None
+) -> None:
+    events = [elicitation("q1", {}, url), HOLD, text("ok")]
+    with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
+        visit.ask("x")
+        card = visit.page.locator(".card.question")
+        if host is None:
+            assert card.locator("a").count() == 0
+            assert "is not offered" in card.inner_text()
+            return
+        assert card.locator(".host").inner_text() == host
+        link = card.get_by_role("link", name="Open the page")
+        assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+        card.get_by_role("button", name="Decline").click()
+        visit.page.wait_for_selector("#stop", state="hidden")
+        assert service.sent("/v1/elicitations/q1") == [{"action": "decline"}]
+
+
+def test_a_full_queue_says_when_to_ask_again_and_the_place_in_it_is_shown(browser: Browser) -> None:
+    refused = (429, "the queue is full; ask again in 7 s", {"Retry-After": "7"})
+    answers = {"x": [{"kind": "queued", "position": 3}, HOLD, text("Here.")]}
+    service = PageService(answers, refusals=[refused])
+    with running(service), visiting(browser, service.url, locale="ja-JP") as visit:
+        visit.ask("x")
+        visit.page.wait_for_selector(".error-notice")
+        assert "7 秒後に" in visit.page.inner_text(".error-notice")
+        visit.page.click("text=もう一度尋ねる")
+        visit.page.wait_for_selector("text=順番待ち（前に 3 件）")
+        service.go_on()
+        visit.page.wait_for_selector("#stop", state="hidden")
+        assert visit.page.locator(".message").count() == 2, "the question stands there once, and the failure is gone"
+
+
+def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Browser) -> None:
+    failed: Json = {"kind": "end", "reason": "failed", "error": "the runtime died; it is started again"}
+    with running(PageService({"x": [text("So"), failed]})) as service, visiting(browser, service.url) as visit:
+        shown = visit.answered("x")
+        assert shown.count("The answer failed. the runtime died; it is started again") == 1
+        assert shown.count("the runtime died") == 1
+        service.answers["x"] = [text("So it is.")]
+        visit.page.click("text=Ask again")
+        visit.page.wait_for_selector("text=So it is.")
+        assert visit.page.locator(".error-notice").count() == 0
+
+
+def test_a_conversation_is_there_again_after_a_reload_with_the_calls_that_it_made(browser: Browser) -> None:
+    made: Json = {
+        "name": "get_weather",
+        "server": "weather",
+        "conversation": "c1",
+        "started": "1970-01-01T00:17:30Z",
+        "seconds": 1.5,
+        "is_error": False,
+        "error": "",
+        "ruling": "free",
+        "arguments": '{"place":"Kyoto"}',
+    }
+    service = PageService({"x": [text("*Fine.*")]}, calls=[made])
+    with running(service), visiting(browser, service.url) as visit:
+        visit.answered("x")
+        assert visit.page.url == f"{service.url}/#/c/c1"
+        visit.reload()
+        visit.page.wait_for_selector(".message.assistant em")
+        order = visit.page.evaluate("[...document.querySelector('.thread').children].map((part) => part.className)")
+        assert order == ["message user", "message past-call", "message assistant"]
+        assert "place: Kyoto" in visit.page.inner_text(".past-call")
+        visit.page.goto(f"{service.url}/#/c/nowhere")
+        visit.page.wait_for_selector("text=This conversation is not here")
+
+
+def test_an_answer_goes_on_behind_another_conversation(browser: Browser) -> None:
+    with running(PageService({"x": [text("a"), HOLD, text("b")]})) as service, visiting(browser, service.url) as visit:
+        visit.ask("x")
+        visit.page.wait_for_selector(".conversations .running")
+        visit.begin_anew()
+        service.go_on()
+        visit.page.wait_for_selector(".conversations .running", state="detached")
+        visit.page.click(".conversations a")
+        visit.page.wait_for_selector("text=ab")
+
+
+def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -> None:
+    resource = {"uri": "memo://monday", "name": "Monday", "server": "desk", "description": "", "mime_type": ""}
+    family = {"uri_template": "docs://{page}/{+path}", "name": "Pages", "server": "desk", "description": ""}
+    blanks = [{"name": "language", "description": "", "required": True}, {"name": "style", "required": False}]
+    prompt = {"name": "review", "server": "dev", "description": "Reviews.", "arguments": blanks}
+    service = PageService(resources={"resources": [resource], "templates": [family]}, prompts=[prompt])
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        page.fill("#question", "Sum up")
+        page.click("#attach")
+        page.get_by_role("button", name="Monday").click()
+        visit.await_question("Sum up @desk:memo://monday ")
+        page.click("#attach")
+        page.click("dialog summary")
+        page.get_by_label("page").fill("a b")
+        page.get_by_label("path").fill("c/d")
+        page.get_by_role("button", name="Insert").click()
+        visit.await_question("Sum up @desk:memo://monday @desk:docs://a%20b/c/d ")
+        page.click("#prompts")
+        page.get_by_role("button", name="review").click()
+        page.get_by_label("language").fill("rust")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.wait_for_selector(".message.assistant .message-foot button")
+        asked = {
+            "prompt": {"name": "dev:review", "arguments": {"language": "rust"}},
+            "approvals": "ask",
+            "detached": True,
+        }
+        assert service.sent("/v1/execute") == [asked]
+
+
+def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(browser: Browser) -> None:
+    events = [
+        text("It is **fi"),
+        text("ne**. And "),
+        call("1", "get_weather", {}),
+        result("1", "get_weather", "x"),
+        text("warm"),
+    ]
+    with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
+        visit.answered("x")
+        said = visit.page.evaluate("[...document.querySelectorAll('#announcements p')].map((p) => p.textContent)")
+        assert said == ["It is fine.", "Calling tool get_weather", "And warm", "End of the answer"]
+        assert visit.page.get_attribute("#announcements", "aria-live") == "polite"
+        assert visit.page.get_attribute(".message.assistant", "aria-busy") is None
