@@ -5,8 +5,8 @@ r"""Tokens that a host of the runtime prefills for several dialogues, counted in
         --command 'python server.py --library {library} --model {model} --port 8080'
 
 A host is anything with OpenAI's ``/chat/completions`` that loads ``librkllmrt.so``; without ``--command`` it is
-``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{model}`` the model file, ``{tokenizer}``
-the folder of its tokenizer.json and ``{port}`` a free port, which ``--url`` may name as well. The client sends the
+``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{folder}`` a folder with the model folder
+``host``, ``{model}`` the model's file and ``{port}`` a free port, which ``--url`` may name, too. The client sends the
 whole dialogue with each question, as programs do, with twenty tools of its own. Three dialogues of six questions:
 
 * ``alone``    one dialogue after the other
@@ -32,10 +32,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from bench.prefill_economy import PrefixTree
@@ -71,9 +71,14 @@ rule
   say I have thought about that for a while and can say no more than this about it.
 """
 _CARD = 'name = "host"\ntemplate = "qwen2.5"\nfile = "host.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
-_CONFIG = (
-    '[model]\npath = "{folder}/host"\nmax_new_tokens = 256\ncontext_tokens = 16384\n[runtime]\nlibrary = "emulator"\n'
-)
+_CONFIG = """[model]
+path = "{folder}/host"
+max_new_tokens = 256
+context_tokens = 16384
+prompt_cache = true
+[runtime]
+library = "emulator"
+"""
 _OURS = "{python} -m rkllm_mcp --config {folder}/config.toml serve --port {port}"
 
 
@@ -183,19 +188,27 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
     Raises:
         RuntimeError: it does not answer.
     """
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with tempfile.TemporaryFile() as log, _started(command, environment, log) as process:
         deadline = time.monotonic() + _STARTED_WITHIN_S
         while True:
-            try:
+            with suppress(OSError):
                 if _request(url, "GET", "/models")[0] < 500:
                     break
-            except OSError:
-                pass
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}")
+                log.seek(0)
+                said = log.read().decode("utf-8", "replace")
+                raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}\n{said}")
             time.sleep(0.1)
         yield
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], environment: dict[str, str], log: IO[bytes]
+) -> Generator[subprocess.Popen[bytes], None, None]:
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield process
     finally:
         process.terminate()
         try:
@@ -205,7 +218,7 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
             process.wait()
 
 
-def measure(name: str, command: str, url: str, model: str, *, own_tools: bool = False) -> list[Row]:
+def measure(name: str, command: str, url: str, model: str, *, abi: str = "1.3.0", own_tools: bool = False) -> list[Row]:
     """Play the dialogues on one host; with ``own_tools`` the tools are those of our host's configuration."""
     with tempfile.TemporaryDirectory(prefix="hosts-") as scratch:
         folder, port = Path(scratch), _free_port()
@@ -213,9 +226,8 @@ def measure(name: str, command: str, url: str, model: str, *, own_tools: bool = 
         values: dict[str, Any] = {
             "python": sys.executable,
             "folder": folder,
-            "library": emulator_library("1.3.0"),
+            "library": emulator_library(abi),
             "model": folder / "host" / "host.rkllm",
-            "tokenizer": folder / "host",
             "port": port,
         }
         words = [word.format(**values) for word in shlex.split(command)]
@@ -296,12 +308,12 @@ def _free_port() -> int:
 def table(rows: Sequence[Row]) -> str:
     """The figures for a person."""
     lines = [
-        f"{'host':14}{'phase':10}{'runs':>6}{'prompts':>9}{'distinct':>10}{'prefilled':>11}{'ratio':>8}{'cold':>8}"
+        f"{'host':16}{'phase':10}{'runs':>6}{'prompts':>9}{'distinct':>10}{'prefilled':>11}{'ratio':>8}{'cold':>8}"
     ]
     for row in rows:
         cold = "-" if row.cold is None else f"{100 * row.cold:.1f} %"
         lines.append(
-            f"{row.host:14}{row.phase:10}{row.runs:6}{row.prompts:9}{row.distinct:10}{row.prefilled:11}"
+            f"{row.host:16}{row.phase:10}{row.runs:6}{row.prompts:9}{row.distinct:10}{row.prefilled:11}"
             f"{row.ratio:8.3f}{cold:>8}"
         )
     return "\n".join(lines)
@@ -315,9 +327,10 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:{port}/v1", help="where its OpenAI interface is")
     parser.add_argument("--name", default="other", help="its name in the table")
     parser.add_argument("--model", default="default", help="the model that requests name")
+    parser.add_argument("--abi", default="1.3.0", help="the interface of the emulated runtime, such as 1.2.3")
     arguments = parser.parse_args()
     if arguments.command:
-        rows = measure(arguments.name, arguments.command, arguments.url, arguments.model)
+        rows = measure(arguments.name, arguments.command, arguments.url, arguments.model, abi=arguments.abi)
     else:
         rows = measure("ours", _OURS, arguments.url, "default")
         rows += measure("ours own tools", _OURS, arguments.url, "default", own_tools=True)

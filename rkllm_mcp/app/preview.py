@@ -131,7 +131,7 @@ async def prompt_parts(
     asked = await question_from_text(text, offerings, config.agent.resource_chars, unheard, context)
     prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=prepared.context))
-    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 
 

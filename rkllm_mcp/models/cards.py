@@ -69,8 +69,8 @@ _MOST_NAMES = 8
 EMULATED_HEADER = b"RKLLM-EMULATOR "
 
 
-class SamplingCard(Section):
-    """Sampling parameters; None leaves the runtime's default."""
+class SamplingValues(Section):
+    """Sampling parameters; None leaves the value of ``[sampling]``, and there the runtime's default."""
 
     temperature: Temperature | None = None
     top_k: Positive | None = None
@@ -78,6 +78,17 @@ class SamplingCard(Section):
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
+
+
+class SamplingCard(SamplingValues):
+    """``[sampling]``: of answers, and where it differs, of thinking and of rounds that may call a tool."""
+
+    thinking: SamplingValues = SamplingValues()
+    """Of answers with thinking."""
+    tools: SamplingValues = SamplingValues()
+    """Of rounds that may call a tool."""
+    source: str = ""
+    """Publisher's document with the values for answers and thinking."""
 
 
 class ModelCard(Section):
@@ -102,7 +113,7 @@ class ModelCard(Section):
     stop: Names = ()
     """Further tokens that end an answer, in addition to those of the template."""
     sampling: SamplingCard = SamplingCard()
-    """Sampling parameters."""
+    """Sampling parameters, as the publisher recommends them."""
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False
@@ -122,7 +133,13 @@ class ModelCard(Section):
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
 # #520).
 _RECURRENT = frozenset({"qwen3.5", "rwkv7"})
-_TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
+_TABLES: Mapping[str, type[Section]] = {
+    "sampling": SamplingCard,
+    "sampling.thinking": SamplingValues,
+    "sampling.tools": SamplingValues,
+    "source": SourceCard,
+    "published": PublishedCard,
+}
 
 
 @dataclass(frozen=True)

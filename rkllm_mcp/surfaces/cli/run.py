@@ -142,7 +142,7 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
     from rkllm_mcp.messages import ToolSpec
-    from rkllm_mcp.toolcalls.explain import names_in
+    from rkllm_mcp.toolcalls.resolve import names_in
 
     names = names_in(text) or ("any",)
     return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)

@@ -218,7 +218,7 @@ async def embed(request: Request) -> Response:
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     vectors = await _vectors(request, body.model, texts, body.dimensions)
-    tokens = await count_tokens(texts, embedder_of(request).vocabulary)
+    tokens = await count_tokens(texts, embedder_of(request).tokenizer)
     duration_ns = round((time.monotonic() - started) * 1e9)
     fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
     return await list_response(fields, "embeddings", vectors)
@@ -239,7 +239,7 @@ async def _vectors(
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, embedder.vocabulary)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
     return [list(vector) for vector in vectors]
 

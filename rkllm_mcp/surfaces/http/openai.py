@@ -103,7 +103,10 @@ async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> Cha
         HTTPError: 400, a field is wrong; 422, a schema is too costly to check.
     """
     own = tenant.section.mcp if tenant.section is not None else None
-    host_tools = service.config.service.mcp if own is None else own
+    may_use_tools = "tools" in tenant.rights
+    if body.mcp and not may_use_tools:
+        raise HTTPError(403, "this key may not use the host's tools; leave mcp out", param="mcp", code="key_purpose")
+    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
     try:
         # Checking a hundred tools takes a while, and all other answers would wait for it.
         return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))
@@ -311,7 +314,7 @@ async def embed(request: Request) -> Response:
     embedder = embedder_of(request)
     texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
-    cost = partial(count_tokens, texts, embedder.vocabulary)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
     tokens = await cost()
     data = (
@@ -348,21 +351,21 @@ def texts_of(
 
 
 def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
-    vocabulary = embedder.vocabulary
-    if (largest := max(ids)) >= vocabulary.size:
+    tokenizer = embedder.tokenizer
+    if (largest := max(ids)) >= tokenizer.size:
         raise HTTPError(
             400,
-            f"input: {largest} is no token of {embedder.name}, which has {vocabulary.size}; send texts",
+            f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts",
             param="input",
         )
-    return vocabulary.decode(ids)
+    return tokenizer.decode(ids)
 
 
-async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
+async def count_tokens(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     """Count the tokens of texts."""
 
     def counted() -> int:
-        return sum(len(vocabulary.encode([PlainText(text)])) for text in texts)
+        return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
 
     return await to_thread.run_sync(counted)
 
@@ -434,7 +437,7 @@ async def rerank(request: Request) -> Response:
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
     pairs = [f"{body.query}\n{text}" for text in texts]
-    cost = partial(count_tokens, pairs, ranker.vocabulary)
+    cost = partial(count_tokens, pairs, ranker.tokenizer)
     scores = await evaluated(request, partial(ranker.rerank, body.query, texts), cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [
