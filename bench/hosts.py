@@ -5,8 +5,8 @@ r"""Tokens that a host of the runtime prefills for several dialogues, counted in
         --command 'python server.py --library {library} --model {model} --port 8080'
 
 A host is anything with OpenAI's ``/chat/completions`` that loads ``librkllmrt.so``; without ``--command`` it is
-``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{model}`` the model file, ``{tokenizer}``
-the folder of its tokenizer.json and ``{port}`` a free port, which ``--url`` may name as well. The client sends the
+``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{folder}`` a folder with the model folder
+``host``, ``{model}`` the model's file and ``{port}`` a free port, which ``--url`` may name, too. The client sends the
 whole dialogue with each question, as programs do, with twenty tools of its own. Three dialogues of six questions:
 
 * ``alone``    one dialogue after the other
@@ -218,7 +218,7 @@ def _started(
             process.wait()
 
 
-def measure(name: str, command: str, url: str, model: str, *, own_tools: bool = False) -> list[Row]:
+def measure(name: str, command: str, url: str, model: str, *, abi: str = "1.3.0", own_tools: bool = False) -> list[Row]:
     """Play the dialogues on one host; with ``own_tools`` the tools are those of our host's configuration."""
     with tempfile.TemporaryDirectory(prefix="hosts-") as scratch:
         folder, port = Path(scratch), _free_port()
@@ -226,9 +226,8 @@ def measure(name: str, command: str, url: str, model: str, *, own_tools: bool = 
         values: dict[str, Any] = {
             "python": sys.executable,
             "folder": folder,
-            "library": emulator_library("1.3.0"),
+            "library": emulator_library(abi),
             "model": folder / "host" / "host.rkllm",
-            "tokenizer": folder / "host",
             "port": port,
         }
         words = [word.format(**values) for word in shlex.split(command)]
@@ -328,9 +327,10 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:{port}/v1", help="where its OpenAI interface is")
     parser.add_argument("--name", default="other", help="its name in the table")
     parser.add_argument("--model", default="default", help="the model that requests name")
+    parser.add_argument("--abi", default="1.3.0", help="the interface of the emulated runtime, such as 1.2.3")
     arguments = parser.parse_args()
     if arguments.command:
-        rows = measure(arguments.name, arguments.command, arguments.url, arguments.model)
+        rows = measure(arguments.name, arguments.command, arguments.url, arguments.model, abi=arguments.abi)
     else:
         rows = measure("ours", _OURS, arguments.url, "default")
         rows += measure("ours own tools", _OURS, arguments.url, "default", own_tools=True)

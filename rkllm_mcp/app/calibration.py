@@ -38,9 +38,9 @@ TOOLS = tuple(ToolSpec(**tool) for tool in _SAMPLES["tools"])
 EXCHANGES = tuple(SampleExchange(**exchange) for exchange in _SAMPLES["exchanges"])
 
 
-def calibration(vocabulary: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
+def calibration(tokenizer: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
     """Return the samples for one model: one per assistant turn of every exchange."""
-    prompt = ConversationPrompt(vocabulary, template)
+    prompt = ConversationPrompt(tokenizer, template)
     return [
         {"input": before, "target": target}
         for messages, tools in _conversations()

@@ -34,7 +34,7 @@ class AuxiliaryModel:
 
     name: str
     engine: Engine
-    vocabulary: ModelTokenizer
+    tokenizer: ModelTokenizer
 
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
@@ -46,7 +46,7 @@ class AuxiliaryModel:
         """
         from rkllm_mcp.providers.embedding import embed_texts
 
-        return await embed_texts(self.engine, self.vocabulary, texts, instruction=instruction, dimensions=dimensions)
+        return await embed_texts(self.engine, self.tokenizer, texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document; see ``providers.embedding.rank_documents``.
@@ -57,7 +57,7 @@ class AuxiliaryModel:
         from rkllm_mcp.providers.embedding import SEARCH, rank_documents
 
         task = instruction or SEARCH
-        return await rank_documents(self.engine, self.vocabulary, query, documents, instruction=task)
+        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=task)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ModelHost:
         Raises:
             UsageError: a remote service answers, and no model is loaded here.
         """
-        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.vocabulary)
+        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
         return self.auxiliary_models.get(name or "", own)
 
     @property
@@ -125,11 +125,6 @@ class ModelHost:
         An auxiliary model that is lost is none: its own requests fail with its reason.
         """
         return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
-
-    @property
-    def syntaxes(self) -> tuple[str, ...]:
-        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
-        return self.npu.form.syntaxes if self.npu else ()
 
     async def ready(self) -> None:
         """Wait until the model is loaded.

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
-from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.settings import sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
@@ -18,12 +16,8 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.prompt.tool_list import ToolCosts
 from rkllm_mcp.providers.rkllm import ModelForm
-from rkllm_mcp.records import PastCalls
 from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.search import Embedder, ToolSearch
 
-# The list of tools may take this part of the context window; question, results and answer need the rest.
-TOOL_SHARE = 3
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
 _CONTROL = re.compile(r"<[^<>\s]+>")
 
@@ -36,11 +30,11 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     """
     card = model.card
     base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
+    form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(
-        vocabulary=_vocabulary(model, template),
+        tokenizer=_model_tokenizer(model, template),
         template=template,
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=_thinking_mode(thinking, template),
@@ -68,38 +62,13 @@ class PromptListing:
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
     """Return the listing for the model on the NPU."""
     context_tokens = config.model.context_tokens or model.card.context_tokens
-    costs = ToolCosts(form.vocabulary, form.template.tool_form)
+    costs = ToolCosts(form.tokenizer, form.template.tool_form)
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
 
 
-def turn_preparation(
-    config: Config,
-    listing: PromptListing,
-    tools: TurnTools,
-    past: PastCalls | None = None,
-    embedder: Embedder | None = None,
-) -> TurnPreparation:
-    """Return the preparation of turns: the tools of a conversation and the context of a question.
-
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
-    """
-    agent = config.agent
-    settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
-        auto_select=agent.auto_select,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
-    )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
-
-
-def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
+def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
     try:
-        vocabulary = ModelTokenizer(model.tokenizer.read_text("utf-8"))
+        tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ModelNotFoundError(
             f"The tokenizer {model.tokenizer} cannot be read: {error}.",
@@ -108,13 +77,13 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
     beginning = template.head_form.beginning
     turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
     needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
+    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
     if missing is not None:
         raise ModelNotFoundError(
             f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
             f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
         )
-    return vocabulary
+    return tokenizer
 
 
 def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:

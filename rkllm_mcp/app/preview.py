@@ -114,7 +114,8 @@ async def prompt_parts(
     """
     from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
     from rkllm_mcp.agent.question import question_from_text
-    from rkllm_mcp.app.model_form import listing, model_form, turn_preparation
+    from rkllm_mcp.app.assistant import turn_preparation
+    from rkllm_mcp.app.model_form import listing, model_form
     from rkllm_mcp.app.settings import chosen_model
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
@@ -130,7 +131,7 @@ async def prompt_parts(
     asked = await question_from_text(text, offerings, config.agent.resource_chars, unheard, context)
     prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=prepared.context))
-    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 
 

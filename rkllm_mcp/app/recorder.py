@@ -6,7 +6,7 @@
 Rules:
 * Tool rounds are left out; an answer that was cancelled or failed is saved with all text so far, marked as such.
 * A question that was refused because it is too long is not saved.
-* A failed save is reported and does not fail the answer; the next save tries again.
+* A failed save does not fail the answer; it is reported once until a save succeeds. The next save tries again.
 * Tokens of the request are replaced before anything is saved.
 """
 
@@ -23,8 +23,8 @@ import anyio
 from rkllm_mcp.config.header_templates import redacted, redacted_so_far
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import Event, Text, Thinking, Usage
-from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.records import Ending, StoredConversation, StoredTurn
+from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store.conversations import Conversations
 
 # A write waits for another process at most half of it; the rest is for a disk that does not answer.
@@ -57,6 +57,7 @@ class Recorder:
         self._conversations = conversations
         self._tenant = tenant
         self._clock = clock
+        self._is_failing = False  # the last save failed, which its reader was told
         self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
 
     def record(
@@ -92,24 +93,23 @@ class Recorder:
     async def save(self, conversation: Conversation) -> str:
         """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
         is_new = conversation.kept_turns == 0
+        has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
                 others = await self._conversations.save(self._tenant, conversation)
             except StoreError as error:
-                return f"[Memory: this answer was not kept: {error}]"
+                return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
+            self._is_failing = False
             if is_new and conversation.kept_turns and not self._conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if others else ""
-        return f"[Memory: this answer was not kept: {_NO_DISK}]"
+        return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
 
-    async def tidy(self, say: Callable[[str], None] | None = None) -> None:
+    async def tidy(self) -> None:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
-            try:
+            with suppress(StoreError):  # the database reports it
                 await self._conversations.clean(self._tenant)
-            except StoreError as error:
-                if say is not None:
-                    say(f"[Memory: old conversations could not be deleted: {error}]")
             await anyio.sleep(_DAY_S)
 
 
@@ -238,7 +238,8 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
     unanswered = Message("user")
     for turn in kept.turns:
         if turn.role == "user":
-            messages.append(Message("user", turn.text, context=turn.context))
+            # The store does not say which questions were servers' prompts.
+            messages.append(Message("user", turn.text, context=turn.context, foreign=True))
         elif turn.text.strip():
             is_cut = turn.ending == "token_limit"
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.generation import Sampling, SamplingByPurpose
 from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
 
 if TYPE_CHECKING:
+    from rkllm_mcp.generation import Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
 _Value = TypeVar("_Value")
 
 
-def chosen_model(config: Config) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts.
+def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
 
     Raises:
         ModelNotFoundError: the model does not exist or lacks a file.
     """
-    return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
@@ -58,6 +58,8 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
 
 def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
     """Return the sampling of each purpose: the owner's settings, else the model's, else the runtime's defaults."""
+    from rkllm_mcp.generation import SamplingByPurpose
+
     card = model.card.sampling
     return SamplingByPurpose(
         _sampling(config, card, card), _sampling(config, card.thinking, card), _sampling(config, card.tools, card)
@@ -75,6 +77,8 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
 
 
 def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
+    from rkllm_mcp.generation import Sampling
+
     chosen, default = config.model, Sampling()
     temperature = _first(chosen.temperature, part.temperature, card.temperature, default.temperature)
     top_k = _first(chosen.top_k, part.top_k, card.top_k, default.top_k)
@@ -103,6 +107,16 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
 def unsupported_settings(config: Config) -> list[str]:
     """Return one line for every setting that has no effect, by itself or together with others."""
     return [*config.remarks, *_without_effect(config)]
+
+
+def unset_rights(config: Config) -> list[str]:
+    """Return a line for every tenant without ``may_approve``, whose default will change."""
+    return [
+        f"tenant '{tenant.name}' may approve its own calls, because may_approve is not set; the next release refuses "
+        "them: set may_approve to true or false"
+        for tenant in config.tenants
+        if tenant.may_approve is None
+    ]
 
 
 def _without_effect(config: Config) -> Iterator[str]:

@@ -20,7 +20,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.root import StatusSink, check_model, open_app, open_model
-from rkllm_mcp.config.sections import Config, TenantSection
+from rkllm_mcp.config.section import Right
+from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
 
@@ -37,10 +38,11 @@ class Tenant:
     name: str  # empty for the owner
     app: Assistant  # the assistant
     section: TenantSection | None  # configuration of the tenant; None for the owner
+    rights: tuple[Right, ...] = RIGHTS  # of the key of a request
 
 
 @dataclass
-class _Kept(Generic[_T]):
+class _OpenContext(Generic[_T]):
     """A context that its own task holds open until it is closed."""
 
     value: _T
@@ -55,7 +57,7 @@ class _Kept(Generic[_T]):
             await self.gone.wait()
 
 
-async def _opened(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _Kept[_T]:
+async def _open_context(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _OpenContext[_T]:
     stop, gone = anyio.Event(), anyio.Event()
 
     async def hold(*, task_status: TaskStatus[_T]) -> None:
@@ -66,7 +68,7 @@ async def _opened(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], co
         finally:
             gone.set()
 
-    return _Kept(await tasks.start(hold), config, stop, gone)
+    return _OpenContext(await tasks.start(hold), config, stop, gone)
 
 
 class Tenants:
@@ -76,8 +78,8 @@ class Tenants:
         self.config = config
         self._tasks = tasks
         self._status = status
-        self._model_host: _Kept[ModelHost] | None = None
-        self._apps: dict[str, _Kept[Assistant]] = {}
+        self._model_host: _OpenContext[ModelHost] | None = None
+        self._apps: dict[str, _OpenContext[Assistant]] = {}
         self._tenants: Mapping[str, Tenant] = {}
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
@@ -156,46 +158,47 @@ class Tenants:
             if not keeps_model:
                 check_model(config)
                 await self._close(drain_s)
-                self._model_host = await _opened(self._tasks, open_model(config, _beside(config)), config)
+                self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
             self.config = config
             self.scheduler.resize(config.service.parallel, config.service.queue)
-            await self._settle(drain_s)
+            await self._open_wanted(drain_s)
             return keeps_model
 
     async def open(self) -> None:
         """Start everything; ``open_tenants`` does this."""
-        self._model_host = await _opened(self._tasks, open_model(self.config, _beside(self.config)), self.config)
-        await self._settle(0)
+        config = self.config
+        self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
+        await self._open_wanted(0)
 
     async def close(self) -> None:
         """Stop everything; ``open_tenants`` does this."""
         with anyio.CancelScope(shield=True):
             await self._close(0)
 
-    async def _settle(self, drain_s: float) -> None:
+    async def _open_wanted(self, drain_s: float) -> None:
         """Open the assistants that the configuration wants, and close those that it does not want any more."""
         sections = {OWNER: None, **{section.name: section for section in self.config.tenants}}
-        replaced: list[_Kept[Assistant]] = []
+        replaced: list[_OpenContext[Assistant]] = []
         for name, section in sections.items():
             config = self.config.for_tenant(section)
-            kept = self._apps.get(name)
-            if kept is not None and kept.config == config:
+            opened = self._apps.get(name)
+            if opened is not None and opened.config == config:
                 continue
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
             app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
-            self._apps[name] = await _opened(self._tasks, app, config)
-            replaced += [kept] if kept is not None else []
+            self._apps[name] = await _open_context(self._tasks, app, config)
+            replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
         self._tenants = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
-        for kept in replaced:
-            self._tasks.start_soon(_drained, kept, drain_s)
+        for opened in replaced:
+            self._tasks.start_soon(_close_drained, opened, drain_s)
 
     async def _close(self, drain_s: float) -> None:
         apps, self._apps, self._tenants = list(self._apps.values()), {}, {}
         async with anyio.create_task_group() as closing:
-            for kept in apps:
-                closing.start_soon(_drained, kept, drain_s)
+            for opened in apps:
+                closing.start_soon(_close_drained, opened, drain_s)
         if self._model_host is not None:
             model_host, self._model_host = self._model_host, None
             await model_host.close()
@@ -231,17 +234,17 @@ def _model_part(config: Config) -> tuple[object, ...]:
     """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
     model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
-    return (*model, *_beside(config))
+    return (*model, *_auxiliary(config))
 
 
-def _beside(config: Config) -> tuple[str, ...]:
+def _auxiliary(config: Config) -> tuple[str, ...]:
     """The models that embed and rank for the service."""
     names = (config.service.embedding_model, config.service.ranking_model)
     return tuple(name for name in names if name is not None)
 
 
-async def _drained(kept: _Kept[Assistant], drain_s: float) -> None:
+async def _close_drained(opened: _OpenContext[Assistant], drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
-        await kept.value.idle()
-    await kept.close()
+        await opened.value.idle()
+    await opened.close()

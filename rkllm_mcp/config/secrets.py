@@ -14,6 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 PREFIX = "sk-rkllm-"
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"
+# Shorter keys can be guessed by machines that reach the service.
+SHORTEST_KEY_CHARS = 16
 _HASHED = re.compile(r"sha256:([0-9a-f]{32}):([0-9a-f]{64})")
 
 
@@ -42,6 +44,14 @@ def problem_of_entry(entry: str) -> str:
     return ""
 
 
+def problem_off_loopback(entries: Sequence[str]) -> str:
+    """Return why these keys do not protect a service that other machines reach; empty if they do."""
+    if not entries:
+        return "off loopback a key is required"
+    is_short = any(not is_hashed(entry) and len(entry.strip()) < SHORTEST_KEY_CHARS for entry in entries)
+    return f"off loopback every key needs at least {SHORTEST_KEY_CHARS} characters" if is_short else ""
+
+
 def matches(key: str, entry: str) -> bool:
     """Return True if ``key`` matches an entry of a configuration, hashed or not.
 
@@ -58,6 +68,7 @@ def plain_keys(file: Mapping[str, Any]) -> list[str]:
     service: Any = file.get("service", {})
     tenants: Any = file.get("tenants", [])
     found = {f"service.api_keys[{index}]": entry for index, entry in enumerate(service.get("api_keys", []))}
+    found |= {f"service.keys[{index}].key": each.get("key", "") for index, each in enumerate(service.get("keys", []))}
     found |= {f"tenants[{index}].api_key": tenant.get("api_key", "") for index, tenant in enumerate(tenants)}
     return [place for place, entry in found.items() if not is_hashed(entry) and "${" not in entry]
 

@@ -15,6 +15,7 @@ from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
+from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
 from rkllm_mcp.mcp_client.timeouts import own_call
 from rkllm_mcp.mcp_client.wire_log import WireLog
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PING_PATIENCE_S = 30.0
 # Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
+# Multiple of the first pause between the failure of a start and the next one that nobody asked for.
+_UNASKED_PAUSES = 10
 
 
 State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
@@ -56,13 +59,25 @@ class Backoff:
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
         self._ends_in_a_row = 0
-        self._pause = Deadline(0.0)
+        self._pause = self._unasked = Deadline(0.0)
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start or request failed."""
+        return self._ends_in_a_row > 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the server may be started without a request for it."""
+        return max(self._pause.left_s, self._unasked.left_s) <= 0
 
     def ended(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
         self._pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
+        unasked_s = min(_UNASKED_PAUSES * self._pause_s, _LONGEST_PAUSE_S)
+        self._unasked = Deadline(unasked_s, anyio.current_time)
 
     def worked(self) -> None:
         """Reset the backoff after a successful request."""
@@ -158,7 +173,7 @@ class ConnectionServices:
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
-    sandbox_caches: Path | None = None  # download caches of sandboxed programs; None: an empty one at every start
+    sandbox: SandboxFolders = NO_FOLDERS
     timings: Timings = field(default_factory=Timings)
     # Servers in this process, by name, instead of what the configuration names: an MCPServer of the SDK, a function
     # that makes one, or ``module:name``.
@@ -173,7 +188,7 @@ def open_connection_services(
     consent: Consent = NO_CONSENT,
     log_wire: bool = False,
     allowed_commands: Sequence[str] | None = None,
-    sandbox_caches: Path | None = None,
+    sandbox: SandboxFolders = NO_FOLDERS,
 ) -> Generator[ConnectionServices]:
     """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
 
@@ -187,7 +202,7 @@ def open_connection_services(
             wire=wire,
             sign_in=SignIn(TokenFile(folder / "oauth.json"), consent),
             allowed_commands=allowed_commands,
-            sandbox_caches=sandbox_caches,
+            sandbox=sandbox,
         )
     finally:
         if wire is not None:

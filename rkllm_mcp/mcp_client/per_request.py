@@ -112,6 +112,14 @@ class PerRequestConnection:
     async def settled(self) -> None:
         """Return at once: nothing is connected before a request brings a token."""
 
+    @property
+    def has_failed(self) -> bool:
+        """False: requests connect it."""
+        return False
+
+    def retry(self) -> None:
+        """Do nothing: requests connect it."""
+
     async def available(self) -> None:
         """Raise an error that names the token.
 

@@ -56,7 +56,7 @@ LEDGERS_KEPT = 160
 class ModelForm:
     """Tokenizer, template and formats of one model."""
 
-    vocabulary: ModelTokenizer
+    tokenizer: ModelTokenizer
     template: ChatTemplate
     syntaxes: tuple[str, ...]
     thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
@@ -94,9 +94,9 @@ class RkllmModel:
     def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
-        self._stops = stop_ids(form.vocabulary, form.template)
+        self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
-        self._hidden = self._stops | form.vocabulary.special_ids
+        self._hidden = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
@@ -144,7 +144,7 @@ class RkllmModel:
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
         """Return the common prefix of the prompts of a conversation with each of these tool lists."""
-        prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+        prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
@@ -210,7 +210,7 @@ class RkllmModel:
         self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
-            closing.append(Text(f"\n\n{repetition_sentence(self._form.vocabulary.decode(run.ids[-LOOP_TOKENS:]))}"))
+            closing.append(Text(f"\n\n{repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
         if turn.calls:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
@@ -242,13 +242,13 @@ class RkllmModel:
     def _visible(self, token: Token) -> str:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
-            return self._form.vocabulary.decode([token.id])
+            return self._form.tokenizer.decode([token.id])
         return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
         if prompt is None:
-            prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+            prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         self._keep(conversation.id, prompt)
         return prompt
 
@@ -265,8 +265,8 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     """
     responses = (text for marks in RESPONSES.items() for text in marks)
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
-    ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return form.vocabulary.special_ids.intersection(ids)
+    ids = form.tokenizer.encode([ControlText(text) for text in texts])
+    return form.tokenizer.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

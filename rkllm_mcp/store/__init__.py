@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,8 +107,8 @@ async def open_store(
 ) -> AsyncGenerator[Store, None]:
     """Open the stored data; everything is written at the end of the block.
 
-    ``path`` defaults to the user's own file. ``on_problem`` is called at most once, when data cannot be stored. With
-    ``required`` an unusable file is an error instead of being replaced by an in-memory database.
+    ``path`` defaults to the user's own file. ``on_problem`` takes a line when data cannot be stored, and when it can be
+    stored again. With ``required`` an unusable file is an error instead of being replaced by an in-memory database.
 
     Raises:
         StoreError: the file is required and cannot be used.
@@ -122,6 +122,15 @@ async def open_store(
 
 def _ignore(problem: str) -> None:
     del problem
+
+
+def stored_texts(path: Path, kind: str) -> dict[str, str]:
+    """Return the texts of one kind without opening the store for writing; empty if the file cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return _read_texts(kind, connection)
+    except sqlite3.Error:
+        return {}
 
 
 def _read_texts(kind: str, connection: sqlite3.Connection) -> dict[str, str]:

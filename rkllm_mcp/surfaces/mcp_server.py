@@ -1,6 +1,6 @@
 """How other hosts reach the board's services: standard input and output, or HTTP.
 
-Over HTTP the server listens on loopback only, unless ``[service] api_keys`` names keys; then every request needs one.
+Over HTTP the server listens on loopback only, unless ``[service]`` names keys for tools; then every request needs one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
-from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
 from rkllm_mcp.config.sections import is_loopback
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, run_async
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.board_services import BoardServices
@@ -210,9 +210,11 @@ def serve(session: Session, offer: ServeOptions) -> int:
     config = session.config()
     host = offer.host or config.service.host
     port = config.service.port if offer.port is None else offer.port
-    keys = config.service.api_keys
-    if offer.over_http and not is_loopback(host) and not keys:
-        raise UsageError(f"off loopback ({host}) a key is required; add api_keys = ['…'] to [service]")
+    keys = tuple(entry for entry, rights in config.service.owner_keys() if "tools" in rights)
+    if offer.over_http and not is_loopback(host) and (problem := problem_off_loopback(keys)):
+        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
+    if offer.over_http and config.service.owner_keys() and not keys:
+        raise UsageError("no key in [service] allows tools; add 'tools' to allow in one of [[service.keys]]")
 
     if not offer.over_http and sys.stdin.isatty():
         session.status(_AT_A_TERMINAL)
@@ -274,7 +276,7 @@ async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[s
 
     app = server.streamable_http_app(host=host)
     settings = uvicorn.Config(
-        with_keys(cast("WebApp", app), keys),
+        with_keys(cast("WebApp", app), keys, RefusalLog(session.status)),
         host=host,
         port=port,
         log_level="error",
@@ -303,13 +305,18 @@ async def _until_told(listening: Any) -> None:
         listening.should_exit = True
 
 
-def with_keys(app: WebApp, keys: Sequence[str]) -> WebApp:
-    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open."""
+def with_keys(app: WebApp, keys: Sequence[str], refused: RefusalLog) -> WebApp:
+    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open.
+
+    A request with another key is noted in ``refused``.
+    """
     if not keys:
         return app
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _has_key(scope["headers"], keys):
+            if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
+                refused.note((scope.get("client") or [""])[0], "401")
             headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send(

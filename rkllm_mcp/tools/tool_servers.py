@@ -118,13 +118,18 @@ class LocalToolServer:
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to load has succeeded or failed.
-
-        If it failed before and the backoff has passed, start another attempt without waiting for it.
-        """
-        if self.state == "failed" and not self._backoff.wait_s():
-            self._want()
+        """Wait until the first attempt to load has succeeded or failed."""
         await self._first.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last attempt to load failed, also while it is tried again."""
+        return self._backoff.has_failed
+
+    def retry(self) -> None:
+        """Load a server that has failed again, in the background, if that is due."""
+        if self.state == "failed" and self._backoff.is_due:
+            self._want()
 
     async def available(self) -> None:
         """Wait until the server can take a call; load it again if it had failed.
@@ -301,7 +306,7 @@ async def open_toolbox(
             for server in toolbox.connections
             if isinstance(server, (Connection, PerRequestConnection))
         }
-        return ResourceHub(on_mcp, answers.updates, on_status, toolbox.clean)
+        return ResourceHub(on_mcp, answers.updates, on_status)
 
     toolbox = Toolbox(connect, open_resources, on_status, policies)
     failure: Exception | None = None

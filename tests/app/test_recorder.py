@@ -21,9 +21,9 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn, ToolCall, ToolResult
 from rkllm_mcp.protocols import EmitEvents
-from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
+from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database, state_file
@@ -414,7 +414,8 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         reading.cancel()
         await anyio.lowlevel.checkpoint()
 
-    async with keeping_in(tmp_path) as (keeping, database):
+    problems: list[str] = []
+    async with keeping_in(tmp_path, problems.append) as (keeping, database):
         # As many pages as there are already, and not one more.
         await database.ask(lambda connection: connection.execute(f"PRAGMA {spoil}").fetchone())
         conversation = Conversation("c1")
@@ -429,9 +430,15 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
             await answer(keeping, conversation, stop if stopped else answering(conversation, *long), emit)
         told, *end = events
         assert isinstance(told, Status)
-        problem = f"{tmp_path / 'state.db'} cannot be used ({found}); {remedy}"
-        assert told.text.startswith(f"[Memory: this answer was not kept: {problem}")
+        # A client is told no path of this machine, the log is.
+        assert told.text.startswith(f"[Memory: this answer was not kept: {found}; {remedy}")
         assert end == ([] if stopped else [End("answered")])
+        # It is reported once, in answers and in the log, however many follow.
+        other = Conversation("c2")
+        assert await events_of(keeping, other, answering(other, *long)) == [End("answered")]
+        (problem,) = problems
+        assert problem.startswith(f"[State: {tmp_path / 'state.db'} cannot be used ({found}); {remedy}")
+        assert database.failing is not None
         if not mend:
             return
         await database.ask(lambda connection: connection.execute(f"PRAGMA {mend}").fetchone())
@@ -441,6 +448,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         assert kept is not None
         endings = ["", "cancelled" if stopped else "answered", "", "answered"]
         assert [turn.ending for turn in kept.turns] == endings
+        assert (problems[1:], database.failing) == (["[State: data is saved again.]"], None)
 
 
 async def test_a_file_that_cannot_be_used_is_said_once_for_a_conversation(tmp_path: Path) -> None:
@@ -551,18 +559,16 @@ async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: P
 
 async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:
     said: list[str] = []
-    async with open_database(tmp_path / "state.db", on_problem=pytest.fail, required=True) as database:
-        await database.ask(lambda connection: connection.execute("DROP TABLE messages") and None)
-        await database.ask(lambda connection: connection.execute("DROP TABLE conversations") and None)
-        conversations = Conversations(database, HistoryLimits(days=1))
-        with anyio.CancelScope() as scope:
+    with anyio.CancelScope() as scope:
 
-            def say(line: str) -> None:
-                said.append(line)
-                scope.cancel()
+        def say(line: str) -> None:
+            said.append(line)
+            scope.cancel()
 
-            await Recorder(conversations, "").tidy(say)
+        async with open_database(tmp_path / "state.db", on_problem=say, required=True) as database:
+            await database.ask(lambda connection: connection.execute("DROP TABLE messages") and None)
+            await database.ask(lambda connection: connection.execute("DROP TABLE conversations") and None)
+            await Recorder(Conversations(database, HistoryLimits(days=1)), "").tidy()
     assert len(said) == 1
-    assert "[Memory: old conversations could not be deleted:" in said[0]
     assert "no such table" in said[0]
     assert state_file({"RKLLM_MCP_STATE": str(tmp_path)}) == tmp_path / "state.db"

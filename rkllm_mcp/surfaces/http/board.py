@@ -27,6 +27,12 @@ class Health(BaseModel):
     status: str = Field(description="ok, or what it waits for.")
 
 
+class Readiness(Health):
+    """State of the service and its storage."""
+
+    storage: str = Field("", description="Why nothing is stored at present; left out where all is well.")
+
+
 async def healthz(request: Request) -> Response:
     """The process lives, and its model is loaded, is being loaded, or will be loaded again."""
     service_of(request).check_alive()
@@ -35,8 +41,11 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """The model is loaded and the service is not being stopped; also while it is busy."""
-    service_of(request).check_ready()
-    return JSONResponse({"status": "ok"})
+    service = service_of(request)
+    service.check_ready()
+    # Answers go on without storage, so this is no reason to send requests elsewhere.
+    problem = service.storage_problem
+    return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})
 
 
 HEALTH_ROUTES = (
@@ -54,7 +63,7 @@ HEALTH_ROUTES = (
         "/readyz",
         readyz,
         "Whether answers are taken: the model is loaded and the service is not being stopped",
-        answers=(RouteResponse(Health),),
+        answers=(RouteResponse(Readiness),),
         problems=(503,),
         is_open=True,
     ),
@@ -180,6 +189,7 @@ class Me(BaseModel):
     emulated: bool
     model: str
     needs_key: bool = Field(description="Nobody comes in without a key.")
+    storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 
 async def board(request: Request) -> Response:
@@ -211,13 +221,14 @@ async def board(request: Request) -> Response:
 async def me(request: Request) -> Response:
     """Tell who asks."""
     service, tenant = service_of(request), tenant_of(request)
-    model_host = service.model_host
+    model_host, failing = service.model_host, tenant.app.store.database.failing
     shown = Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
         emulated=model_host.is_emulated,
         model=model_host.name,
         needs_key=needs_key(service.config),
+        storage=failing.cause if failing else "",
     )
     return JSONResponse(shown.model_dump())
 

@@ -15,14 +15,12 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
@@ -32,6 +30,7 @@ from rkllm_mcp.completions.ollama import (
     generate_body,
 )
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
+from rkllm_mcp.completions.request import Occurrence
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -48,6 +47,9 @@ from rkllm_mcp.surfaces.http.openai import (
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, evaluated, line_stream, lines, list_response, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -215,7 +217,7 @@ async def embed(request: Request) -> Response:
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     vectors = await _vectors(request, body.model, texts, body.dimensions)
-    tokens = await count_tokens(texts, embedder_of(request).vocabulary)
+    tokens = await count_tokens(texts, embedder_of(request).tokenizer)
     duration_ns = round((time.monotonic() - started) * 1e9)
     fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
     return await list_response(fields, "embeddings", vectors)
@@ -236,7 +238,7 @@ async def _vectors(
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, embedder.vocabulary)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
     return [list(vector) for vector in vectors]
 

@@ -32,6 +32,8 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from rkllm_mcp.app.settings import unset_rights
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
@@ -403,13 +405,13 @@ def serve(session: Session, address: Address) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Require a key if other machines can connect.
+    """Require keys that cannot be guessed if other machines can connect.
 
     Raises:
-        UsageError: no key is configured.
+        UsageError: no key is configured, or one is too short.
     """
-    if not is_loopback(host) and not needs_key(config):
-        raise UsageError(f"off loopback ({host}) a key is required; 'rkllm-mcp config add-key' makes one")
+    if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
+        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -515,6 +517,8 @@ class _Serving:
         status(f"Serving at http://{host}:{port}")
         name = host if is_loopback(host) else socket.gethostname()
         status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+        for line in unset_rights(service.config):
+            status(line)
         if service.model_host.is_emulated:
             status(emulation_note(service.model_host.name))
 

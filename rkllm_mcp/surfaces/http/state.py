@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -102,6 +102,12 @@ class ServiceState:
         return time.monotonic() - self.started
 
     @property
+    def storage_problem(self) -> str:
+        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
+        failing = (tenant.app.store.database.failing for tenant in self.tenants.by_name.values())
+        return next((error.cause for error in failing if error is not None), "")
+
+    @property
     def is_ready(self) -> bool:
         """True if the service takes answers."""
         return not self.is_draining and self.tenants.is_ready
@@ -150,12 +156,12 @@ def service_of(request: Request) -> ServiceState:
 
 
 def tenant_of(request: Request) -> Tenant:
-    """Return the caller's tenant with its assistant.
+    """Return the caller's tenant with its assistant and the rights of the key.
 
     Raises:
         HTTPError: 503, the model is being exchanged.
     """
     try:
-        return service_of(request).tenants.tenant(request.state.tenant)
+        return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
     except RkllmMcpError as error:
         raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -67,7 +67,7 @@ def test_the_version_is_told(command: Command) -> None:
         (
             ["tools", "serve", "--http", "--host", "0.0.0.0"],
             2,
-            "Error: off loopback (0.0.0.0) a key is required; add api_keys = ['…'] to [service]\n",
+            "Error: 0.0.0.0: off loopback a key is required; 'rkllm-mcp config add-key' makes one\n",
         ),
         (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
         (
@@ -169,7 +169,7 @@ def test_config_check_without_a_file_says_so(command: Command) -> None:
 
 
 def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\n')
+    (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\nmay_approve = true\n')
     outcome = command("config", "check")
     advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
     assert (outcome.code, outcome.err) == (0, f"tenants[0].api_key is a key as it is: {advice}\n")

@@ -24,6 +24,11 @@ export const PHRASES = {
   "connection.retry": ["Try now", "今すぐ試す"],
   "connection.back": ["The board is there again.", "ボードに再び接続しました。"],
 
+  "storage.failing": [
+    "Answers go on, but nothing is stored at the moment: {why}",
+    "回答は続けられますが、今は何も保存されていません: {why}",
+  ],
+
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [
@@ -87,6 +92,7 @@ export const PHRASES = {
   "cost.first": ["first after {seconds} s", "最初の文字まで {seconds} 秒"],
 
   "tool.calling": ["Calling tool {name}", "ツール {name} を呼び出しています"],
+  "tool.waiting": ["not started", "未実行"],
   "tool.running": ["running", "実行中"],
   "tool.done": ["done", "完了"],
   "tool.failed": ["failed", "失敗"],
