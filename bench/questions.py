@@ -97,10 +97,8 @@ async def _measure(arguments: argparse.Namespace) -> None:
     strong = [each for each in right if not each.is_weak]
     empty = sum(not each.found for each in answerable)
     others = [each for each in found if each.question.title == NO_DOCUMENT]
-    print(
-        f"documents {len(documents)}, questions {len(answerable)}: "
-        f"right {len(right)} ({len(right) / len(answerable):.0%})"
-    )
+    share = len(right) / len(answerable)
+    print(f"documents {len(documents)}, questions {len(answerable)}: right {len(right)} ({share:.0%})")
     print(f"of these at the threshold {len(strong)}, marked weak {len(right) - len(strong)}; empty {empty}")
     print(f"without an answer {len(others)}: empty or weak {sum(each.is_right for each in others)}")
     if arguments.show:

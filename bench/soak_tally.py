@@ -30,6 +30,11 @@ class Budget:
         self._seconds = seconds
         self._began = time.monotonic()
 
+    @property
+    def is_timed(self) -> bool:
+        """True if it ends after a time."""
+        return self._seconds is not None
+
     def spent(self, runs: int) -> float:
         """The share that is used up after so many runs; 1 and more is all of it."""
         by_runs = runs / self._runs if self._runs else 0.0

@@ -265,6 +265,11 @@ class StoreError(RkllmMcpError):
     def __str__(self) -> str:
         return f"{self.path} cannot be used ({self.found}); {self.remedy}"
 
+    @property
+    def cause(self) -> str:
+        """Reason and remedy without the path, for clients of a service."""
+        return f"{self.found}; {self.remedy}"
+
 
 @dataclass(eq=False)
 class ToolboxError(RkllmMcpError):

@@ -73,6 +73,7 @@ class CallContext:
     """Context of one call."""
 
     on_progress: OnProgress | None = None
+    emit: EmitEvents | None = None  # takes further events of the call
     asker: Approver = DENY_ALL
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
@@ -87,7 +88,13 @@ NO_CONTEXT = CallContext()
 class HasDeadline(Protocol):
     """An ``anyio.CancelScope``."""
 
-    deadline: float
+    @property
+    def deadline(self) -> float:
+        """Point on its clock at which it is cancelled."""
+        ...
+
+    @deadline.setter
+    def deadline(self, value: float, /) -> None: ...
 
 
 _Scope = TypeVar("_Scope", bound=HasDeadline)

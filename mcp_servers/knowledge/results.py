@@ -70,6 +70,7 @@ class FoundPassage(BaseModel):
     content: str
     score: float
     metadata: HitMetadata
+    weak: Annotated[bool, Field(description="Below the default threshold; the best of a search without one")] = False
 
 
 class ExplainedStep(BaseModel):
@@ -95,6 +96,14 @@ class SearchOutput(ToolOutput):
     warnings: list[str] = []
     stages: list[ExplainedStep] = []
 
+    def structured(self) -> dict[str, Any]:
+        """Return the result as JSON values; ``weak`` only where it is true."""
+        whole = super().structured()
+        for found in whole["results"]:
+            if not found["weak"]:
+                del found["weak"]
+        return whole
+
     def problem(self) -> KnowledgeError | None:
         """Return NothingFoundError if there are no results."""
         return None if self.results else NothingFoundError(self.threshold)
@@ -106,7 +115,8 @@ class SearchOutput(ToolOutput):
     def passages(self) -> str:
         """Return numbered passages, each after its citation."""
         return "\n\n".join(
-            f"[{number}] {found.metadata.citation}\n{found.content}" for number, found in enumerate(self.results, 1)
+            f"[{number}] {found.metadata.citation}{' (weak)' if found.weak else ''}\n{found.content}"
+            for number, found in enumerate(self.results, 1)
         )
 
 
@@ -241,7 +251,7 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
     return SearchOutput(
         query=result.request.query,
         knowledge_base_id=base_id,
-        threshold=result.request.threshold,
+        threshold=result.request.minimum,
         results=[_passage(hit) for hit in result.hits],
         count=len(result.hits),
         warnings=list(result.left_out),
@@ -344,6 +354,7 @@ def _passage(hit: Hit) -> FoundPassage:
     return FoundPassage(
         content=hit.content,
         score=round(hit.score, _DIGITS),
+        weak=hit.is_weak,
         metadata=HitMetadata(
             chunk_id=hit.chunk_id,
             document_id=hit.document_id,

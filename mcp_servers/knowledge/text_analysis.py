@@ -31,6 +31,12 @@ _KANJI = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ff
 _UNSPACED = f"{_HIRAGANA}{_KATAKANA}{_KANJI}\u31f0-\u31ff\uac00-\ud7a3"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
 _LONG_RUN = re.compile(rf"[{_KATAKANA}]{{3,}}|[{_KANJI}]{{3,}}")
+# サーバー and サーバ, ウィルス and ウイルス.
+_LAST_LONG = re.compile(rf"(?<=[{_KATAKANA}]{{3}})\u30fc(?![{_KATAKANA}])")
+_SMALL_KATAKANA = str.maketrans("ァィゥェォ", "アイウエオ")
+_VU, _BU = re.compile("ヴ([ァィェォ]?)"), {"ァ": "バ", "ィ": "ビ", "ェ": "ベ", "ォ": "ボ", "": "ブ"}
+# 申し込み and 申込: the kanji on both sides of okurigana are a term as well.
+_OKURIGANA = re.compile(rf"(?=([{_KANJI}])[いきしちひみりぎじびえけせねめれげぜべっわ]{{1,2}}([{_KANJI}]))")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{_KANJI}]")
 _FUNCTION_WORDS = """
@@ -50,11 +56,19 @@ class Analysis:
     kanji: list[str]  # every single kanji, with repetitions
 
 
+def unified(text: str) -> str:
+    """Return ``text`` in the letters that are compared: corrected, NFKC, lower case, one spelling of katakana."""
+    plain = unicodedata.normalize("NFKC", correct_long_marks(text)).lower()
+    if "ヴ" in plain:
+        plain = _VU.sub(lambda match: _BU[match[1]], plain)
+    return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
+
+
 def analyze(text: str) -> Analysis:
     """Analyze a stored text."""
     terms: list[str] = []
     kanji: list[str] = []
-    for match in _RUN.finditer(unicodedata.normalize("NFKC", correct_long_marks(text)).lower()):
+    for match in _RUN.finditer(unified(text)):
         run = match.group()
         if match["unspaced"] is None:
             word = _word(run)
@@ -66,6 +80,7 @@ def analyze(text: str) -> Analysis:
         else:
             terms += [run[at : at + 2] for at in range(len(run) - 1)]
             terms += _LONG_RUN.findall(run)
+            terms += [f"{match[1]}{match[2]}" for match in _OKURIGANA.finditer(run)]
             kanji += _ONE_KANJI.findall(run)
     return Analysis(terms, kanji)
 

@@ -143,7 +143,7 @@ async def _search(service: KnowledgeService, arguments: ToolArguments, call: Cal
     request = SearchRequest(
         query=arguments.text("query"),
         base_id=arguments.text(_ID, ""),
-        threshold=arguments.number("threshold", DEFAULT_THRESHOLD),
+        threshold=arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None,
         max_results=arguments.integer("max_results", service.settings.default_results),
         collection=arguments.text("collection") if arguments.has("collection") else None,
         fields=arguments.mapping("fields"),

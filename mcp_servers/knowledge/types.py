@@ -140,6 +140,7 @@ class Hit:
     headings: tuple[str, ...]
     page: int | None  # first page, from 1
     scores: Scores
+    is_weak: bool = False  # below the default threshold, returned because nothing else was found
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,15 @@ class SearchRequest:
 
     query: str
     base_id: str | None = None  # None: all visible knowledge bases
-    threshold: float = DEFAULT_THRESHOLD  # minimum score, 0..1
+    threshold: float | None = None  # minimum score, 0..1; None: the default, or the best one below it, marked weak
     max_results: int = DEFAULT_RESULTS
     collection: str | None = None  # collections of this name only
     fields: Mapping[str, str] = field(default_factory=dict[str, str])  # documents with these values only
+
+    @property
+    def minimum(self) -> float:
+        """The threshold in effect."""
+        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold
 
 
 @dataclass(frozen=True)

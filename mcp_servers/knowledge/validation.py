@@ -30,8 +30,8 @@ def checked_request(request: SearchRequest) -> SearchRequest:
     if len(query) > MAX_QUERY_CHARACTERS:
         raise TextTooLongError(len(query), MAX_QUERY_CHARACTERS)
     # The comparison is also False for NaN.
-    if not 0 <= request.threshold <= 1:
-        raise ThresholdError(request.threshold)
+    if not 0 <= request.minimum <= 1:
+        raise ThresholdError(request.minimum)
     if not 1 <= request.max_results <= MAX_RESULTS:
         raise MaxResultsError(request.max_results, MAX_RESULTS)
     fields = {valid_unicode(name): valid_unicode(value) for name, value in request.fields.items()}

@@ -196,13 +196,8 @@ async def run_agent(
 ) -> tuple[EndReason, Turn]:
     """Run rounds until there is an answer; return the reason for its end and its last turn.
 
-    Args:
-        model: the model that answers.
-        conversation: ends with the message to answer; the rounds are added to it.
-        calls: runs the calls, or returns them to a client.
-        options: options of the model's responses; the forced tool is that of the first round.
-        settings: limits of the rounds.
-        emit: takes the events in order, without an ``End``.
+    ``conversation`` ends with the message to answer, and the rounds are added to it. A forced tool is that of the first
+    round. ``emit`` takes the events in order, without an ``End``.
 
     Raises:
         PromptTooLongError: the prompt of a round does not fit.
@@ -292,34 +287,21 @@ async def _respond(
 async def answer_with_tools(
     model: ChatModel,
     conversation: Conversation,
-    text: str,
+    question: Sequence[Message],
     calls: RunCalls,
+    options: ModelOptions,
     settings: LoopSettings,
     emit: EmitEvents,
-    options: ModelOptions | None = None,
-    *,
-    context: str = "",
-    preceding: Sequence[Message] = (),
 ) -> None:
-    """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
+    """Add a question to a conversation and answer it; else like ``run_agent``.
 
-    Args:
-        model: the model that answers.
-        conversation: the question and the answer are added to it.
-        text: the user's text.
-        calls: runs the calls of this answer.
-        settings: limits of the loop.
-        emit: takes the events in order.
-        options: options of the model's responses.
-        context: context that precedes the text in the same turn.
-        preceding: turns to add before the question, such as those of a server's prompt.
+    The last event is always an ``End``, except when the caller cancels or ``emit`` raises.
     """
     start = len(conversation.messages)
-    conversation.messages.extend(preceding)
-    conversation.add(Message("user", text, context=context))
+    conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        reason, _ = await run_agent(model, conversation, calls, options or ModelOptions(), settings, emit)
+        reason, _ = await run_agent(model, conversation, calls, options, settings, emit)
         end = End(reason)
         reason_for_open_calls = CALLS_OVER
     except GenerationError as error:
@@ -353,16 +335,9 @@ async def answer(
     emit: EmitEvents,
     context: CallContext,
 ) -> None:
-    """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
+    """Prepare tools, instructions and context for a question, and answer it with ``answer_with_tools``.
 
-    Args:
-        model: the model that answers.
-        preparation: prepares tools, instructions and context.
-        conversation: the question and the answer are added to it; unchanged if the question does not fit.
-        request: the question, the tools it may use, and the options of the responses.
-        settings: limits of the loop.
-        emit: takes the events in order.
-        context: context of every call.
+    The conversation is unchanged if the question does not fit.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
@@ -371,18 +346,9 @@ async def answer(
     length = len(conversation.messages)
     parallel, instructions = settings.parallel_tools, prepared.instructions
     calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
+    question = [*asked.preceding, Message("user", asked.text, context=prepared.context)]
     try:
-        await answer_with_tools(
-            model,
-            conversation,
-            asked.text,
-            calls,
-            settings,
-            emit,
-            request.options,
-            context=prepared.context,
-            preceding=asked.preceding,
-        )
+        await answer_with_tools(model, conversation, question, calls, request.options, settings, emit)
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

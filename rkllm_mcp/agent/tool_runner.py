@@ -108,7 +108,8 @@ class CallRunner:
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         await self._emit([Status(f"[MCP: Calling tool '{call.name}']")])
-        result = await self._tools.call(call, replace(self._context, on_progress=self._progress_of(call)))
+        context = replace(self._context, on_progress=self._progress_of(call), emit=self._emit)
+        result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
         if tool is not None or not result.is_error:

@@ -161,9 +161,9 @@ class Assistant:
 
     Attributes:
         config: the configuration.
-        core: the model that answers.
+        model_host: the model that answers.
         toolbox: the tools of all servers.
-        memory: the store, with tool calls and conversations.
+        store: the store, with tool calls and conversations.
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
@@ -172,7 +172,7 @@ class Assistant:
     def __init__(
         self,
         config: Config,
-        core: ModelHost,
+        model_host: ModelHost,
         tools: ToolEnvironment,
         tasks: TaskGroup,
         warm_up: WarmUp | None,
@@ -180,11 +180,11 @@ class Assistant:
         usage: UsageCounter | None = None,
     ) -> None:
         self.config = config
-        self.core = core
+        self.model_host = model_host
         self.toolbox = tools.toolbox
-        self.memory = tools.memory
+        self.store = tools.store
         self.tenant = tenant
-        self.recorder = Recorder(tools.memory.conversations, tenant)
+        self.recorder = Recorder(tools.store.conversations, tenant)
         self.usage = usage or UsageCounter()
         self._tools = tools
         self._tasks = tasks
@@ -193,18 +193,20 @@ class Assistant:
         self._idle = anyio.Event()
         self._is_closed = False
         self._pending = PendingRequests(config.security.question_timeout_s)
-        self._preparation = turn_preparation(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
+        self._preparation = turn_preparation(
+            config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
+        )
         self._has_announced = False
 
     @property
     def model(self) -> ModelFolder:
         """The folder and card of the model on the NPU; a UsageError where a remote service answers."""
-        return self.core.board.model
+        return self.model_host.board.model
 
     @property
     def engine(self) -> Engine:
         """The owner of the NPU; a UsageError where a remote service answers."""
-        return self.core.board.engine
+        return self.model_host.board.engine
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
@@ -341,15 +343,15 @@ class Assistant:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def reading(self, conversation_id: str) -> PromptProgress | None:
+    def prefill_progress(self, conversation_id: str) -> PromptProgress | None:
         """Return the progress of the prefill for a running answer; None outside of a prefill."""
-        npu = self.core.npu
+        npu = self.model_host.npu
         if npu is None:
             return None
-        tokens = self._warm_up.reading_tokens if self._warm_up else 0
+        tokens = self._warm_up.prefill_tokens if self._warm_up else 0
         if tokens and conversation_id in self._answers:
-            return npu.readings.estimate(tokens)
-        return npu.readings.of(conversation_id)
+            return npu.prefill_progress.estimate(tokens)
+        return npu.prefill_progress.of(conversation_id)
 
     def pending_requests(self) -> tuple[PendingRequest, ...]:
         """Return the approvals and elicitations that wait for a user, oldest first."""
@@ -372,7 +374,7 @@ class Assistant:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = starting_lines(self.core.name if self.core.npu else None, len(self.toolbox.connections))
+        lines = starting_lines(self.model_host.name if self.model_host.npu else None, len(self.toolbox.connections))
         return tuple(map(Status, lines))
 
     async def ready(self) -> None:
@@ -382,7 +384,7 @@ class Assistant:
             RuntimeUnusableError: the model could not be loaded.
         """
         # Both are starting already; in this order a failed model is reported without waiting for slow servers.
-        await self.core.ready()
+        await self.model_host.ready()
         await self.toolbox.connected()
 
     def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
@@ -395,11 +397,11 @@ class Assistant:
         allowed = {spec.name for spec in map(self.toolbox.resolve, options.allowed_tools) if spec is not None}
         return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
-    def head(self) -> list[int]:
+    def prompt_prefix(self) -> list[int]:
         """Return the token ids that every prompt begins with: system text and current tools."""
         conversation = self.new_conversation()
         lists = self._preparation.beginnings(conversation, self.tools())
-        return self.core.board.chat_model.head(conversation, lists)
+        return self.model_host.board.chat_model.head(conversation, lists)
 
     def _check_free(self, conversation: Conversation) -> None:
         if conversation.id in self._answers:
@@ -457,7 +459,7 @@ class Assistant:
     async def _answer_with_tools(
         self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: AnswerOptions
     ) -> None:
-        model, model_options, agent = self.core.chat_model, self._model_options(options), self.config.agent
+        model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
             context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
@@ -475,9 +477,10 @@ class Assistant:
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
+        self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.awaited()
-        if not self.core.is_ready and (statuses := self.starting()):
+        if not self.model_host.is_ready and (statuses := self.starting()):
             await emit(statuses)
         await self.ready()
         if self._warm_up is not None:

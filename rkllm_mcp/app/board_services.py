@@ -135,8 +135,8 @@ async def open_board_services(
     others = others or OtherModels()
     config = config.overridden(tools=False)
     names = [name for name in (others.embedding, others.ranking) if name is not None]
-    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as specialists:
-        own = app.core.evaluator(None)
+    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
+        own = app.model_host.evaluator(None)
         yield BoardServices(
-            app, specialists.get(others.embedding or "", own), specialists.get(others.ranking or "", own)
+            app, auxiliary_models.get(others.embedding or "", own), auxiliary_models.get(others.ranking or "", own)
         )

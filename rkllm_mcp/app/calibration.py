@@ -7,9 +7,11 @@ continuation, in the format that rkllm-toolkit reads (``[{"input": …, "target"
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from rkllm_mcp.agent.instructions import system_text
@@ -17,42 +19,6 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
-
-
-def _tool(name: str, description: str, required: Sequence[str] = (), **properties: Any) -> ToolSpec:
-    schema = {"type": "object", "properties": properties, "required": list(required)}
-    return ToolSpec(name, description, schema)
-
-
-_STRING = {"type": "string"}
-WEATHER = _tool(
-    "get_weather",
-    "The weather forecast for a place, for today and the coming days.",
-    ["location"],
-    location={"type": "string", "description": "A city or prefecture, such as 東京 or Osaka"},
-    days={"type": "integer", "minimum": 1, "maximum": 7, "description": "How many days"},
-)
-CLOCK = _tool("get_current_time", "The time in a time zone.", ["timezone"], timezone=_STRING)
-FILES = _tool(
-    "search_files", "Find files whose names match a pattern.", ["path", "pattern"], path=_STRING, pattern=_STRING
-)
-READ = _tool("read_file", "Read a text file.", ["path"], path=_STRING, head={"type": "integer"})
-LIGHT = _tool(
-    "set_light",
-    "Switch a light, or change its brightness.",
-    ["room", "state"],
-    room=_STRING,
-    state={"type": "string", "enum": ["on", "off"]},
-    brightness={"type": "number", "minimum": 0, "maximum": 100},
-)
-SEARCH = _tool(
-    "knowledge_search",
-    "Search the documents of the knowledge base.",
-    ["query"],
-    query=_STRING,
-    limit={"type": "integer"},
-)
-TOOLS = (WEATHER, CLOCK, FILES, READ, LIGHT, SEARCH)
 
 
 @dataclass(frozen=True)
@@ -67,69 +33,14 @@ class SampleExchange:
     is_error: bool = False  # the tool fails
 
 
-EXCHANGES: tuple[SampleExchange, ...] = (
-    SampleExchange(
-        "Hello! What can you do?",
-        "I can answer questions and use tools: weather, time, files, lights and search.",
-    ),
-    SampleExchange(
-        "こんにちは。自己紹介してください。",
-        "小さなボードの上で動くアシスタントです。天気や時刻を調べられます。",
-    ),
-    SampleExchange("What is 17 times 23?", "17 × 23 = 391."),
-    SampleExchange("「猫」を英語で言うと？", "「猫」は英語で cat です。"),
-    SampleExchange(
-        "Write a haiku about rain.",
-        "Soft rain on the roof,\nthe small board hums in the dark,\nmorning smells of earth.",
-    ),
-    SampleExchange(
-        "明日の東京の天気は？", "明日の東京は曇りのち雨、最高気温は18℃の予報です。", "get_weather",
-        {"location": "東京", "days": 2},
-        '{"location":"東京","days":[{"date":"2026-11-22","summary":"晴れ"},{"date":"2026-11-23","summary":"曇りのち雨","high_c":18}]}',
-    ),
-    SampleExchange(
-        "Will it rain in Osaka today?", "No, Osaka stays sunny today with a high of 21 °C.", "get_weather",
-        {"location": "Osaka"}, '{"location":"大阪","days":[{"summary":"sunny","high_c":21,"rain_percent":0}]}',
-    ),
-    SampleExchange(
-        "アトランティスの天気を教えて", "アトランティスという地名は見つかりませんでした。別の地名を教えてください。",
-        "get_weather", {"location": "アトランティス"}, "unknown place: アトランティス", is_error=True,
-    ),
-    SampleExchange(
-        "What time is it in Berlin?", "It is 14:05 in Berlin.", "get_current_time", {"timezone": "Europe/Berlin"},
-        '{"timezone":"Europe/Berlin","datetime":"2026-11-21T14:05:00+01:00","is_dst":false}',
-    ),
-    SampleExchange(
-        "今何時ですか？", "東京は22時05分です。", "get_current_time", {"timezone": "Asia/Tokyo"},
-        '{"timezone":"Asia/Tokyo","datetime":"2026-11-21T22:05:00+09:00"}',
-    ),
-    SampleExchange(
-        "Which Python files are in the project?", "There are two: main.py and tests/test_main.py.", "search_files",
-        {"path": ".", "pattern": "*.py"}, "main.py\ntests/test_main.py",
-    ),
-    SampleExchange(
-        "Read the first lines of notes/todo.txt.", "The list begins with: buy milk, call the dentist.", "read_file",
-        {"path": "notes/todo.txt", "head": 2}, "- buy milk\n- call the dentist",
-    ),
-    SampleExchange(
-        "Turn on the kitchen light at half brightness.", "The kitchen light is on at 50 %.", "set_light",
-        {"room": "kitchen", "state": "on", "brightness": 50}, '{"ok":true}',
-    ),
-    SampleExchange(
-        "リビングの電気を消して", "リビングの電気を消しました。", "set_light", {"room": "リビング", "state": "off"},
-        '{"ok":true}',
-    ),
-    SampleExchange(
-        "How long may I return a purchase?", "You may return a purchase within 30 days, with the receipt.",
-        "knowledge_search", {"query": "return policy", "limit": 3},
-        '[{"document":"terms.md","text":"Goods may be returned within 30 days when the receipt is shown."}]',
-    ),
-)  # fmt: skip
+_SAMPLES = json.loads(Path(__file__).with_name("calibration.json").read_text("utf-8"))
+TOOLS = tuple(ToolSpec(**tool) for tool in _SAMPLES["tools"])
+EXCHANGES = tuple(SampleExchange(**exchange) for exchange in _SAMPLES["exchanges"])
 
 
-def calibration(vocabulary: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
+def calibration(tokenizer: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
     """Return the samples for one model: one per assistant turn of every exchange."""
-    prompt = ConversationPrompt(vocabulary, template)
+    prompt = ConversationPrompt(tokenizer, template)
     return [
         {"input": before, "target": target}
         for messages, tools in _conversations()

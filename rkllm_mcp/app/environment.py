@@ -30,17 +30,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AuxiliaryModel:
-    """A model that evaluates instead of answering.
-
-    Args:
-        name: as it is shown.
-        engine: the owner of the model.
-        vocabulary: its tokenizer.
-    """
+    """A model that evaluates instead of answering."""
 
     name: str
     engine: Engine
-    vocabulary: ModelTokenizer
+    tokenizer: ModelTokenizer
 
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
@@ -52,7 +46,7 @@ class AuxiliaryModel:
         """
         from rkllm_mcp.providers.embedding import embed_texts
 
-        return await embed_texts(self.engine, self.vocabulary, texts, instruction=instruction, dimensions=dimensions)
+        return await embed_texts(self.engine, self.tokenizer, texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document; see ``providers.embedding.rank_documents``.
@@ -63,53 +57,34 @@ class AuxiliaryModel:
         from rkllm_mcp.providers.embedding import SEARCH, rank_documents
 
         task = instruction or SEARCH
-        return await rank_documents(self.engine, self.vocabulary, query, documents, instruction=task)
+        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=task)
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """The board's own model.
-
-    Args:
-        model: its folder and card.
-        engine: the owner of the NPU.
-        form: how it is spoken to and read.
-        chat_model: prompt, engine and detector joined.
-        readings: the prompts that are being read.
-    """
+    """The board's own model."""
 
     model: ModelFolder
     engine: Engine
     form: ModelForm
     chat_model: RkllmModel
-    readings: PrefillProgress
+    prefill_progress: PrefillProgress
 
 
 @dataclass(frozen=True)
 class ModelHost:
-    """The chat model; ``open_model`` opens one.
-
-    Args:
-        name: the model's name.
-        chat_model: answers conversations.
-        listing: how the model takes a list of tools.
-        npu: the local model; None if only a remote service answers.
-        embedder: a model that helps to choose tools, if any.
-        description: the model in a few words.
-        has_stand_in: True if a fallback answers while the local model cannot be loaded.
-        remote: the remote service; None if the NPU answers.
-        specialists: the embedding and reranking models, by the name or path in the configuration.
-    """
+    """The chat model; ``open_model`` opens one."""
 
     name: str
     chat_model: StatefulModel
-    listing: PromptListing
-    npu: LocalModel | None
-    embedder: AuxiliaryModel | None = None
+    listing: PromptListing  # format and token cost of the tool list
+    npu: LocalModel | None  # None if only a remote service answers
+    embedder: AuxiliaryModel | None = None  # for the search for tools
     description: str = ""
-    has_stand_in: bool = False
-    remote: RemoteModel | None = None
-    specialists: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
+    has_stand_in: bool = False  # True if a fallback answers while the local model cannot be loaded
+    remote: RemoteModel | None = None  # None if the NPU answers
+    # embedding and reranking models, by the name or path in the configuration
+    auxiliary_models: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
 
     @property
     def board(self) -> LocalModel:
@@ -128,8 +103,8 @@ class ModelHost:
         Raises:
             UsageError: a remote service answers, and no model is loaded here.
         """
-        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.vocabulary)
-        return self.specialists.get(name or "", own)
+        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
+        return self.auxiliary_models.get(name or "", own)
 
     @property
     def is_emulated(self) -> bool:
@@ -147,7 +122,7 @@ class ModelHost:
     def failure(self) -> RkllmMcpError | None:
         """The reason why no answer will come any more; None where one still can, be it from the fallback.
 
-        The specialists have no part in it: without one, its own requests fail with its reason.
+        An auxiliary model that is lost is none: its own requests fail with its reason.
         """
         return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
 
@@ -174,8 +149,8 @@ class ModelHost:
         A model that will not be loaded again, and without which answers go on, is logged meanwhile.
         """
         async with anyio.create_task_group() as tasks:
-            for specialist in self.specialists.values():
-                tasks.start_soon(_log_loss, specialist.name, specialist.engine, "its requests are refused")
+            for auxiliary in self.auxiliary_models.values():
+                tasks.start_soon(_log_loss, auxiliary.name, auxiliary.engine, "its requests are refused")
             if self.npu is None or self.has_stand_in:
                 if self.npu is not None:
                     await _log_loss(self.name, self.npu.engine, "the fallback answers")
@@ -195,11 +170,11 @@ class ToolEnvironment:
     """An open toolbox and the store of its calls, approvals and switches."""
 
     toolbox: Toolbox
-    memory: Store
+    store: Store
 
     async def refresh(self) -> None:
         """Take over what other processes have switched off or on since."""
-        switches = await self.memory.switches.all()
+        switches = await self.store.switches.all()
         # What cannot be read or kept changes nothing here: a tool that is off must not come on by that.
         if switches is not None:
             self.toolbox.switches.replace(switches)

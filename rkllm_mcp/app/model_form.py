@@ -40,7 +40,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(
-        vocabulary=_vocabulary(model, template),
+        tokenizer=_model_tokenizer(model, template),
         template=template,
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=_thinking_mode(thinking, template),
@@ -68,7 +68,7 @@ class PromptListing:
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
     """Return the listing for the model on the NPU."""
     context_tokens = config.model.context_tokens or model.card.context_tokens
-    costs = ToolCosts(form.vocabulary, form.template.tool_form)
+    costs = ToolCosts(form.tokenizer, form.template.tool_form)
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
 
 
@@ -97,9 +97,9 @@ def turn_preparation(
     return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
-def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
+def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
     try:
-        vocabulary = ModelTokenizer(model.tokenizer.read_text("utf-8"))
+        tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ModelNotFoundError(
             f"The tokenizer {model.tokenizer} cannot be read: {error}.",
@@ -108,13 +108,13 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
     beginning = template.head_form.beginning
     turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
     needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
+    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
     if missing is not None:
         raise ModelNotFoundError(
             f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
             f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
         )
-    return vocabulary
+    return tokenizer
 
 
 def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:

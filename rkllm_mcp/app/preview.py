@@ -97,7 +97,11 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
 
 
 async def prompt_parts(
-    config: Config, text: str, equipment: ToolEnvironment, system: str | None = None, context: CallContext = NO_CONTEXT
+    config: Config,
+    text: str,
+    environment: ToolEnvironment,
+    system: str | None = None,
+    context: CallContext = NO_CONTEXT,
 ) -> list[PromptPart]:
     """Return the prompt of ``text`` as a first question, part by part.
 
@@ -121,12 +125,12 @@ async def prompt_parts(
     form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
-    preparation = turn_preparation(config, listing(config, model, form), equipment.toolbox, equipment.memory.calls)
-    offerings = equipment.toolbox.offerings if "@" in text else None
+    preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
+    offerings = environment.toolbox.offerings if "@" in text else None
     asked = await question_from_text(text, offerings, config.agent.resource_chars, unheard, context)
-    prepared = await preparation.prepare(conversation, TurnRequest(asked, equipment.toolbox.tools()), context)
+    prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=prepared.context))
-    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 
 

@@ -6,7 +6,7 @@
 Rules:
 * Tool rounds are left out; an answer that was cancelled or failed is saved with all text so far, marked as such.
 * A question that was refused because it is too long is not saved.
-* A failed save is reported and does not fail the answer; the next save tries again.
+* A failed save does not fail the answer; it is reported once until a save succeeds. The next save tries again.
 * Tokens of the request are replaced before anything is saved.
 """
 
@@ -57,6 +57,7 @@ class Recorder:
         self._conversations = conversations
         self._tenant = tenant
         self._clock = clock
+        self._is_failing = False  # the last save failed, which its reader was told
         self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
 
     def record(
@@ -92,24 +93,23 @@ class Recorder:
     async def save(self, conversation: Conversation) -> str:
         """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
         is_new = conversation.kept_turns == 0
+        has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
                 others = await self._conversations.save(self._tenant, conversation)
             except StoreError as error:
-                return f"[Memory: this answer was not kept: {error}]"
+                return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
+            self._is_failing = False
             if is_new and conversation.kept_turns and not self._conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if others else ""
-        return f"[Memory: this answer was not kept: {_NO_DISK}]"
+        return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
 
-    async def tidy(self, say: Callable[[str], None] | None = None) -> None:
+    async def tidy(self) -> None:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
-            try:
+            with suppress(StoreError):  # the database reports it
                 await self._conversations.clean(self._tenant)
-            except StoreError as error:
-                if say is not None:
-                    say(f"[Memory: old conversations could not be deleted: {error}]")
             await anyio.sleep(_DAY_S)
 
 

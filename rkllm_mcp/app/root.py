@@ -112,11 +112,11 @@ async def open_auxiliary_models(
     shared += [engine_settings(configs[name], folder) for name, folder in folders.items()]
     settings = dict(zip(folders, with_domains(shared)[1:], strict=True))
     async with AsyncExitStack() as stack:
-        specialists: dict[str, AuxiliaryModel] = {}
+        auxiliary_models: dict[str, AuxiliaryModel] = {}
         for name, folder in folders.items():
             engine = await stack.enter_async_context(open_engine(settings[name]))
-            specialists[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).vocabulary)
-        yield specialists
+            auxiliary_models[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).tokenizer)
+        yield auxiliary_models
 
 
 def check_model(config: Config) -> None:
@@ -137,12 +137,12 @@ def check_model(config: Config) -> None:
 
 
 @asynccontextmanager
-async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
+async def open_model(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
     Args:
         config: the configuration.
-        beside: embedding and reranking models to load as well, name or path; not possible with a remote service.
+        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
 
     Raises:
         ModelNotFoundError: a model does not exist or lacks a file.
@@ -150,24 +150,24 @@ async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerat
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
-        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, beside)
-        core = await stack.enter_async_context(opened)
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary)
+        model_host = await stack.enter_async_context(opened)
         if "fallback" in services and fallback is not None:
             from rkllm_mcp.providers.fallback import FallbackModel
 
             second = await stack.enter_async_context(open_remote(services["fallback"]))
-            core = replace(
-                core,
-                chat_model=FallbackModel(core.chat_model, second, fallback.when),
-                description=f"{core.description}; '{second.name}' at {second.service.host} takes over by rule",
+            model_host = replace(
+                model_host,
+                chat_model=FallbackModel(model_host.chat_model, second, fallback.when),
+                description=f"{model_host.description}; '{second.name}' at {second.service.host} takes over by rule",
                 has_stand_in="failed" in fallback.when,
             )
-        yield core
+        yield model_host
 
 
 @asynccontextmanager
 async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
-    """A core without an NPU: nothing is loaded here."""
+    """A model host without an NPU: nothing is loaded here."""
     async with open_remote(service) as model:
         from rkllm_mcp.app.model_form import PromptListing
 
@@ -177,33 +177,33 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
 
 
 @asynccontextmanager
-async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
-    """A core on the board's own model."""
+async def _open_on_npu(config: Config, auxiliary: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
+    """A model host on the board's own model."""
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)
     settings = engine_settings(config, model)
     named = config.agent.embedding_model if config.active_servers else None
-    names = [*([named] if named else []), *beside]
-    async with open_engine(settings) as engine, open_auxiliary_models(config, names) as specialists:
+    names = [*([named] if named else []), *auxiliary]
+    async with open_engine(settings) as engine, open_auxiliary_models(config, names) as auxiliary_models:
         # One round of the event loop starts the model's process.
         await anyio.lowlevel.checkpoint()
         from rkllm_mcp.app.model_form import listing, model_form
         from rkllm_mcp.providers.rkllm import RkllmModel
 
         form = model_form(config, model)
-        readings = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
-        chat_model = RkllmModel(engine, form, readings)
-        npu = LocalModel(model, engine, form, chat_model, readings)
+        prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
+        chat_model = RkllmModel(engine, form, prefill_progress)
+        npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
         yield ModelHost(
             model.name,
             chat_model,
             listing(config, model, form),
             npu,
-            specialists.get(named or ""),
+            auxiliary_models.get(named or ""),
             description,
-            specialists=specialists,
+            auxiliary_models=auxiliary_models,
         )
 
 
@@ -252,12 +252,12 @@ async def open_tools(
 
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
-    memories = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
-    async with memories as memory:
+    opening = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
+    async with opening as store:
         policies = ExecutionPolicies(
-            approvals=Approvals(memory.grants, config.agent.person_language),
-            recorder=memory.calls,
-            switches=Switches(await memory.switches.all() or (), memory.switches.keep),
+            approvals=Approvals(store.grants, config.agent.person_language),
+            recorder=store.calls,
+            switches=Switches(await store.switches.all() or (), store.switches.keep),
             result_chars=config.agent.tool_result_chars,
             escape_result=escape_result,
             escape_description=without_markers,
@@ -265,7 +265,7 @@ async def open_tools(
         if not config.active_servers:
             from rkllm_mcp.tools.toolbox import Toolbox
 
-            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), memory)
+            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), store)
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -274,8 +274,8 @@ async def open_tools(
         from rkllm_mcp.tools.tool_servers import open_toolbox
 
         with open_connection_services(
-            memory.database.path.parent,
-            remembered=await memory.texts(_SERVERS),
+            store.database.path.parent,
+            remembered=await store.texts(_SERVERS),
             consent=NoConsent(tenant) if log_in is None else BrowserConsent(log_in),
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
@@ -290,7 +290,7 @@ async def open_tools(
                 read_device=device_state,
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
-                yield ToolEnvironment(toolbox, memory)
+                yield ToolEnvironment(toolbox, store)
 
 
 def _no_resources(_toolbox: Toolbox) -> ResourceHub:
@@ -306,7 +306,7 @@ async def open_app(
     *,
     status: StatusSink | None = None,
     one_shot: bool = False,
-    core: ModelHost | None = None,
+    model_host: ModelHost | None = None,
     tenant: str = "",
 ) -> AsyncGenerator[Assistant, None]:
     """Start everything that ``config`` names, and stop it at the end.
@@ -318,7 +318,7 @@ async def open_app(
         config: the configuration.
         status: takes a line about each server that is connected or failed.
         one_shot: there will be one question, at once, so nothing is prefilled in advance.
-        core: the model that answers, which stays open when this assistant ends; one of its own when None.
+        model_host: the model that answers, which stays open when this assistant ends; one of its own when None.
         tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
 
     Raises:
@@ -329,27 +329,27 @@ async def open_app(
             status(line)
     failure: Exception | None = None
     async with AsyncExitStack() as stack:
-        if core is None:
-            core = await stack.enter_async_context(open_model(config))
+        if model_host is None:
+            model_host = await stack.enter_async_context(open_model(config))
         from rkllm_mcp.agent.sampling import ModelSampler
         from rkllm_mcp.agent.usage import UsageCounter
         from rkllm_mcp.app.assistant import Assistant
         from rkllm_mcp.app.warmup import WarmUp
         from rkllm_mcp.tools.toolbox import report_slow_servers
 
-        model, usage = core.chat_model, UsageCounter()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
+        model, usage = model_host.chat_model, UsageCounter()
+        sampler = ModelSampler(model, model_host.name, config.agent.sampling_tokens, model.forget, usage, tenant)
+        opening = open_tools(config, status=status, sampler=sampler, syntaxes=model_host.syntaxes, tenant=tenant)
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(anyio.create_task_group())
-        npu = core.npu
+        npu = model_host.npu
         warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
-        app = Assistant(config, core, tools, tasks, warm_up, tenant, usage)
-        tasks.start_soon(app.recorder.tidy, status)
+        app = Assistant(config, model_host, tools, tasks, warm_up, tenant, usage)
+        tasks.start_soon(app.recorder.tidy)
         if status is not None:
             tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
         if warm_up is not None:
-            tasks.start_soon(warm_up.run, app.ready, app.head)
+            tasks.start_soon(warm_up.run, app.ready, app.prompt_prefix)
         try:
             yield app
         except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)

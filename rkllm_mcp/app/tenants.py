@@ -40,7 +40,7 @@ class Tenant:
 
 
 @dataclass
-class _Kept(Generic[_T]):
+class _OpenContext(Generic[_T]):
     """A context that its own task holds open until it is closed."""
 
     value: _T
@@ -55,7 +55,7 @@ class _Kept(Generic[_T]):
             await self.gone.wait()
 
 
-async def _opened(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _Kept[_T]:
+async def _open_context(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _OpenContext[_T]:
     stop, gone = anyio.Event(), anyio.Event()
 
     async def hold(*, task_status: TaskStatus[_T]) -> None:
@@ -66,7 +66,7 @@ async def _opened(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], co
         finally:
             gone.set()
 
-    return _Kept(await tasks.start(hold), config, stop, gone)
+    return _OpenContext(await tasks.start(hold), config, stop, gone)
 
 
 class Tenants:
@@ -76,41 +76,41 @@ class Tenants:
         self.config = config
         self._tasks = tasks
         self._status = status
-        self._core: _Kept[ModelHost] | None = None
-        self._apps: dict[str, _Kept[Assistant]] = {}
+        self._model_host: _OpenContext[ModelHost] | None = None
+        self._apps: dict[str, _OpenContext[Assistant]] = {}
         self._tenants: Mapping[str, Tenant] = {}
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
         self.scheduler = Scheduler(config.service.parallel, config.service.queue)
 
     @property
-    def core(self) -> ModelHost:
+    def model_host(self) -> ModelHost:
         """The model that answers.
 
         Raises:
             UsageError: it is being exchanged.
         """
-        if self._core is None:
+        if self._model_host is None:
             raise UsageError("the model is being exchanged; ask again in a moment")
-        return self._core.value
+        return self._model_host.value
 
     @property
     def is_open(self) -> bool:
         """A model is loaded or being loaded; False while it is exchanged."""
-        return self._core is not None
+        return self._model_host is not None
 
     @property
     def is_ready(self) -> bool:
         """The model is loaded and assistants exist; False while the model is exchanged."""
-        return bool(self._tenants) and self._core is not None and self._core.value.is_ready
+        return bool(self._tenants) and self._model_host is not None and self._model_host.value.is_ready
 
     @property
     def failure(self) -> RkllmMcpError | None:
         """The reason why no answer will come any more from this process; None while the model is being exchanged."""
-        return None if self._core is None else self._core.value.failure
+        return None if self._model_host is None else self._model_host.value.failure
 
     @property
-    def tenants(self) -> Mapping[str, Tenant]:
+    def by_name(self) -> Mapping[str, Tenant]:
         """All tenants by name; the owner's name is empty."""
         return self._tenants
 
@@ -122,7 +122,11 @@ class Tenants:
         """
         tenant = self._tenants.get(name)
         if tenant is None:
-            what = "the model is being exchanged" if self._core is None else f"there is no tenant {name!r} (any more)"
+            what = (
+                "the model is being exchanged"
+                if self._model_host is None
+                else f"there is no tenant {name!r} (any more)"
+            )
             raise UsageError(f"{what}; ask again in a moment")
         return tenant
 
@@ -136,7 +140,7 @@ class Tenants:
         Raises:
             RuntimeUnusableError: it could not be loaded.
         """
-        await self.core.ready()
+        await self.model_host.ready()
 
     async def reload(self, config: Config, *, drain_s: float = 30.0) -> bool:
         """Apply another configuration; unchanged parts continue to run.
@@ -148,53 +152,54 @@ class Tenants:
             RkllmMcpError: the new model is not usable; the previous configuration stays in force.
         """
         async with self._changing:
-            keeps_core = self._core is not None and _core_part(self.config) == _core_part(config)
-            if not keeps_core:
+            keeps_model = self._model_host is not None and _model_part(self.config) == _model_part(config)
+            if not keeps_model:
                 check_model(config)
                 await self._close(drain_s)
-                self._core = await _opened(self._tasks, open_model(config, _beside(config)), config)
+                self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
             self.config = config
             self.scheduler.resize(config.service.parallel, config.service.queue)
-            await self._settle(drain_s)
-            return keeps_core
+            await self._open_wanted(drain_s)
+            return keeps_model
 
     async def open(self) -> None:
-        """Start everything; ``open_house`` does this."""
-        self._core = await _opened(self._tasks, open_model(self.config, _beside(self.config)), self.config)
-        await self._settle(0)
+        """Start everything; ``open_tenants`` does this."""
+        config = self.config
+        self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
+        await self._open_wanted(0)
 
     async def close(self) -> None:
-        """Stop everything; ``open_house`` does this."""
+        """Stop everything; ``open_tenants`` does this."""
         with anyio.CancelScope(shield=True):
             await self._close(0)
 
-    async def _settle(self, drain_s: float) -> None:
+    async def _open_wanted(self, drain_s: float) -> None:
         """Open the assistants that the configuration wants, and close those that it does not want any more."""
         sections = {OWNER: None, **{section.name: section for section in self.config.tenants}}
-        replaced: list[_Kept[Assistant]] = []
+        replaced: list[_OpenContext[Assistant]] = []
         for name, section in sections.items():
             config = self.config.for_tenant(section)
-            kept = self._apps.get(name)
-            if kept is not None and kept.config == config:
+            opened = self._apps.get(name)
+            if opened is not None and opened.config == config:
                 continue
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
-            app = open_app(config, status=status, one_shot=name != OWNER, core=self.core, tenant=name)
-            self._apps[name] = await _opened(self._tasks, app, config)
-            replaced += [kept] if kept is not None else []
+            app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
+            self._apps[name] = await _open_context(self._tasks, app, config)
+            replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
         self._tenants = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
-        for kept in replaced:
-            self._tasks.start_soon(_drained, kept, drain_s)
+        for opened in replaced:
+            self._tasks.start_soon(_close_drained, opened, drain_s)
 
     async def _close(self, drain_s: float) -> None:
         apps, self._apps, self._tenants = list(self._apps.values()), {}, {}
         async with anyio.create_task_group() as closing:
-            for kept in apps:
-                closing.start_soon(_drained, kept, drain_s)
-        if self._core is not None:
-            core, self._core = self._core, None
-            await core.close()
+            for opened in apps:
+                closing.start_soon(_close_drained, opened, drain_s)
+        if self._model_host is not None:
+            model_host, self._model_host = self._model_host, None
+            await model_host.close()
 
 
 @asynccontextmanager
@@ -206,14 +211,14 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
     """
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        house = Tenants(config, tasks, status)
+        tenants = Tenants(config, tasks, status)
         try:
-            await house.open()
-            yield house
+            await tenants.open()
+            yield tenants
         except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
             failure = error
         finally:
-            await house.close()
+            await tenants.close()
     if failure is not None:
         raise failure
 
@@ -223,21 +228,21 @@ def _of_tenant(name: str, status: StatusSink) -> StatusSink:
     return lambda text: status(f"Tenant '{name}': {text}")
 
 
-def _core_part(config: Config) -> tuple[object, ...]:
+def _model_part(config: Config) -> tuple[object, ...]:
     """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
     model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
-    return (*model, *_beside(config))
+    return (*model, *_auxiliary(config))
 
 
-def _beside(config: Config) -> tuple[str, ...]:
+def _auxiliary(config: Config) -> tuple[str, ...]:
     """The models that embed and rank for the service."""
     names = (config.service.embedding_model, config.service.ranking_model)
     return tuple(name for name in names if name is not None)
 
 
-async def _drained(kept: _Kept[Assistant], drain_s: float) -> None:
+async def _close_drained(opened: _OpenContext[Assistant], drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
-        await kept.value.idle()
-    await kept.close()
+        await opened.value.idle()
+    await opened.close()

@@ -52,11 +52,11 @@ class WarmUp:
         self._tokens = 0
 
     @property
-    def reading_tokens(self) -> int:
+    def prefill_tokens(self) -> int:
         """Tokens of the prompt that is being prefilled; 0 if none is."""
         return self._tokens
 
-    async def run(self, ready: Callable[[], Awaitable[None]], head: Callable[[], list[int]]) -> None:
+    async def run(self, ready: Callable[[], Awaitable[None]], prefix: Callable[[], list[int]]) -> None:
         """Wait until ``ready``, then prefill the ids that every prompt begins with."""
         try:
             await ready()
@@ -64,13 +64,13 @@ class WarmUp:
             if self._warm_up is not None:
                 if self._is_awaited:
                     self._warm_up.awaited()
-                ids = head()
+                ids = prefix()
                 self._tokens = len(ids)
                 await self._warm_up.run(ids)
         except RkllmMcpError as error:
-            logger.info("no head start: %s", error)
+            logger.info("no warm-up: %s", error)
         except Exception:
-            logger.exception("the head start failed")
+            logger.exception("the warm-up failed")
         finally:
             self._tokens = 0
             self._is_over.set()

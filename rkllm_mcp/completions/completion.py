@@ -123,13 +123,13 @@ class _Seen:
 
 
 async def complete(
-    app: Assistant, threads: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
+    app: Assistant, cache: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
 ) -> None:
     """Answer a request; the last event is always an ``End``, unless the caller is cancelled.
 
     Args:
         app: the assistant.
-        threads: the cached conversations.
+        cache: the cached conversations.
         request: the request.
         emit: takes the events in batches, in order.
         tenant: the client's tenant.
@@ -141,9 +141,9 @@ async def complete(
     asked = request.messages[-1]
     if request.host_tools and asked.role != "user":
         raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
-    owner = Owner(app.core.chat_model, tenant, None if request.host_tools else request.tools)
+    owner = Owner(app.model_host.chat_model, tenant, None if request.host_tools else request.tools)
     new = app.new_conversation if request.host_tools else Conversation
-    branch = threads.branch(owner, request.messages, request.calls_made, new)
+    branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
     start = len(conversation.messages)
     seen, is_kept = _Seen(), False
@@ -160,14 +160,14 @@ async def complete(
                 seen.calls.append(ToolCall(event.id, event.name, event.arguments))
             elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
                 is_kept = True
-                threads.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
+                cache.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
         await emit(events)
 
     try:
         await _in_form(ask, request, keep)
     finally:
         if not is_kept:
-            threads.drop(branch)
+            cache.drop(branch)
 
 
 def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
@@ -191,7 +191,7 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the client's tools."""
     not_now = request.options.tool_choice == "none" and request.tools
-    model, agent = app.core.chat_model, app.config.agent
+    model, agent = app.model_host.chat_model, app.config.agent
     # Every counted round but the first repeats a failed call.
     settings = LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
 
@@ -199,7 +199,7 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
         async def work(running: AnswerStream) -> None:
             *before, last = messages
             conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
-            may_name = app.core.npu is not None
+            may_name = app.model_host.npu is not None
             await _answer_with_client_tools(model, conversation, request, settings, running.emit, may_name=may_name)
 
         await app.run(conversation, work, emit)

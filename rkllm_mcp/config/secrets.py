@@ -14,6 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 PREFIX = "sk-rkllm-"
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"
+# Shorter keys can be guessed by machines that reach the service.
+SHORTEST_KEY_CHARS = 16
 _HASHED = re.compile(r"sha256:([0-9a-f]{32}):([0-9a-f]{64})")
 
 
@@ -40,6 +42,14 @@ def problem_of_entry(entry: str) -> str:
     if entry.startswith(SCHEME) and not is_hashed(entry):
         return "a hash that is not whole"
     return ""
+
+
+def problem_off_loopback(entries: Sequence[str]) -> str:
+    """Return why these keys do not protect a service that other machines reach; empty if they do."""
+    if not entries:
+        return "off loopback a key is required"
+    is_short = any(not is_hashed(entry) and len(entry.strip()) < SHORTEST_KEY_CHARS for entry in entries)
+    return f"off loopback every key needs at least {SHORTEST_KEY_CHARS} characters" if is_short else ""
 
 
 def matches(key: str, entry: str) -> bool:

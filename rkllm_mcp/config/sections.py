@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -343,12 +343,16 @@ class Sections(Section):
                     raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
         return self
 
+    @property
+    def key_entries(self) -> list[str]:
+        """Every entry for a key of the service, hashed or not."""
+        return [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
+
     @model_validator(mode="after")
     def _check_keys(self) -> Sections:
-        entries = [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
-        if not is_loopback(self.service.host) and not entries:
-            sentence = "off loopback a key is required: 'rkllm-mcp config add-key' makes one"
-            raise combination("service.host", repr(self.service.host), sentence)
+        entries = self.key_entries
+        if not is_loopback(self.service.host) and (problem := problem_off_loopback(entries)):
+            raise combination("service.host", repr(self.service.host), f"{problem}: {KEY_ADVICE}")
         if "*" in self.service.cors and not entries:
             sentence = "any page in any browser here could use the board: 'rkllm-mcp config add-key' makes a key"
             raise combination("service.cors", "'*' without a key", sentence)

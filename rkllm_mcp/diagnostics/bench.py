@@ -123,12 +123,12 @@ def prompts_for(form: ModelForm) -> ProbePrompts:
     """The prompts in a model's form."""
 
     def ids(question: str) -> tuple[int, ...]:
-        prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+        prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
         parts = prompt.parts([Message("user", question)], ())
         return tuple(token for part in parts for token in part.ids)
 
-    filler = tuple(form.vocabulary.encode([PlainText(_FILLER)]))
-    return ProbePrompts(ids(_QUESTION), ids(_OTHER), filler, stop_ids(form.vocabulary, form.template))
+    filler = tuple(form.tokenizer.encode([PlainText(_FILLER)]))
+    return ProbePrompts(ids(_QUESTION), ids(_OTHER), filler, stop_ids(form.tokenizer, form.template))
 
 
 TOOL_COUNTS = (0, 5, 20, 50)
@@ -146,13 +146,13 @@ def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
 
 def _written(form: ModelForm, count: int) -> PromptFigures:
     tools = [_tool(number) for number in range(count)]
-    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
     began = time.perf_counter()
     first = prompt.prepare(messages, tools, _WINDOW)
     first_ms = (time.perf_counter() - began) * 1000
     answer = Message("assistant", "It is sunny in Tokyo.")
-    prompt.answered(answer, form.vocabulary.encode([]))
+    prompt.answered(answer, form.tokenizer.encode([]))
     messages += [answer, Message("user", "And tomorrow?")]
     began = time.perf_counter()
     prompt.prepare(messages, tools, _WINDOW)

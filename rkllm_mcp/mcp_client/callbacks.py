@@ -224,12 +224,12 @@ async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[st
 
 
 def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None = None) -> MessageHandlerFnT:
-    """Return a message handler that calls ``changed`` on tools/list_changed and passes every message on to ``also``."""
+    """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
 
     async def handle(message: IncomingMessage) -> None:
-        from mcp_types import ToolListChangedNotification
+        from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, (ToolListChangedNotification, ResourceListChangedNotification)):
             changed()
         if also is not None:
             await also(message)

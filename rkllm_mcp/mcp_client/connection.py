@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +38,7 @@ from rkllm_mcp.mcp_client.lifecycle import (
 )
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
-from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client
+from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client, resource_names
 from rkllm_mcp.mcp_client.transports import Channel, open_channel
 from rkllm_mcp.mcp_client.wire_log import LastLines, sdk_logs
 from rkllm_mcp.messages import ToolSpec
@@ -48,6 +49,15 @@ if TYPE_CHECKING:
 
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Outcome of an attempt to connect."""
+
+    error: Exception | None
+    ending: str = ""  # how the server's process ended
+    was_heard: bool = True  # the server may have received a message
 
 
 class Connection:
@@ -77,12 +87,14 @@ class Connection:
         self._host = host or ConnectionServices()
         self._memory = ServerCache(spec, self._host.remembered)
         self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
+        # Only of connections that all requests of a toolbox share.
+        self.resource_names: tuple[str, ...] = ()
+        self._lists_resources = restarts and headers is None
         self._on_change = on_change
         self._restarts, self._ping_patience_s = restarts, ping_patience_s
         configured = {} if isinstance(spec, StdioServer) else spec.headers_template
         self._headers = configured if headers is None else headers
         self._secrets = (*secrets, *keys_of(self._headers))
-        self._is_known_to_fail = False
         self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
         self._protocol_version = ""
         self._connect_seconds = 0.0
@@ -152,15 +164,21 @@ class Connection:
     async def settled(self) -> None:
         """Wait until the first attempt to connect has succeeded or failed.
 
-        A lazy server without a stored tool list is connected. A server that had failed is tried again in the
-        background.
+        A lazy server without a stored tool list is connected.
         """
-        is_unknown = self.state == "waiting" and not self._first.is_set()
-        is_due = self.state == "failed" and self._is_known_to_fail and self._restarts and not self._backoff.wait_s()
-        if is_unknown or is_due:
+        if self.state == "waiting" and not self._first.is_set():
             self._want()
         await self._first.wait()
-        self._is_known_to_fail = self.state == "failed"
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        return self._backoff.has_failed
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        if self.state == "failed" and self._restarts and self._backoff.is_due:
+            self._want()
 
     async def available(self) -> None:
         """Wait until the server can take a call; connect it if necessary.
@@ -259,20 +277,23 @@ class Connection:
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         era: ProtocolRevision | None = self._memory.era
         reported = outcome = await self._attempt(era, deadline)
-        while self._has_failed_before(deadline) and (
-            era := transport_fallback(self.spec, self._memory, era, outcome[0])
+        # A program that ended before it read anything cannot be started, whatever it is told.
+        while (
+            self._has_failed_before(deadline)
+            and outcome.was_heard
+            and (era := transport_fallback(self.spec, self._memory, era, outcome.error))
         ):
             self.notes.forget()
             outcome = await self._attempt(era, deadline)
             # The error of a transport that was not configured would mislead: report the one before.
             reported = reported if era.transport else outcome
-        self._end(*reported)
+        self._end(reported.error, reported.ending)
 
     def _has_failed_before(self, deadline: Deadline) -> bool:
         return self._client is None and not self._stopping and deadline.left_s > 0
 
-    async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> tuple[Exception | None, str]:
-        """Try one protocol revision and transport; return the error and how the server's process ended.
+    async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
+        """Try one protocol revision and transport.
 
         ``_client`` is set afterwards if the attempt had succeeded.
         """
@@ -288,7 +309,9 @@ class Connection:
                     await self._serve(channel, era, deadline)
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
-        return error, channel.ending() if channel else ""
+        if channel is None:
+            return _Outcome(error, was_heard=not isinstance(self.spec, StdioServer))
+        return _Outcome(error, channel.ending(), channel.was_heard)
 
     async def _serve(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
@@ -332,6 +355,8 @@ class Connection:
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
         self._changes.forget()
         self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
+        if self._lists_resources:
+            self.resource_names = await resource_names(client)
 
     async def _list_changed_tools(self, client: Client) -> None:
         try:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PING_PATIENCE_S = 30.0
 # Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
+# Multiple of the first pause between the failure of a start and the next one that nobody asked for.
+_UNASKED_PAUSES = 10
 
 
 State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
@@ -56,13 +58,25 @@ class Backoff:
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
         self._ends_in_a_row = 0
-        self._pause = Deadline(0.0)
+        self._pause = self._unasked = Deadline(0.0)
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start or request failed."""
+        return self._ends_in_a_row > 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the server may be started without a request for it."""
+        return max(self._pause.left_s, self._unasked.left_s) <= 0
 
     def ended(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
         self._pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
+        unasked_s = min(_UNASKED_PAUSES * self._pause_s, _LONGEST_PAUSE_S)
+        self._unasked = Deadline(unasked_s, anyio.current_time)
 
     def worked(self) -> None:
         """Reset the backoff after a successful request."""

@@ -59,6 +59,8 @@ class PerRequestConnection:
         self.notes = LastLines()
         self._host = host or ConnectionServices()
         self.tools: tuple[ToolSpec, ...] = ServerCache(spec, self._host.remembered).tools or ()
+        # The tools for the model read what needs no token.
+        self.resource_names: tuple[str, ...] = ()
         self._on_change = on_change
         self._sessions: dict[_Headers, _Session] = {}
         self._last: ServerState | None = None
@@ -109,6 +111,14 @@ class PerRequestConnection:
 
     async def settled(self) -> None:
         """Return at once: nothing is connected before a request brings a token."""
+
+    @property
+    def has_failed(self) -> bool:
+        """False: requests connect it."""
+        return False
+
+    def retry(self) -> None:
+        """Do nothing: requests connect it."""
 
     async def available(self) -> None:
         """Raise an error that names the token.

@@ -299,6 +299,15 @@ class ResourceHub:
         )
         return replace(content, text=self._readable(content.text))
 
+    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[str, str]:
+        """Return the server of ``server:uri``, or of a URI that only one server has, and the URI there.
+
+        Raises:
+            ToolboxError: no server has the resource, or several have it.
+        """
+        connection, uri = await self._resource_server(reference, context)
+        return connection.spec.name, uri
+
     async def subscribe(
         self,
         reference: str,

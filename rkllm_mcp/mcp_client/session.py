@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # The largest known servers have some hundreds of tools or resources.
 MAX_ITEMS = 2000
 MAX_PAGES = 100
+# Resources by whose names the search finds the tools that read them. A server that lists none in this time has none.
+_NAMED_RESOURCES = 50
+_RESOURCES_PATIENCE_S = 5.0
 
 
 class Page(Protocol):
@@ -122,6 +125,22 @@ async def list_tools(
             listed = _spec(tool, spec.name)
             offered[tool.name] = replace(listed, read_only=True) if is_safe(spec, tool.name) else listed
     return tuple(offered.values())
+
+
+async def resource_names(client: Client) -> tuple[str, ...]:
+    """Return names and URIs of a server's first resources; empty if it has none, or does not list them in time."""
+    if client.server_capabilities.resources is None:
+        return ()
+    try:
+        with anyio.move_on_after(_RESOURCES_PATIENCE_S):
+            resources = (await client.list_resources()).resources
+            if resources:
+                return tuple(f"{one.title or one.name} {one.uri}" for one in resources[:_NAMED_RESOURCES])
+            templates = (await client.list_resource_templates()).resource_templates
+            return tuple(f"{one.title or one.name} {one.uri_template}" for one in templates[:_NAMED_RESOURCES])
+    except Exception:  # noqa: BLE001  (the SDK raises several unrelated types; the tools serve without resources)
+        return ()
+    return ()
 
 
 def _spec(tool: Tool, server: str) -> ToolSpec:

@@ -56,7 +56,7 @@ def _nothing(text: str) -> None:
 class ModelSources:
     """Sources and destination of models."""
 
-    shelf: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root()))  # the user's folder
+    folders: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root()))  # the user's folder
     hub: Hub = field(default_factory=Hub)  # download source
     machine: Machine = field(default_factory=Machine)  # this board
     # search path of models; None for the default
@@ -96,11 +96,11 @@ class ModelSources:
         Raises:
             UsageError: the model is not in the user's folder.
         """
-        if self.shelf.has(name):
-            return self.shelf.folder(name)
+        if self.folders.has(name):
+            return self.folders.folder(name)
         other = next((folder for folder in self.models() if name in {folder.name, folder.folder.name}), None)
         if other is None:
-            raise UsageError(f"unknown model {name!r} in {self.shelf.root}; 'rkllm-mcp models list' lists the models")
+            raise UsageError(f"unknown model {name!r} in {self.folders.root}; 'rkllm-mcp models list' lists the models")
         raise UsageError(f"{name!r} is in {other.folder}, which rkllm-mcp does not manage; remove it by hand")
 
 
@@ -123,63 +123,63 @@ class Pull:
     any_platform: bool = False  # accept a file for another chip
 
 
-def pull(stock: ModelSources, options: Pull, report: Report) -> ModelFolder:
+def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     """Download a model's .rkllm file and tokenizer into the user's folder.
 
     Raises:
         RuntimeUnusableError: the model is not available, does not fit, or fails verification.
         UsageError: the chat template for a model of that name is unknown.
     """
-    stock.shelf.folder(options.name)
-    card, there = _wanted(stock, options)
+    sources.folders.folder(options.name)
+    card, there = _wanted(sources, options)
     if there is not None and not there.missing:
-        stock.say(f"{options.name} is here already: {there.folder}")
+        sources.say(f"{options.name} is here already: {there.folder}")
         return there
     source = _source(card, options)
-    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
-    weights = _find_weights(stock, source)
-    tokenizer = _find_tokenizer(stock, source, options)
+    sources.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
+    weights = _find_weights(sources, source)
+    tokenizer = _find_tokenizer(sources, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
     card = card.model_copy(update={"source": _settled(source, weights)})
-    with stock.shelf.workspace(options.name) as space:
-        stock.shelf.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
-        folder = stock.shelf.publish(options.name, space)
+    with sources.folders.workspace(options.name) as space:
+        sources.folders.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
+        _fetch(sources, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        folder = sources.folders.publish(options.name, space)
     return load_model(folder)
 
 
-def _wanted(stock: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
+def _wanted(sources: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
     """Return the card to download for, and the user's existing folder of that name."""
-    models = stock.models()
+    models = sources.models()
     folder = next((folder for folder in models if folder.folder.name == options.name), None)
     if folder is not None:
-        own = folder if folder.folder.parent == stock.shelf.root.absolute() else None
+        own = folder if folder.folder.parent == sources.folders.root.absolute() else None
         if folder.card.emulated:
             raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
-        if own is None and _comes_before(stock, folder.folder.parent):
-            raise UsageError(f"{folder.folder} has precedence over {stock.shelf.root}; put the files there by hand")
+        if own is None and _comes_before(sources, folder.folder.parent):
+            raise UsageError(f"{folder.folder} has precedence over {sources.folders.root}; put the files there by hand")
         return folder.card, own
     if options.repository is None or options.file is None:
         # load_model raises the error with the known names.
-        load_model(options.name, stock.directories)
+        load_model(options.name, sources.directories)
     like = match_model([options.file or "", options.name], None, [folder.card for folder in models])
     if like is None:
         raise UsageError(
             f"the chat template of {options.name!r} is unknown; fetch the file yourself and use "
             "'rkllm-mcp models add PATH --template NAME'"
         )
-    stock.say(f"{options.name} uses the chat template of {like.card.name}")
+    sources.say(f"{options.name} uses the chat template of {like.card.name}")
     own = {"name": options.name, "description": ""} | (
         {} if like.by == "model" else {"published": None, "source": None}
     )
     return like.card.model_copy(update=own), None
 
 
-def _comes_before(stock: ModelSources, directory: Path) -> bool:
+def _comes_before(sources: ModelSources, directory: Path) -> bool:
     """Return True if a folder of models hides the user's own folder of the same name."""
-    places = [place.absolute() for place in stock.directories]
-    own = stock.shelf.root.absolute()
+    places = [place.absolute() for place in sources.directories]
+    own = sources.folders.root.absolute()
     return own in places and directory in places and places.index(directory) < places.index(own)
 
 
@@ -202,32 +202,32 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
     return source
 
 
-def _find_tokenizer(stock: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
+def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
     """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
 
     If the user names a repository, its tokenizer is tried first.
     """
     beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
     if source.tokenizer_repository is None:
-        return stock.hub.find(beside)
+        return sources.hub.find(beside)
     original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
     first, second = (beside, original) if options.repository else (original, beside)
     try:
-        return stock.hub.find(first)
+        return sources.hub.find(first)
     except ModelDownloadError as trouble:
         try:
-            return stock.hub.find(second)
+            return sources.hub.find(second)
         except ModelDownloadError:
             raise trouble from None
 
 
-def _find_weights(stock: ModelSources, source: SourceCard) -> FoundFile:
+def _find_weights(sources: ModelSources, source: SourceCard) -> FoundFile:
     """Find the .rkllm file: the named one, else the only suitable one in the repository."""
     repository, name = source.repository or "", source.file
     if name is None:
-        name = _only(source, stock.hub.names(repository, source.revision))
-        stock.check_platform(name_hints(name).platform, any_platform=False)
-    return stock.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
+        name = _only(source, sources.hub.names(repository, source.revision))
+        sources.check_platform(name_hints(name).platform, any_platform=False)
+    return sources.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
 
 
 def _only(source: SourceCard, names: Sequence[str]) -> str:
@@ -257,7 +257,7 @@ def _outstanding(found: FoundFile, space: Workspace) -> int:
 
 
 def _fetch(
-    stock: ModelSources,
+    sources: ModelSources,
     card: ModelCard,
     files: Sequence[FoundFile],
     space: Workspace,
@@ -267,10 +267,10 @@ def _fetch(
 ) -> None:
     for found, name in zip(files, (card.file, card.tokenizer), strict=True):
         target = space.ready / Path(name).name
-        stock.hub.fetch(found, space.place, target, report)
+        sources.hub.fetch(found, space.place, target, report)
     header = read_rkllm_file(space.ready / Path(card.file).name)
-    stock.check_platform(header.platform, any_platform=any_platform)
-    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, stock.say)
+    sources.check_platform(header.platform, any_platform=any_platform)
+    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, sources.say)
     longest = header.context_tokens or card.context_tokens
     card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest)})
     (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
@@ -322,7 +322,7 @@ class Addition:
     any_platform: bool = False  # accept a file for another chip
 
 
-def add(stock: ModelSources, options: Addition, asker: AddQuestions, report: Report) -> ModelFolder:
+def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: Report) -> ModelFolder:
     """Create a model folder from a local file.
 
     Raises:
@@ -332,22 +332,22 @@ def add(stock: ModelSources, options: Addition, asker: AddQuestions, report: Rep
     file = read_rkllm_file(options.path.expanduser().absolute())
     hints = name_hints(file.path.name)
     platform = file.platform or hints.platform
-    stock.check_platform(platform, any_platform=options.any_platform)
-    like = match_model(_names(file), file.architecture, [folder.card for folder in stock.models()])
+    sources.check_platform(platform, any_platform=options.any_platform)
+    like = match_model(_names(file), file.architecture, [folder.card for folder in sources.models()])
     card = _card(options, asker, file, like)
-    name = options.name or _free_name(stock, file, like)
-    if stock.shelf.folder(name).exists():
+    name = options.name or _free_name(sources, file, like)
+    if sources.folders.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
-    stock.say(_description(file, hints, like))
-    found = _tokenizer(stock, options, asker, file, like)
-    with stock.shelf.workspace(name) as space:
-        stock.shelf.check_room(file.size_bytes if options.copy else 0)
+    sources.say(_description(file, hints, like))
+    found = _tokenizer(sources, options, asker, file, like)
+    with sources.folders.workspace(name) as space:
+        sources.folders.check_room(file.size_bytes if options.copy else 0)
         tokenizer = space.ready / _TOKENIZER
         if isinstance(found, RemoteFile):
-            stock.hub.fetch(stock.hub.find(found), space.place, tokenizer, report)
+            sources.hub.fetch(sources.hub.find(found), space.place, tokenizer, report)
         else:
             place_file(found, tokenizer, copy=True)
-        check_tokenizer(tokenizer, card.template, file.eos_token_id, stock.say)
+        check_tokenizer(tokenizer, card.template, file.eos_token_id, sources.say)
         place_file(file.path, space.ready / file.path.name, copy=options.copy)
         longest = file.context_tokens or hints.context_tokens or card.context_tokens
         card = card.model_copy(
@@ -361,7 +361,7 @@ def add(stock: ModelSources, options: Addition, asker: AddQuestions, report: Rep
             }
         )
         (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
-        folder = stock.shelf.publish(name, space)
+        folder = sources.folders.publish(name, space)
     return load_model(folder)
 
 
@@ -401,13 +401,13 @@ def _unknown(template: str) -> ModelCard:
     return ModelCard(name="unknown", template=template)
 
 
-def _free_name(stock: ModelSources, file: RkllmFile, like: ModelMatch | None) -> str:
+def _free_name(sources: ModelSources, file: RkllmFile, like: ModelMatch | None) -> str:
     """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
     stem = _CONVERSION.sub("", file.path.stem) or file.path.stem
     made = _UNNAMELY.sub("-", stem.lower()).strip("-.") or "model"
     name = like.card.name if like is not None and like.by == "model" else made
     numbered = (name if number == 1 else f"{name}-{number}" for number in range(1, _MOST_NAMESAKES))
-    return next((candidate for candidate in numbered if not stock.shelf.has(candidate)), name)
+    return next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
 
 
 def _description(file: RkllmFile, hints: FileNameHints, like: ModelMatch | None) -> str:
@@ -425,7 +425,7 @@ def _description(file: RkllmFile, hints: FileNameHints, like: ModelMatch | None)
 
 
 def _tokenizer(
-    stock: ModelSources, options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None
+    sources: ModelSources, options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None
 ) -> Path | RemoteFile:
     """Return the location of the model's tokenizer."""
     if options.tokenizer is not None:
@@ -434,7 +434,7 @@ def _tokenizer(
     if beside.is_file():
         return beside
     if like is not None and like.by == "model":
-        same = next((folder.tokenizer for folder in stock.models() if folder.card == like.card), None)
+        same = next((folder.tokenizer for folder in sources.models() if folder.card == like.card), None)
         if same is not None and same.is_file():
             return same
     source = like.card.source if like is not None and like.by == "model" else None

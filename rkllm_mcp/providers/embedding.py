@@ -49,7 +49,7 @@ class Evaluator(Protocol):
 
 async def embed_texts(
     engine: Evaluator,
-    vocabulary: ModelTokenizer,
+    tokenizer: ModelTokenizer,
     texts: Sequence[str],
     *,
     instruction: str = "",
@@ -63,17 +63,17 @@ async def embed_texts(
     Raises:
         GenerationError: a text does not fit, or the runtime returns no vectors.
     """
-    end = _end_token(vocabulary)
+    end = _end_token(tokenizer)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[PlainText(f"{lead}{text}")] for text in texts]
     # Thousands of texts take seconds; in a thread they do not block other answers.
-    prompts = await to_thread.run_sync(_encoded, vocabulary, segments, end, engine.context_tokens)
+    prompts = await to_thread.run_sync(_encoded, tokenizer, segments, end, engine.context_tokens)
     return await engine.embed(prompts, dimensions=dimensions)
 
 
 async def rank_documents(
     engine: Evaluator,
-    vocabulary: ModelTokenizer,
+    tokenizer: ModelTokenizer,
     query: str,
     documents: Sequence[str],
     *,
@@ -84,14 +84,14 @@ async def rank_documents(
     Raises:
         GenerationError: a document does not fit, the runtime returns no logits, or yes or no is not a single token.
     """
-    yes, no = _word_id(vocabulary, "yes"), _word_id(vocabulary, "no")
+    yes, no = _word_id(tokenizer, "yes"), _word_id(tokenizer, "no")
     questions = [_question(instruction, query, document) for document in documents]
-    prompts = await to_thread.run_sync(_encoded, vocabulary, questions, (), engine.context_tokens)
+    prompts = await to_thread.run_sync(_encoded, tokenizer, questions, (), engine.context_tokens)
     return await engine.rerank(prompts, yes, no)
 
 
 def _encoded(
-    vocabulary: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
+    tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
     """Encode all prompts before any of them is evaluated.
 
@@ -101,7 +101,7 @@ def _encoded(
     counted = context_tokens * COUNTED_WINDOWS
     encoded: list[list[int]] = []
     for segments in prompts:
-        ids = [*vocabulary.encode(segments, counted), *end]
+        ids = [*tokenizer.encode(segments, counted), *end]
         if len(ids) >= context_tokens:
             raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
         encoded.append(ids)
@@ -113,14 +113,14 @@ def _question(instruction: str, query: str, document: str) -> list[Segment]:
     return [ControlText(_BEFORE), PlainText(body), ControlText(_BEHIND)]
 
 
-def _end_token(vocabulary: ModelTokenizer) -> list[int]:
+def _end_token(tokenizer: ModelTokenizer) -> list[int]:
     """Return the token whose state is the vector of a text; empty if the vocabulary has none."""
-    known = [token_id for name in _END_TOKENS if (token_id := vocabulary.control_id(name)) is not None]
+    known = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
     return known[:1]
 
 
-def _word_id(vocabulary: ModelTokenizer, word: str) -> int:
-    ids = vocabulary.encode([PlainText(word)])
+def _word_id(tokenizer: ModelTokenizer, word: str) -> int:
+    ids = tokenizer.encode([PlainText(word)])
     if len(ids) != 1:
         raise InputRefusedError(f"this model has no token for {word!r}; rank with a model made for it (Qwen3-Reranker)")
     return ids[0]

@@ -54,7 +54,7 @@ LEDGERS_KEPT = 160
 class ModelForm:
     """Tokenizer, template and formats of one model."""
 
-    vocabulary: ModelTokenizer
+    tokenizer: ModelTokenizer
     template: ChatTemplate
     syntaxes: tuple[str, ...]
     thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
@@ -91,14 +91,14 @@ class _PromptRun:
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
-        self._stops = stop_ids(form.vocabulary, form.template)
+        self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
-        self._hidden = self._stops | form.vocabulary.special_ids
+        self._hidden = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or PrefillProgress()
+        self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -144,7 +144,7 @@ class RkllmModel:
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
         """Return the common prefix of the prompts of a conversation with each of these tool lists."""
-        prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+        prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
@@ -187,13 +187,13 @@ class RkllmModel:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
                 try:
                     while batch := await generation.next_batch():
                         if not run.ids:
-                            self._readings.over(conversation.id)
+                            self._progress.over(conversation.id)
                         if events := self._read(batch, run):
                             await emit(events)
                         if turn.is_over:
@@ -203,11 +203,11 @@ class RkllmModel:
                     # The price of a round without ``Usage``.
                     conversation.unpaid_tokens = generation.expected_prefill
         finally:
-            self._readings.over(conversation.id)
+            self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
         figures = _figures(len(prompt.ids), stats)
-        self._readings.measured(stats, stats.prefilled_tokens or 0)
+        self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if turn.calls:
             # The prompt with the results will begin with these ids.
@@ -235,13 +235,13 @@ class RkllmModel:
     def _visible(self, token: Token) -> str:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
-            return self._form.vocabulary.decode([token.id])
+            return self._form.tokenizer.decode([token.id])
         return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
         if prompt is None:
-            prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+            prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
         self._keep(conversation.id, prompt)
         return prompt
 
@@ -258,8 +258,8 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     """
     responses = (text for marks in RESPONSES.items() for text in marks)
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
-    ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return form.vocabulary.special_ids.intersection(ids)
+    ids = form.tokenizer.encode([ControlText(text) for text in texts])
+    return form.tokenizer.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

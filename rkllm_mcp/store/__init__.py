@@ -107,8 +107,8 @@ async def open_store(
 ) -> AsyncGenerator[Store, None]:
     """Open the stored data; everything is written at the end of the block.
 
-    ``path`` defaults to the user's own file. ``on_problem`` is called at most once, when data cannot be stored. With
-    ``required`` an unusable file is an error instead of being replaced by an in-memory database.
+    ``path`` defaults to the user's own file. ``on_problem`` takes a line when data cannot be stored, and when it can be
+    stored again. With ``required`` an unusable file is an error instead of being replaced by an in-memory database.
 
     Raises:
         StoreError: the file is required and cannot be used.

@@ -170,7 +170,9 @@ class Database:
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path = path
         self._on_problem = on_problem
+        # The first ``tell`` that was not written, and why nothing can be written now.
         self._problem: StoreError | None = None
+        self._failing: StoreError | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
@@ -186,6 +188,11 @@ class Database:
         """True if every ``tell`` so far was written."""
         return self._problem is None
 
+    @property
+    def failing(self) -> StoreError | None:
+        """Reason why nothing can be stored at present; None if the last durable write succeeded."""
+        return self._failing
+
     async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
@@ -199,7 +206,17 @@ class Database:
             done = self._thread.submit(transact, work)
         except RuntimeError:
             raise StoreError(str(self.path), "it is closed already", _REPORT) from None
-        return await asyncio.wrap_future(done)
+        if not durable:
+            return await asyncio.wrap_future(done)
+        try:
+            result = await asyncio.wrap_future(done)
+        except StoreError as error:
+            self._fail(error)
+            raise
+        if self._failing is not None and self._is_lasting:
+            self._failing = None
+            self._on_problem("[State: data is saved again.]")
+        return result
 
     async def empty_log(self) -> None:
         """Checkpoint and truncate the write-ahead log, so that deleted data does not remain there.
@@ -338,12 +355,16 @@ class Database:
             self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), _REPORT))
 
     def _report(self, error: StoreError) -> None:
-        if self._problem is None:
-            self._problem = error
-            sentence = f"[State: {error}. The assistant continues without saving data.]"
-            # Failures occur in the thread; on_problem is called in the event loop.
-            with suppress(RuntimeError):  # the loop may end before a disk that hangs
-                self._loop.call_soon_threadsafe(self._on_problem, sentence)
+        self._problem = self._problem or error
+        # Failures occur in the thread; on_problem is called in the event loop.
+        with suppress(RuntimeError):  # the loop may end before a disk that hangs
+            self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: StoreError) -> None:
+        """Report that nothing can be stored, once until it is possible again."""
+        if self._failing is None:
+            self._failing = error
+            self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
 
 
 _REPORT = "report this with the output of --debug"
@@ -352,6 +373,7 @@ _REMEDIES = (
     ("not a database", "move it away; a new one is made"),
     ("malformed", "move it away; a new one is made"),
     ("full", "make room on that disk"),
+    ("disk I/O error", "look whether that disk is full or damaged"),
     ("locked", "another rkllm-mcp is using it; end that process"),
 )
 
@@ -366,8 +388,8 @@ async def open_database(
 ) -> AsyncGenerator[Database, None]:
     """Open the database at ``path``, creating file and folder; write everything and close it at the end of the block.
 
-    ``on_problem`` is called at most once, when data cannot be stored. With ``required`` an unusable file is an error
-    instead of being replaced by an in-memory database.
+    ``on_problem`` takes a line when data cannot be stored, once until it can be stored again, and another line then.
+    With ``required`` an unusable file is an error instead of being replaced by an in-memory database.
 
     Raises:
         StoreError: the file is required and cannot be used.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import re
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -183,3 +185,30 @@ def _alone(error: Exception) -> Exception:
     """The one error in a group of one, however deep; task groups wrap what happens inside them."""
     inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
     return _alone(inner[0]) if len(inner) == 1 else error
+
+
+class RefusalLog:
+    """Log of requests with refused keys: at most one line in ``interval_s`` seconds, without the keys.
+
+    Args:
+        write: takes a line.
+        interval_s: the shortest time between two lines, seconds.
+        clock: a monotonic clock, seconds.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write = write
+        self._interval_s = interval_s
+        self._clock = clock
+        self._count = 0
+        self._last_s = -math.inf
+
+    def note(self, address: str, what: str) -> None:
+        """Count a refused request of ``address`` and log it with those since the last line, if that is due."""
+        self._count += 1
+        if (now_s := self._clock()) - self._last_s >= self._interval_s:
+            more = f" and {self._count - 1} more before" if self._count > 1 else ""
+            self._write(f"refused a request that is not allowed ({what}) from {address or 'an unknown address'}{more}")
+            self._count, self._last_s = 0, now_s

@@ -1,4 +1,4 @@
-"""How other hosts reach the board's abilities: standard input and output, or HTTP.
+"""How other hosts reach the board's services: standard input and output, or HTTP.
 
 Over HTTP the server listens on loopback only, unless ``[service] api_keys`` names keys; then every request needs one.
 """
@@ -22,12 +22,12 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
-from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
 from rkllm_mcp.config.sections import is_loopback
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, run_async
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.board_services import BoardServices
@@ -47,8 +47,8 @@ Dimensions = Annotated[int | None, Field(description="Keep this many numbers of 
 class BoardServer(MCPServer[None]):
     """The board's services as an MCP server."""
 
-    def __init__(self, abilities: BoardServices) -> None:
-        offered = _Tools(abilities)
+    def __init__(self, services: BoardServices) -> None:
+        offered = _Tools(services)
         super().__init__(
             "rkllm-mcp",
             title="Language model on a Rockchip NPU",
@@ -85,8 +85,8 @@ class BoardServer(MCPServer[None]):
 class _Tools:
     """The tools and resources as functions, from whose signatures the SDK reads the schemas."""
 
-    def __init__(self, abilities: BoardServices) -> None:
-        self._abilities = abilities
+    def __init__(self, services: BoardServices) -> None:
+        self._services = services
 
     async def generate(
         self, prompt: Prompt, ctx: Context, system: System = "", max_tokens: MaxTokens = None
@@ -97,7 +97,7 @@ class _Tools:
             await ctx.report_progress(count, max_tokens, text)
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            made = await self._abilities.generate(prompt, system, max_tokens, tell)
+            made = await self._services.generate(prompt, system, max_tokens, tell)
             facts: dict[str, Any] = {
                 "text": made.text,
                 "model": made.model,
@@ -113,8 +113,8 @@ class _Tools:
         """Turn texts into vectors of length 1; similar texts have a large dot product."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            vectors = await self._abilities.embed(texts, instruction=instruction, dimensions=dimensions)
-            facts = {"model": self._abilities.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
+            vectors = await self._services.embed(texts, instruction=instruction, dimensions=dimensions)
+            facts = {"model": self._services.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
             return json.dumps(facts), facts
 
         return await _result(answer)
@@ -123,10 +123,10 @@ class _Tools:
         """Order documents by how well they answer a query, best first, with a score from 0 to 1."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            scores = await self._abilities.rerank(query, documents, instruction=instruction)
+            scores = await self._services.rerank(query, documents, instruction=instruction)
             order = sorted(range(len(scores)), key=lambda index: -scores[index])
             ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
-            facts = {"model": self._abilities.ranker.name, "ranking": ranking}
+            facts = {"model": self._services.ranker.name, "ranking": ranking}
             return json.dumps(facts), facts
 
         return await _result(answer)
@@ -135,23 +135,23 @@ class _Tools:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            facts = await self._abilities.status()
+            facts = await self._services.status()
             return json.dumps(facts, ensure_ascii=False), dict(facts)
 
         return await _result(answer)
 
     async def status_text(self) -> str:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
-        return json.dumps(await self._abilities.status(), ensure_ascii=False)
+        return json.dumps(await self._services.status(), ensure_ascii=False)
 
     async def model_text(self) -> str:
         """The language model: its name, description and context window."""
-        model = self._abilities.app.model
+        model = self._services.app.model
         facts = {
             "name": model.name,
             "description": model.card.description,
             "template": model.card.template,
-            "context_tokens": self._abilities.app.engine.context_tokens,
+            "context_tokens": self._services.app.engine.context_tokens,
             "emulated": model.card.emulated,
         }
         return json.dumps(facts, ensure_ascii=False)
@@ -211,8 +211,8 @@ def serve(session: Session, offer: ServeOptions) -> int:
     host = offer.host or config.service.host
     port = config.service.port if offer.port is None else offer.port
     keys = config.service.api_keys
-    if offer.over_http and not is_loopback(host) and not keys:
-        raise UsageError(f"off loopback ({host}) a key is required; add api_keys = ['…'] to [service]")
+    if offer.over_http and not is_loopback(host) and (problem := problem_off_loopback(keys)):
+        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
     if not offer.over_http and sys.stdin.isatty():
         session.status(_AT_A_TERMINAL)
@@ -221,8 +221,8 @@ def serve(session: Session, offer: ServeOptions) -> int:
         from rkllm_mcp.app.board_services import OtherModels, open_board_services
 
         others = OtherModels(offer.embedding_model, offer.ranking_model)
-        async with open_board_services(config, others, status=session.status) as abilities:
-            server = BoardServer(abilities)
+        async with open_board_services(config, others, status=session.status) as services:
+            server = BoardServer(services)
             if offer.over_http:
                 await _over_http(server, host, port, keys, session)
             else:
@@ -274,7 +274,7 @@ async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[s
 
     app = server.streamable_http_app(host=host)
     settings = uvicorn.Config(
-        with_keys(cast("WebApp", app), keys),
+        with_keys(cast("WebApp", app), keys, RefusalLog(session.status)),
         host=host,
         port=port,
         log_level="error",
@@ -303,13 +303,18 @@ async def _until_told(listening: Any) -> None:
         listening.should_exit = True
 
 
-def with_keys(app: WebApp, keys: Sequence[str]) -> WebApp:
-    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open."""
+def with_keys(app: WebApp, keys: Sequence[str], refused: RefusalLog) -> WebApp:
+    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open.
+
+    A request with another key is noted in ``refused``.
+    """
     if not keys:
         return app
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _has_key(scope["headers"], keys):
+            if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
+                refused.note((scope.get("client") or [""])[0], "401")
             headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send(

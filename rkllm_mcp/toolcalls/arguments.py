@@ -1,7 +1,8 @@
 """Coercion of a call's arguments to the types of the tool's JSON Schema, or a one-line refusal.
 
 Text becomes a number, boolean, null, list or object only if the schema requires one and the text is one; a number or
-boolean becomes text if only text is allowed; a single value becomes a list of one; an optional null is dropped.
+boolean becomes text, as written, if only text is allowed; a single value becomes a list of one, and a list of
+one its value; a word of an ``enum`` may be in other letters; an optional null is dropped.
 Checked are types, required and forbidden keys, ``enum`` and ``const``, through ``properties``, ``items``, ``anyOf``,
 ``oneOf``, ``allOf`` and local ``$ref``; the server checks limits, patterns and formats. An invalid schema allows
 anything. Work is limited in steps; values beyond the limit stay unchanged.
@@ -13,8 +14,10 @@ number, boolean, list or object that it looks like, otherwise text without surro
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, cast
@@ -42,20 +45,29 @@ def is_of_type(value: Any, name: str) -> bool:
 
 
 def is_null(text: str) -> bool:
-    """Return True if a text is the word null."""
+    """Return True if a text is the word null, or Python's None."""
     # A long text is not null; checking its length avoids a copy.
-    return len(text) <= 64 and text.strip().lower() == "null"
+    return len(text) <= 64 and (text.strip().lower() == "null" or text.strip() == "None")
 
 
 def inferred(text: str) -> Any:
     """Return the value of bare text without a schema: the JSON value it is, or the stripped text."""
     text = text.strip()
+    if text in _PYTHON_WORDS:
+        return _PYTHON_WORDS[text]
     try:
         value = plain(json.loads(text, parse_constant=_no_constant), 0)
     except (ValueError, RecursionError, UnreadableError):
         return text
     # Quotes around bare text are part of it, because the format has no quotes of its own.
     return text if isinstance(value, str) else value
+
+
+_PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
+_BOOLEANS: Mapping[str, bool] = {
+    **dict.fromkeys(("true", "yes", "on", "はい", "オン", "有効"), True),
+    **dict.fromkeys(("false", "no", "off", "いいえ", "オフ", "無効"), False),
+}
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -69,13 +81,18 @@ def _to_null(text: str, exact: bool) -> None:
 
 def _to_boolean(text: str, exact: bool) -> bool:
     spelled = text if exact else text.strip().lower()
-    if spelled not in {"true", "false"}:
+    if spelled not in _BOOLEANS or (exact and spelled not in {"true", "false"}):
         raise ValueError(text)
-    return spelled == "true"
+    return _BOOLEANS[spelled]
+
+
+def _spelled(text: str, exact: bool) -> str:
+    """Return the text of a number; digits of full width are read if the text cannot be meant as text."""
+    return text if exact else text.strip() if text.isascii() else unicodedata.normalize("NFKC", text.strip())
 
 
 def _to_integer(text: str, exact: bool) -> int:
-    spelled = text if exact else text.strip()
+    spelled = _spelled(text, exact)
     if _WHOLE_NUMBER.fullmatch(spelled):
         value = int(spelled)
     else:
@@ -89,7 +106,7 @@ def _to_integer(text: str, exact: bool) -> int:
 
 
 def _to_number(text: str, exact: bool) -> int | float:
-    spelled = text if exact else text.strip()
+    spelled = _spelled(text, exact)
     if not _NUMBER.fullmatch(spelled):
         raise ValueError(text)
     value = int(spelled) if _WHOLE_NUMBER.fullmatch(spelled) else float(spelled)
@@ -195,11 +212,16 @@ def resolved_reference(root: Schema, reference: str) -> object:
 def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
     """Return True if bare text changed by more than its type: a single text became a list."""
     return any(
-        isinstance(taken.get(key), list) and not value.lstrip().startswith("[")
-        if isinstance(value, str)
-        else value != taken.get(key, _NOTHING)
+        _is_text_changed(value, taken.get(key)) if isinstance(value, str) else value != taken.get(key, _NOTHING)
         for key, value in given.items()
     )
+
+
+def _is_text_changed(text: str, taken: Any) -> bool:
+    if isinstance(taken, (str, list)):
+        return taken != text if isinstance(taken, str) else not text.lstrip().startswith("[")
+    word = text.strip().lower()
+    return word not in {"true", "false"} if isinstance(taken, bool) else not word.isascii()
 
 
 def _as_schema(value: object) -> Schema:
@@ -238,7 +260,11 @@ class _Coercion:
                 outcome = self._attempt([value], schema, path, False, 1)
                 if not isinstance(outcome, MismatchError):
                     return outcome
-            raise MismatchError(path, f"must be {' or '.join(wanted)}", value)
+            if level == 2 and isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
+                outcome = self._attempt(cast("list[Any]", value)[0], schema, path, False, 1)
+                if not isinstance(outcome, MismatchError):
+                    return outcome
+            raise MismatchError(path, f"must be {' or '.join(wanted)}{self._form(schema, wanted)}", value)
         value = typed
         if not schema.keys().isdisjoint(_COMBINED):
             value = self._combined(value, schema, path, bare, level)
@@ -247,8 +273,20 @@ class _Coercion:
             value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
         elif isinstance(value, (list, tuple)):
             value = self._list(cast("Sequence[Any]", value), schema, path, level)
-        self._check_listed(value, schema, path)
-        return value
+        return self._listed(value, schema, path, level)
+
+    def _form(self, schema: Schema, wanted: Sequence[str]) -> str:
+        """Return the items of the list, or the fields of the object, that is wanted: they help a model to write it."""
+        if "array" in wanted and isinstance(schema.get("items"), Mapping):
+            kind = " or ".join(_types(self._resolved(_as_schema(schema["items"])))) or "any"
+            return f" of {kind}, such as {_EXAMPLES.get(kind, '[…]')}"
+        fields = _as_schema(schema.get("properties")) if "object" in wanted else {}
+        required = _as_list(schema.get("required"))
+        listed = (
+            f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(_as_schema(item)))) or 'any'}"
+            for key, item in list(fields.items())[:_MOST_FIELDS]
+        )
+        return f" with {', '.join(listed)}" if fields else ""
 
     def _has_steps(self, count: int) -> bool:
         self._left -= count
@@ -331,14 +369,16 @@ class _Coercion:
         required = _as_list(schema.get("required"))
         if not self._has_steps(len(required) // _ITEMS_OF_STEP):
             return value
-        for key in required:
-            if isinstance(key, str) and key not in value:
-                raise MismatchError(_joined(path, key), "is missing")
         rest = schema.get("additionalProperties", True)
+        self._check_required(value, properties, required, path)
         result: dict[str, Any] = {}
         for key, item in value.items():
             if key not in properties and rest is False and not schema.get("patternProperties"):
-                raise MismatchError(_joined(path, key), "does not exist")
+                free = [name for name in properties if name not in value]
+                near = difflib.get_close_matches(key, free, n=1)
+                raise MismatchError(
+                    _joined(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
+                )
             inner = _as_schema(properties.get(key, rest))
             if bare and isinstance(item, str):
                 if is_null(item) and (key not in required or self._allows_null(inner)):
@@ -350,6 +390,16 @@ class _Coercion:
                 continue  # An optional argument spelled null was not given: nothing else can be meant.
             result[key] = self.take(item, inner, _joined(path, key), bare, level)
         return result
+
+    def _check_required(self, value: dict[str, Any], properties: Schema, required: Sequence[Any], path: str) -> None:
+        unknown = [key for key in value if key not in properties] if properties else []
+        for key in required:
+            if isinstance(key, str) and key not in value:
+                # A single unknown key was probably meant for it, whatever its name.
+                near = difflib.get_close_matches(key, unknown, n=1) or unknown[: len(unknown) == 1]
+                if near:
+                    raise MismatchError(_joined(path, near[0]), f"does not exist; did you mean '{key}'?")
+                raise MismatchError(_joined(path, key), "is missing")
 
     def _list(self, value: Sequence[Any], schema: Schema, path: str, level: _Level) -> list[Any]:
         items = schema.get("items")
@@ -399,15 +449,32 @@ class _Coercion:
                 self._texts[text] = None
         return self._texts[text]
 
-    def _check_listed(self, value: Any, schema: Schema, path: str) -> None:
+    def _listed(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
+        """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
         listed = _as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
         if not listed or not self._has_steps(len(listed) // _ITEMS_OF_STEP):
-            return
+            return value
         if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in listed):
+            meant = [item for item in listed if level and _folded(item) == _folded(value)]
+            if len(meant) == 1:
+                return meant[0]
             choices = ", ".join(shown(item, 30) for item in listed[:12]) + (", …" if len(listed) > 12 else "")
             raise MismatchError(path, f"must be one of {choices}", value)
+        return value
 
 
+_EXAMPLES: Mapping[str, str] = {"string": '["a", "b"]', "integer": "[1, 2]", "number": "[1.5, 2]", "object": "[{…}]"}
+_MOST_FIELDS = 8
+# Names of types in schemas that were written for Python.
+_TYPE_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("int", "long"), "integer"),
+    **dict.fromkeys(("str", "text"), "string"),
+    **dict.fromkeys(("list", "tuple"), "array"),
+    "bool": "boolean",
+    "dict": "object",
+    "None": "null",
+}
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf"})
 _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
@@ -426,6 +493,10 @@ def _size(value: Any) -> int:
     return count
 
 
+def _folded(value: Any) -> str:
+    return str(value).strip().casefold()
+
+
 def _joined(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
@@ -437,9 +508,8 @@ def _is_single(value: Any) -> bool:
 
 def _types(schema: Schema) -> tuple[str, ...]:
     wanted = schema.get("type")
-    if isinstance(wanted, str):
-        return (wanted,)
-    return tuple(name for name in _as_list(wanted)[:_ITEMS_OF_STEP] if isinstance(name, str))
+    names = (wanted,) if isinstance(wanted, str) else _as_list(wanted)[:_ITEMS_OF_STEP]
+    return tuple(_TYPE_NAMES.get(name, name) for name in names if isinstance(name, str))
 
 
 def _listed_value(value: Any, schema: Schema) -> Any:

@@ -26,11 +26,11 @@ from functools import partial
 from typing import Literal
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
+from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.formats import LINE_FORMATS, Syntax, SyntaxSelection, boundary_of, select_syntaxes
 from rkllm_mcp.toolcalls.markers import SPACE, CodeFenceState, Markers, Shape, literal, markers_of
-from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, Outcome, ResolvedPart, ToolCatalogue, resolve
+from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, Outcome, ResolvedPart, ToolCatalogue, resolve, unreadable
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import (
     RESPONSES,
@@ -69,6 +69,10 @@ _TEXT_BEHIND = re.compile(r"\n {0,3}```\s{0,64}[^\s`]")
 _BEHIND_CHARACTERS = 72
 
 _RESPONSE_MARKS = Markers(RESPONSES)
+
+# An answer that ends with a closing marker was meant as a call, if it names a tool.
+_MARKUP_ENDS = re.compile(r"(?:</\|?|<\|/?|\[/|\[END_)[\w\-]{2,30}\|?[>\]]\Z", re.IGNORECASE)
+_MAX_MISSED_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,9 @@ class Detector:
         self._marks = ThinkingMarks(() if thinking == "off" else self._selection.thinking)
         self._marker_sets: dict[tuple[bool, bool, bool, ThinkingTags | None], Markers] = {}
         self._has_calls = False
+        # Text from a marker that began no call, and the reason why a call without a marker was refused.
+        self._missed: list[str] | None = None
+        self._refused = ""
         self._thinks = thinking == "open"
         self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
@@ -251,8 +258,17 @@ class Detector:
         if final:
             self._release_space(followed_by_text=self._gap == "start")
         self._flush_prose()
+        if final and not self._has_calls and (reason := self._refused or self._missed_reason()):
+            # The text was shown; the line lets the model call again.
+            self._pieces.append(Piece("", (ToolCallFailed("", reason),)))
         pieces, self._pieces = self._pieces, []
-        is_calm = self._gap is None and self._at == len(self._text) and self._state == self._read_prose
+        is_calm = (
+            self._gap is None
+            and self._missed is None
+            and not self._refused
+            and self._at == len(self._text)
+            and self._state == self._read_prose
+        )
         self._calm = self._markers().first if is_calm and not final else None
         return pieces
 
@@ -334,7 +350,7 @@ class Detector:
         if self._markers() is not markers:
             return True  # The emitted text ended the beginning of the answer, where more openers count.
         mark = self._standing_mark()
-        if mark:
+        if mark and (self._thinks or not self._fences.is_in_span):
             self._pass_mark(self._marks.of(mark), mark)
             return True
         is_response = self._has_calls and not self._fences.is_quoted and _RESPONSE_MARKS.at(self._text, place)
@@ -344,11 +360,27 @@ class Detector:
         elif begun is None and not (final and is_response is None):
             return False
         elif not begun:
+            self._note_missed()
             self._emit(self._text[place])
             self._at += 1
         else:
             self._begin(begun)
         return True
+
+    def _note_missed(self) -> None:
+        """Follow the text from a marker at the beginning of a line that begins no call."""
+        fences = self._fences
+        if self._missed is None and fences.is_line_start and not (self._thinks or fences.is_quoted):
+            standing = self._openers.standing(self._text, self._at)
+            self._missed = [] if any(not (each.bare or each.fenced) for each in standing) else None
+
+    def _missed_reason(self) -> str:
+        """Return the line for an answer whose end is markup that names a declared tool, and that was taken for text."""
+        text = "".join(self._missed or ()).strip()
+        if not _MARKUP_ENDS.search(text) or self._catalogue.named_in(text) is None:
+            return ""
+        rule = "the call is not written in a form that can be read"
+        return unreadable(rule, text, self._selection.anywhere[0], self._catalogue)
 
     def _begin(self, begun: tuple[CallFormat, int, bool] | bool) -> None:
         if self._thinks:
@@ -429,6 +461,8 @@ class Detector:
             return False
         end = len(whole) if behind is None else len(whole) - len(text) + behind.end() - 1
         self._emit(whole[:end])
+        failures = [event for piece in pieces for event in piece.events if isinstance(event, ToolCallFailed)]
+        self._refused = failures[0].reason if failures else ""
         self._text, self._at = whole[end:], 0
         return True
 
@@ -475,6 +509,11 @@ class Detector:
         if text:
             self._prose.append(text)
             self._fences.feed(text)
+            self._refused = ""
+            if self._missed is not None:
+                self._missed.append(text)
+                if sum(map(len, self._missed)) > _MAX_MISSED_CHARACTERS:
+                    self._missed = None
 
     def _release_space(self, *, followed_by_text: bool) -> None:
         space = "".join(self._space)
@@ -564,15 +603,19 @@ class Detector:
         if is_alone is None:
             return False
         self._state = self._read_prose
+        reasons: list[str] = []
         if is_alone and call.is_line:
             outcomes = [resolve(part, call.call_format, self._catalogue, None) for part in call.parts]
             valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
             is_alone = all(valid) if call.call_format.ends_turn else any(valid)
+            failed = (event for outcome in outcomes for event in outcome.events if isinstance(event, ToolCallFailed))
+            reasons = [event.reason for event in failed] if self._is_first() else []
         if is_alone:
             self._begin_gap("after_call")
             self._resolve_parts(call)
         else:
             self._emit("".join(part.raw for part in call.parts))
+            self._refused = next(iter(reasons), "")
         return True
 
     def _resolve_parts(self, call: OpenCall) -> None:

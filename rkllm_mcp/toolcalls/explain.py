@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,20 +9,10 @@ from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, select_syntaxes
+from rkllm_mcp.toolcalls.resolve import names_in
 from rkllm_mcp.toolcalls.syntax import CallFormat, Openers
 
 _SHOWN_CHARACTERS = 60
-_KEY = r"""["']?\b(?:name|function|tool|tool_name)["']?\s*[:=]\s*["']"""
-# The position of a call's name, in every syntax.
-_NAMES = re.compile(
-    # Names of arguments are skipped.
-    r"<(?:argument|parameter|param|arg)\s[^>]{0,128}>|"
-    rf"""{_KEY}([\w.\-]{{1,64}})["']|<function=([^>\s]{{1,64}})>|call:([\w.\-]{{1,64}})\{{"""
-    r"""|\[TOOL_CALLS\]\s{0,8}([\w.\-]{1,64})[\[{]|<tool_call>\s{0,8}([\w.\-]{1,64})\s{0,8}<"""
-    r"""|▁sep[|｜]>([\w.\-]{1,64})|▁begin[|｜]>([\w.\-]{1,64})(?=<[|｜]tool▁sep)"""
-    r"""|<\|tools_prefix\|>\[\{"([\w.\-]{1,64})\"|(?:\A|\n)([\w.\-]{1,64})\s{0,8}\n```python\s{1,8}tool_call\("""
-    r"""|(?:\A|[\[>\n,(])[ ]{0,8}([A-Za-z_][\w.\-]{0,63})\((?=\)|["']|\w{1,64}\s?=)"""
-)
 
 
 @dataclass(frozen=True)
@@ -32,12 +21,6 @@ class Explanation:
 
     text: str
     why: str
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """Return every name under which ``text`` may contain a call, in any syntax."""
-    found = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
-    return tuple(name for name in dict.fromkeys(found) if name not in {"", "function", "print", "tool_call"})
 
 
 def explain(

@@ -157,6 +157,11 @@ class CodeFenceState:
         return self._span > 0 or self._last[-1:] == "`" or self._fence_after_line() > 0
 
     @property
+    def is_in_span(self) -> bool:
+        """True if the next character is inside a code span on its line."""
+        return self._span > 0 or (self._span == 0 < self._run < 3)
+
+    @property
     def is_after_sentence(self) -> bool:
         """True if a sentence or a colon and white space end here; a colon behind a quote belongs to JSON."""
         return _SENTENCE_ENDS.search(self._last) is not None

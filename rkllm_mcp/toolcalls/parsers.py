@@ -111,8 +111,15 @@ class LiteralReader:
         result: dict[str, Any] = {}
         while not self.takes(closer):
             key = self.key(separator)
-            if key is None or key in result:
-                raise UnreadableError("a value has no name" if key is None else f"'{key}' is given twice")
+            if key is None:
+                has_set = depth > 0 or separator == ":"
+                raise UnreadableError(
+                    "a value in braces has no key; write a list, such as [1, 2], for a set"
+                    if has_set
+                    else "a value has no name"
+                )
+            if key in result:
+                raise UnreadableError(f"'{key}' is given twice")
             result[key] = self.value(depth + 1)
             if not self.takes(","):
                 self.expect(closer)

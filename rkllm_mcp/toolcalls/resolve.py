@@ -32,6 +32,19 @@ _WRAPPERS = frozenset({"arguments", "parameters", "properties"})
 _TOOL = re.compile(r"\bTOOL\b")
 
 
+_KEY = r"""["']?\b(?:name|function|tool|tool_name)["']?\s*[:=]\s*["']"""
+# The position of a call's name, in every syntax.
+_NAMES = re.compile(
+    # Names of arguments are skipped.
+    r"<(?:argument|parameter|param|arg)\s[^>]{0,128}>|"
+    rf"""{_KEY}([\w.\-]{{1,64}})["']|<function=([^>\s]{{1,64}})>|call:([\w.\-]{{1,64}})\{{"""
+    r"""|\[TOOL_CALLS\]\s{0,8}([\w.\-]{1,64})[\[{]|<tool_call>\s{0,8}([\w.\-]{1,64})\s{0,8}<"""
+    r"""|▁sep[|｜]>([\w.\-]{1,64})|▁begin[|｜]>([\w.\-]{1,64})(?=<[|｜]tool▁sep)"""
+    r"""|<\|tools_prefix\|>\[\{"([\w.\-]{1,64})\"|(?:\A|\n)([\w.\-]{1,64})\s{0,8}\n```python\s{1,8}tool_call\("""
+    r"""|(?:\A|[\[>\n,(])[ ]{0,8}([A-Za-z_][\w.\-]{0,63})\((?=\)|["']|\w{1,64}\s?=)"""
+)
+
+
 class RefusedError(Exception):
     """A call that cannot be made; ``str()`` is the line shown to the model."""
 
@@ -62,7 +75,7 @@ class ToolCatalogue:
         """
         tool = self._names.get(call.name)
         if tool is None:
-            raise RefusedError(self._unknown(call.name))
+            raise RefusedError(self.unknown(call.name))
         try:
             value, misplaced = _arguments(call, tool)
             taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
@@ -78,7 +91,8 @@ class ToolCatalogue:
         found = min((place for place in places if place[0] >= 0 and _is_word(text, place[0], place[2])), default=None)
         return self._names[found[2]] if found else None
 
-    def _unknown(self, name: str) -> str:
+    def unknown(self, name: str) -> str:
+        """Return the line for a call of a tool that is not declared."""
         nearest = difflib.get_close_matches(name[:80], sorted(self._names), n=1, cutoff=0.6)
         listed = list(self._shown)
         hint = ""
@@ -138,9 +152,18 @@ def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCat
     """Return the line for a call that cannot be parsed: the rule, the tool it seems to mean, and the call format."""
     meant = catalogue.named_in(body)
     if meant is None:
+        unknown = next((name for name in names_in(body[:_NAME_IS_WITHIN]) if catalogue.tool(name) is None), None)
+        if unknown is not None:
+            return catalogue.unknown(unknown)
         return f"{rule}. Call again in exactly this form: {_one_line(call_format.example)}"
     example = _TOOL.sub(lambda _: meant.name, _one_line(call_format.example))
     return f"{rule}. Call again: {signature(meant)}, in exactly this form: {example}"
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return every name under which ``text`` may contain a call, in any syntax."""
+    found = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
+    return tuple(name for name in dict.fromkeys(found) if name not in {"", "function", "print", "tool_call"})
 
 
 def signature(tool: ToolSpec) -> str:

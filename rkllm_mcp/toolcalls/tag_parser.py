@@ -156,10 +156,10 @@ class TagReader:
 
 
 def _unframed(text: str) -> str:
-    """Return ``text`` without one line break on each side."""
+    """Return ``text`` without its first line break, and without its last if it has both."""
     begin = 2 if text.startswith("\r\n") else text.startswith("\n")
-    end = len(text) - (2 if text.endswith("\r\n") else text.endswith("\n"))
-    return text[begin:end]
+    end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))
+    return text[begin : max(begin, end)]
 
 
 def _section(found: re.Match[str]) -> str:

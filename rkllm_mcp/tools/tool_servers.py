@@ -69,6 +69,7 @@ class LocalToolServer:
         self.state: State = "connecting"
         self.reason = ""
         self.tools: tuple[ToolSpec, ...] = ()
+        self.resource_names: tuple[str, ...] = ()
         self.notes = LastLines()
         self._opener = opener
         self._on_change = on_change
@@ -117,13 +118,18 @@ class LocalToolServer:
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to load has succeeded or failed.
-
-        If it failed before and the backoff has passed, start another attempt without waiting for it.
-        """
-        if self.state == "failed" and not self._backoff.wait_s():
-            self._want()
+        """Wait until the first attempt to load has succeeded or failed."""
         await self._first.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last attempt to load failed, also while it is tried again."""
+        return self._backoff.has_failed
+
+    def retry(self) -> None:
+        """Load a server that has failed again, in the background, if that is due."""
+        if self.state == "failed" and self._backoff.is_due:
+            self._want()
 
     async def available(self) -> None:
         """Wait until the server can take a call; load it again if it had failed.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.lifecycle import ServerState, State
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.mcp_client.wire_log import LastLines
+    from rkllm_mcp.tools.resource_tools import ResourceTools
 
 # Most servers connect faster than this and need no status line.
 PATIENCE_S = 3.0
@@ -48,6 +49,11 @@ class ToolServer(Protocol):
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """Tools under the server's own names."""
+        ...
+
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        """Names and URIs of its first resources; empty if it has none."""
         ...
 
     @property
@@ -75,6 +81,15 @@ class ToolServer(Protocol):
         """Wait until the first connection attempt has succeeded or failed."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        ...
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        ...
+
     async def available(self) -> None:
         """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
         ...
@@ -93,7 +108,7 @@ async def report_slow_servers(
 ) -> None:
     """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
     await anyio.sleep(patience_s)
-    late = [server.spec for server in servers if server.state == "connecting"]
+    late = [server.spec for server in servers if server.state == "connecting" and not server.has_failed]
     if late:
         names = ", ".join(f"'{spec.name}'" for spec in late)
         limit_s = max(spec.connect_timeout_s for spec in late)
@@ -150,6 +165,13 @@ class Toolbox:
         """Resources and prompts of the servers."""
         return self._open_resources(self)
 
+    @cached_property
+    def _resource_tools(self) -> ResourceTools:
+        from rkllm_mcp.tools.resource_tools import ResourceTools
+
+        asks = any(server.spec.approve == "always" for server in self.connections)
+        return ResourceTools(self.offerings, self._offering, tuple(self._connections), "always" if asks else None)
+
     @property
     def connections(self) -> tuple[ToolServer, ...]:
         """The servers, in the order of the configuration."""
@@ -164,6 +186,11 @@ class Toolbox:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
         for connection in self._connections.values():
             await connection.settled()
+
+    def retry(self) -> None:
+        """Start the servers that have failed again, in the background, if that is due."""
+        for connection in self._connections.values():
+            connection.retry()
 
     async def started(self) -> None:
         """Wait until every server is ready or has failed; also start the lazy ones."""
@@ -234,6 +261,7 @@ class Toolbox:
         # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
+            self._index = None  # the model does not get the resources of a disabled server
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
         tool = self.resolve(name)
         if tool is None:
@@ -252,13 +280,13 @@ class Toolbox:
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
         return await execute_call(
-            self._connections[tool.server],
+            self._connections.get(tool.server) or self._resource_tools,
             tool,
             call,
             context,
             self._policies,
             escape=self.clean,
-            foreign_tokens=self._foreign_tokens[tool.server],
+            foreign_tokens=self._foreign_tokens.get(tool.server, frozenset()),
         )
 
     # --- configured texts for the prompt ------------------------------------------------------------------------------
@@ -271,7 +299,8 @@ class Toolbox:
     def response_instruction(self, name: str) -> str:
         """Return the ``response_instruction`` of a tool's server; empty if none is configured."""
         tool = self.resolve(name)
-        return self._connections[tool.server].spec.response_instruction or "" if tool else ""
+        source = self._connections.get(tool.server) if tool else None
+        return source.spec.response_instruction or "" if source else ""
 
     def auto_context_tools(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are called with every question."""
@@ -292,8 +321,17 @@ class Toolbox:
     def _current(self) -> _Index:
         if self._index is None:
             listed = [tool for connection in self.connections for tool in connection.tools]
+            listed += self._resource_tools.tools if self._offering() else ()
             self._index = _index([self._presented(tool) for tool in listed])
         return self._index
+
+    def _offering(self) -> dict[str, tuple[str, ...]]:
+        """Return names of resources by server, of the enabled servers that have any."""
+        return {
+            name: source.resource_names
+            for name, source in self._connections.items()
+            if source.resource_names and self.switches.is_server_on(name)
+        }
 
     def _presented(self, tool: ToolSpec) -> ToolSpec:
         """Return the tool with a cleaned description; report removed invisible characters once per tool."""

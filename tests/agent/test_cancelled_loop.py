@@ -11,11 +11,13 @@ import pytest
 from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
+QUESTION = [Message("user", "?")]
 TIME = ToolSpec("get_time", "Time", server="clock")
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +48,7 @@ async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(wh
 
     async def run() -> None:
         calls = RunCalls(tools, ToolSet([WEATHER]), emit)
-        await answer_with_tools(model, conversation, "?", calls, LoopSettings(), emit)
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), emit)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -64,7 +66,7 @@ async def test_a_tool_port_that_raises_is_raised_as_it_is_and_leaves_no_call_ope
         model = ScriptedModel([Round([call(location="a"), call("get_time")])])
         tools = ScriptedTools({}, error=ZeroDivisionError())
         calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
-        await answer_with_tools(model, conversation, "?", calls, LoopSettings(), nobody)
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody)
     assert_ready(conversation)
 
 
@@ -109,7 +111,9 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
         settings = LoopSettings(parallel_tools=parallel)
         with suppress(GoneError):
             calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
-            await answer_with_tools(ScriptedModel(list(LONG)), conversation, "?", calls, settings, emit)
+            await answer_with_tools(
+                ScriptedModel(list(LONG)), conversation, QUESTION, calls, ModelOptions(), settings, emit
+            )
     return seen, conversation
 
 
@@ -137,7 +141,9 @@ async def test_a_call_that_was_finished_keeps_its_result_when_the_next_one_is_st
     calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(answer_with_tools, model, conversation, "?", calls, LoopSettings(), nobody)
+            group.start_soon(
+                answer_with_tools, model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody
+            )
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
     assert [(r.call_id, r.text, r.is_error) for r in conversation.messages[-1].results] == [

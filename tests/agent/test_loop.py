@@ -37,6 +37,7 @@ from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
+QUESTION = [Message("user", "Weather?")]
 TIME = ToolSpec("get_time", "Time", server="clock")
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ async def answer(
     settings = settings or LoopSettings()
     calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
     with anyio.fail_after(60):
-        await answer_with_tools(model, conversation, "Weather?", calls, settings, emit, options)
+        await answer_with_tools(model, conversation, QUESTION, calls, options or ModelOptions(), settings, emit)
     return events, model, tools, conversation
 
 
@@ -317,5 +318,7 @@ async def test_rounds_that_reveal_parameters_count_once_there_were_as_many_as_ro
     tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True)
     calls = RunCalls(ScriptedTools({}), tool_set, emit)
     with anyio.fail_after(60):
-        await answer_with_tools(model, Conversation(), "Weather?", calls, LoopSettings(max_rounds=1), emit)
+        await answer_with_tools(
+            model, Conversation(), QUESTION, calls, ModelOptions(), LoopSettings(max_rounds=1), emit
+        )
     assert events[-1] == End("round_limit")

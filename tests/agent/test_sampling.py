@@ -89,7 +89,8 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
             context = CallContext(asker=FixedApprover("once"), conversation_id="c")
             conversation = Conversation(id="c")
             runner = RunCalls(toolbox, tool_set, emit, context, settings.parallel_tools)
-            await answer_with_tools(world.model, conversation, "How many?", runner, settings, emit)
+            question = [Message("user", "How many?")]
+            await answer_with_tools(world.model, conversation, question, runner, ModelOptions(), settings, emit)
     results = [event.text for event in events if isinstance(event, ToolFinished)]
     assert results == ["qwen says Forty-two. (endTurn)"] * calls
     assert events[-1] == End("answered")

@@ -83,7 +83,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")
         # A call that nobody allowed was not made, and is on record as stopped.
-        assert [call.ruling for call in await app.memory.calls.latest(5)] == ["stopped", "stopped"]
+        assert [call.ruling for call in await app.store.calls.latest(5)] == ["stopped", "stopped"]
 
 
 @dataclass

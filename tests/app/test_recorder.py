@@ -414,7 +414,8 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         reading.cancel()
         await anyio.lowlevel.checkpoint()
 
-    async with keeping_in(tmp_path) as (keeping, database):
+    problems: list[str] = []
+    async with keeping_in(tmp_path, problems.append) as (keeping, database):
         # As many pages as there are already, and not one more.
         await database.ask(lambda connection: connection.execute(f"PRAGMA {spoil}").fetchone())
         conversation = Conversation("c1")
@@ -429,9 +430,15 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
             await answer(keeping, conversation, stop if stopped else answering(conversation, *long), emit)
         told, *end = events
         assert isinstance(told, Status)
-        problem = f"{tmp_path / 'state.db'} cannot be used ({found}); {remedy}"
-        assert told.text.startswith(f"[Memory: this answer was not kept: {problem}")
+        # A client is told no path of this machine, the log is.
+        assert told.text.startswith(f"[Memory: this answer was not kept: {found}; {remedy}")
         assert end == ([] if stopped else [End("answered")])
+        # It is reported once, in answers and in the log, however many follow.
+        other = Conversation("c2")
+        assert await events_of(keeping, other, answering(other, *long)) == [End("answered")]
+        (problem,) = problems
+        assert problem.startswith(f"[State: {tmp_path / 'state.db'} cannot be used ({found}); {remedy}")
+        assert database.failing is not None
         if not mend:
             return
         await database.ask(lambda connection: connection.execute(f"PRAGMA {mend}").fetchone())
@@ -441,6 +448,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         assert kept is not None
         endings = ["", "cancelled" if stopped else "answered", "", "answered"]
         assert [turn.ending for turn in kept.turns] == endings
+        assert (problems[1:], database.failing) == (["[State: data is saved again.]"], None)
 
 
 async def test_a_file_that_cannot_be_used_is_said_once_for_a_conversation(tmp_path: Path) -> None:
@@ -494,14 +502,14 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
             _ = [event async for event in stream]
     async with running(demo) as app:
-        (summary,) = await app.memory.conversations.latest(app.tenant)
+        (summary,) = await app.store.conversations.latest(app.tenant)
         assert (summary.id, summary.title, summary.messages) == (conversation.id, question, 4)
-        kept = await app.memory.conversations.get("", summary.id)
+        kept = await app.store.conversations.get("", summary.id)
         assert kept is not None
         words = "".join(event.text for event in whole if isinstance(event, Text))
         assert kept.turns[1].text.strip() == words.strip()
         assert [(turn.text, turn.ending) for turn in kept.turns[2:]] == [("Hello", ""), ("", "failed")]
-        (call,) = await app.memory.calls.latest(5, conversation=summary.id)
+        (call,) = await app.store.calls.latest(5, conversation=summary.id)
         assert call.tool == "get_current_time"
         resumed = app.resume(kept)
         async with aclosing(app.reply(resumed, question, AnswerOptions(save=True))) as stream:
@@ -510,7 +518,7 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
         first_prompts = [next(event for event in one if isinstance(event, Usage)) for one in (whole, events)]
         assert first_prompts[1].prompt_tokens > first_prompts[0].prompt_tokens + 20
         assert resumed.messages[1:3] == [Message("user", question), Message("assistant", kept.turns[1].text)]
-        assert (await app.memory.conversations.stats("")).messages == 6
+        assert (await app.store.conversations.stats("")).messages == 6
 
 
 async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path) -> None:
@@ -519,7 +527,7 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
             conversation = app.new_conversation(system)
             async with aclosing(app.reply(conversation, "Hello", AnswerOptions(save=True))) as stream:
                 _ = [event async for event in stream]
-            kept = await app.memory.conversations.get("", conversation.id)
+            kept = await app.store.conversations.get("", conversation.id)
             assert kept is not None
             assert kept.system == system
             assert app.resume(kept).messages[0] == Message("system", first)
@@ -531,7 +539,7 @@ async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_rea
         options = AnswerOptions(tools=False, save=True)
         async with aclosing(app.reply(conversation, "Who am I?", options)) as stream:
             read = "".join([event.text async for event in stream if isinstance(event, Text)])
-        kept = await app.memory.conversations.get("", conversation.id)
+        kept = await app.store.conversations.get("", conversation.id)
         assert kept is not None
         assert [turn.text for turn in kept.turns] == ["Who am I?", SENTENCES["en"]]
         assert read.strip() == SENTENCES["en"]
@@ -545,24 +553,22 @@ async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: P
             await memory.conversations.save("", Conversation(name, unkept=[QUESTION, assistant("!")]))
     async with running(demo) as app:
         # Behind the cleaning, which the assistant had begun before it was ready.
-        assert [one.id for one in await app.memory.conversations.latest("")] == ["c2"]
-        assert [call.conversation for call in await app.memory.calls.latest(5)] == ["c2"]
+        assert [one.id for one in await app.store.conversations.latest("")] == ["c2"]
+        assert [call.conversation for call in await app.store.calls.latest(5)] == ["c2"]
 
 
 async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:
     said: list[str] = []
-    async with open_database(tmp_path / "state.db", on_problem=pytest.fail, required=True) as database:
-        await database.ask(lambda connection: connection.execute("DROP TABLE messages") and None)
-        await database.ask(lambda connection: connection.execute("DROP TABLE conversations") and None)
-        conversations = Conversations(database, HistoryLimits(days=1))
-        with anyio.CancelScope() as scope:
+    with anyio.CancelScope() as scope:
 
-            def say(line: str) -> None:
-                said.append(line)
-                scope.cancel()
+        def say(line: str) -> None:
+            said.append(line)
+            scope.cancel()
 
-            await Recorder(conversations, "").tidy(say)
+        async with open_database(tmp_path / "state.db", on_problem=say, required=True) as database:
+            await database.ask(lambda connection: connection.execute("DROP TABLE messages") and None)
+            await database.ask(lambda connection: connection.execute("DROP TABLE conversations") and None)
+            await Recorder(Conversations(database, HistoryLimits(days=1)), "").tidy()
     assert len(said) == 1
-    assert "[Memory: old conversations could not be deleted:" in said[0]
     assert "no such table" in said[0]
     assert state_file({"RKLLM_MCP_STATE": str(tmp_path)}) == tmp_path / "state.db"

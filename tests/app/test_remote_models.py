@@ -74,11 +74,11 @@ async def test_a_conversation_with_a_service_goes_on_and_no_model_is_loaded(tmp_
     said: list[str] = []
     with ChatService(reply, reply) as service:
         async with assistant(config_of(tmp_path, provider(service.url, kind)), said) as app:
-            assert (app.core.name, app.core.npu, app.core.is_ready) == ("model-x", None, False)
-            assert app.core.description.endswith(f"'s interface at {service.host}")
+            assert (app.model_host.name, app.model_host.npu, app.model_host.is_ready) == ("model-x", None, False)
+            assert app.model_host.description.endswith(f"'s interface at {service.host}")
             conversation = app.new_conversation("Be brief.")
             assert words_of(await events_of(app, conversation, "One?")) == "Yes."
-            assert app.core.is_ready
+            assert app.model_host.is_ready
             assert words_of(await events_of(app, conversation, "Two?")) == "Yes."
             with pytest.raises(UsageError, match="model-x is a remote service"):
                 assert app.engine

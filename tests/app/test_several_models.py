@@ -30,8 +30,10 @@ async def test_a_model_beside_the_chat_model_has_a_domain_of_its_own(
     for name, value in {**demo.environment, "RKLLM_EMULATOR_LOG": str(log)}.items():
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
-        async with open_auxiliary_models(load_config(demo.config), ["demo"]) as specialists:
-            cat, cats, weather = await specialists["demo"].embed(["a cat sleeps", "the cat sleeps", "rain tomorrow"])
+        async with open_auxiliary_models(load_config(demo.config), ["demo"]) as auxiliary_models:
+            cat, cats, weather = await auxiliary_models["demo"].embed(
+                ["a cat sleeps", "the cat sleeps", "rain tomorrow"]
+            )
     assert _product(cat, cats) > _product(cat, weather)
     init = next(line for line in map(json.loads, log.read_text("utf-8").splitlines()) if line["call"] == "rkllm_init")
     assert init["args"]["param"]["extend_param"]["base_domain_id"] == 1

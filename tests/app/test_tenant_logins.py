@@ -81,9 +81,9 @@ async def world(folder: Path, extra: str) -> AsyncGenerator[Config, None]:
         yield load_config(demo.config)
 
 
-async def whose(house: Tenants, name: str, tool: str = "whose") -> str:
+async def whose(tenants: Tenants, name: str, tool: str = "whose") -> str:
     """Whose token a tenant's call is made with."""
-    app = house.tenant(name).app
+    app = tenants.tenant(name).app
     await app.ready()
     spec = app.toolbox.resolve(tool)
     assert spec is not None, app.toolbox.servers()
@@ -107,12 +107,12 @@ async def test_two_tenants_with_accounts_at_one_address_never_use_each_others(tm
         async with world(tmp_path, extra) as config:
             # A second time with what was kept the first time.
             for _ in range(2):
-                async with open_tenants(config) as house:
+                async with open_tenants(config) as tenants:
                     for name in (*people, *reversed(people)):
-                        assert (await whose(house, name)).endswith(f"-of-{name}")
+                        assert (await whose(tenants, name)).endswith(f"-of-{name}")
                     # The owner has both, under both names.
                     for name in people:
-                        assert (await whose(house, "", f"mcp__crm_{name}__whose")).endswith(f"-of-{name}")
+                        assert (await whose(tenants, "", f"mcp__crm_{name}__whose")).endswith(f"-of-{name}")
             for name in people:
                 ((accounts),) = kept(tmp_path, name).values()
                 assert list(accounts) == [f"crm_{name} {server.url}/mcp"]
@@ -145,8 +145,8 @@ async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path:
                 if sum("requires a login in a browser" in each for each in lines) == 2:
                     everybody_knows.set()
 
-            async with open_tenants(config, status=status) as house:
-                assert await whose(house, "ann") == "token-0-of-shared"
+            async with open_tenants(config, status=status) as tenants:
+                assert await whose(tenants, "ann") == "token-0-of-shared"
                 await everybody_knows.wait()
     said = "\n".join(lines)
     assert "run 'rkllm-mcp servers test crm_shared' in a terminal" in said

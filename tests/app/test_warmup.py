@@ -40,7 +40,7 @@ class Started:
         return [line for line in self.said if line.startswith("[NPU: ")]
 
     async def warm(self) -> None:
-        """Wait until the head start is over, as far as can be seen from outside."""
+        """Wait until the warm-up is over, as far as can be seen from outside."""
         await self.app.ready()
         while not await self.app.engine.kv_cache_size():
             await anyio.lowlevel.checkpoint()
@@ -74,7 +74,7 @@ async def started(
 async def test_the_second_start_reads_system_text_and_tools_from_disk(tmp_path: Path) -> None:
     async with started(tmp_path, KEPT) as first:
         usage = await first.ask()
-        head = first.app.head()
+        head = first.app.prompt_prefix()
         assert usage.cached_tokens == len(head) > 300
     assert [line.split(",")[0] for line in first.about_prompts] == [
         f"[NPU: {len(head)} tokens of system text and tools are kept for the next start"
@@ -82,7 +82,7 @@ async def test_the_second_start_reads_system_text_and_tools_from_disk(tmp_path: 
     for one_shot in (False, True):
         async with started(tmp_path, KEPT, one_shot=one_shot) as again:
             usage = await again.ask()
-            assert again.app.head() == head
+            assert again.app.prompt_prefix() == head
         assert again.about_prompts == [
             f"[NPU: {len(head)} tokens of system text and tools are there from the last start]"
         ]
@@ -93,7 +93,7 @@ async def test_other_tools_are_another_prefix_and_both_are_kept(tmp_path: Path) 
     for servers in (True, False, True, False):
         async with started(tmp_path, KEPT, servers=servers) as opened:
             usage = await opened.ask()
-            assert usage.cached_tokens == len(opened.app.head())
+            assert usage.cached_tokens == len(opened.app.prompt_prefix())
     assert "are there from the last start" in opened.about_prompts[0]
     assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
 
@@ -102,7 +102,7 @@ async def test_the_head_is_prefilled_while_nobody_has_asked_anything(tmp_path: P
     async with started(tmp_path) as opened:
         await opened.warm()
         usage = await opened.ask()
-        assert usage.cached_tokens == len(opened.app.head())
+        assert usage.cached_tokens == len(opened.app.prompt_prefix())
     assert opened.about_prompts == []
 
 

@@ -30,11 +30,11 @@ class Program:
         self.engine = ScriptedEngine(demo_vocabulary(), [])
         form = TEMPLATES[template]
         self.model = RkllmModel(self.engine, ModelForm(demo_vocabulary(), form, form.tool_form.syntaxes, "auto"))
-        self.threads = ConversationCache(kept)
+        self.cache = ConversationCache(kept)
         self.owner = Owner(self.model, "", (WEATHER,))
 
     def branch(self, *messages: Message, owner: Owner | None = None) -> CachedConversation:
-        branch = self.threads.branch(owner or self.owner, messages, 0)
+        branch = self.cache.branch(owner or self.owner, messages, 0)
         branch.conversation.add(messages[-1])
         return branch
 
@@ -51,9 +51,9 @@ class Program:
                     calls.append(ToolCall(event.id, event.name, event.arguments))
         seen = Message("assistant", text, calls=tuple(calls))
         if kept:
-            self.threads.keep(branch, seen, asked_at=asked_at)
+            self.cache.keep(branch, seen, asked_at=asked_at)
         else:
-            self.threads.drop(branch)
+            self.cache.drop(branch)
         return seen
 
     async def ask(self, messages: Sequence[Message], answer: str) -> Message:
@@ -86,7 +86,7 @@ async def test_ten_turns_of_a_program_that_sends_everything_prefill_each_token_o
             else:
                 said.append(Message("user", "Please."))
         said.append(await program.ask(said, f"It is {turn} degrees. {END}"))
-    assert len(program.threads) == 1
+    assert len(program.cache) == 1
     assert sum(program.engine.prefilled) <= 1.02 * program.distinct()
     assert program.engine.prefilled[-1] < 60
 
@@ -136,7 +136,7 @@ async def test_two_answers_under_way_never_share_a_conversation() -> None:
     assert [m.text for m in right.conversation.messages][-1] == "Right."
     assert program.engine.prompts[1] == program.engine.prompts[2]
     # What both grew from is held by each of them.
-    assert len(program.threads) == 2
+    assert len(program.cache) == 2
 
 
 async def test_an_answer_that_nobody_saw_leaves_what_was_there() -> None:
@@ -144,7 +144,7 @@ async def test_an_answer_that_nobody_saw_leaves_what_was_there() -> None:
     question = [Message("user", "One?")]
     said = [*question, await program.ask(question, f"First.{END}"), Message("user", "Two?")]
     await program.answered(program.branch(*said), "Half of an", kept=False)
-    assert len(program.threads) == 1
+    assert len(program.cache) == 1
     branch = program.branch(*said)
     assert [message.text for message in branch.conversation.messages] == ["One?", "First.", "Two?"]
 
@@ -160,7 +160,7 @@ async def test_another_tenant_other_tools_or_another_system_text_find_nothing() 
         replace(program.owner, tools=None),
     )
     for owner in others:
-        branch = program.threads.branch(owner, said, 0)
+        branch = program.cache.branch(owner, said, 0)
         branch.conversation.add(said[-1])
         await program.answered(branch, f"Second.{END}", kept=False)
         # Nothing that the model wrote for somebody else is in it.
@@ -173,7 +173,7 @@ async def test_what_the_model_did_not_say_here_is_read_from_the_request() -> Non
     program = Program()
     foreign = Message("assistant", "Said elsewhere.", calls=(ToolCall("call_4", "get_weather", {"location": "Oslo"}),))
     told = [Message("user", "One?"), foreign, Message("tool", results=(ToolResult("call_4", "get_weather", "sun"),))]
-    branch = program.threads.branch(program.owner, told, 4)
+    branch = program.cache.branch(program.owner, told, 4)
     branch.conversation.add(told[-1])
     seen = await program.answered(branch, f"{called('Rome')}{END}")
     assert [call.id for call in seen.calls] == ["call_5"]
@@ -186,9 +186,9 @@ async def test_only_so_many_are_kept_and_those_that_are_used_stay() -> None:
         question = [Message("user", name)]
         answer = await program.ask(question, f"<think>\nHm {name}.\n</think>\n\nYes.{END}")
         said[name] = [*question, answer, Message("user", "on")]
-    program.threads.branch(program.owner, said["a"], 0)
+    program.cache.branch(program.owner, said["a"], 0)
     await program.ask([Message("user", "c")], f"Yes.{END}")
-    assert len(program.threads) == 2
+    assert len(program.cache) == 2
     for name in ("a", "b"):
         await program.ask(said[name], f"More.{END}")
     kept, lost = map(demo_vocabulary().decode, program.engine.prompts[-2:])
@@ -202,34 +202,34 @@ async def test_a_conversation_that_has_a_system_text_of_its_own_takes_the_reques
     def new() -> Conversation:
         return Conversation(messages=[Message("system", "The owner's.")])
 
-    own = program.threads.branch(program.owner, [SYSTEM, Message("user", "Hi")], 0, new)
+    own = program.cache.branch(program.owner, [SYSTEM, Message("user", "Hi")], 0, new)
     assert own.conversation.messages == [SYSTEM]
-    default = program.threads.branch(program.owner, [Message("user", "Hi")], 0, new)
+    default = program.cache.branch(program.owner, [Message("user", "Hi")], 0, new)
     assert default.conversation.messages == [Message("system", "The owner's.")]
 
 
 async def test_what_is_kept_does_not_grow_without_end() -> None:
     program = Program()
-    program.threads = ConversationCache(characters=500)
+    program.cache = ConversationCache(characters=500)
     for name in ("a", "b", "c"):
         await program.ask([Message("user", name * 200)], f"Yes.{END}")
-    assert len(program.threads) == 2
+    assert len(program.cache) == 2
     await program.ask([Message("user", "d" * 600)], f"Yes.{END}")
-    assert len(program.threads) == 0
+    assert len(program.cache) == 0
 
 
 @pytest.mark.parametrize("limit", [{"kept": 3}, {"characters": 1000}])
 async def test_where_there_are_too_many_the_tenant_with_the_most_loses_one(limit: dict[str, int]) -> None:
     program = Program()
-    program.threads = ConversationCache(**limit)
+    program.cache = ConversationCache(**limit)
     ann, bob = (replace(program.owner, tenant=name) for name in ("ann", "bob"))
     for number, owner in enumerate((bob, ann, ann, ann, ann)):
         branch = program.branch(Message("user", f"{number} " * 150), owner=owner)
         await program.answered(branch, f"<think>\nHm.\n</think>\n\nYes.{END}")
-    assert len(program.threads) == 3
+    assert len(program.cache) == 3
     thoughts: list[str] = []
     for number, owner in enumerate((bob, ann, ann, ann, ann)):
         told = [Message("user", f"{number} " * 150), Message("assistant", "Yes."), Message("user", "And?")]
         # A program sends back no thinking: it is there where the conversation is.
-        thoughts.append(program.threads.branch(owner, told, 0).conversation.messages[1].thinking.strip())
+        thoughts.append(program.cache.branch(owner, told, 0).conversation.messages[1].thinking.strip())
     assert thoughts == ["Hm.", "", "", "Hm.", "Hm."]

@@ -77,6 +77,11 @@ def test_an_entry_that_is_neither_a_key_nor_a_hash_is_refused(entry: str, proble
     ("text", "sentence"),
     [
         ('[service]\nhost = "0.0.0.0"\n', "off loopback a key is required"),
+        ('[service]\nhost = "0.0.0.0"\napi_keys = ["fifteen letters"]\n', "every key needs at least 16 characters"),
+        (
+            f'[service]\nhost = "::"\napi_keys = ["{ENTRY}"]\n[[tenants]]\nname = "t"\napi_key = "k"\n',
+            "every key needs at least 16 characters",
+        ),
         ('[service]\nhost = "127.evil.example"\n', "off loopback a key is required"),
         ('[service]\ncors = ["*"]\n', "any page in any browser here could use the board"),
         ('[service]\napi_keys = ["k"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "give each tenant a separate key"),
@@ -91,7 +96,8 @@ def test_what_would_let_anybody_in_is_refused(text: str, sentence: str, tmp_path
 
 def test_the_key_of_a_tenant_is_one_that_lets_other_machines_in(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    path.write_text('[service]\nhost = "0.0.0.0"\ncors = ["*"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "utf-8")
+    key = new_key()
+    path.write_text(f'[service]\nhost = "0.0.0.0"\ncors = ["*"]\n[[tenants]]\nname = "t"\napi_key = "{key}"\n', "utf-8")
     assert load_config(path).service.host == "0.0.0.0"
 
 

@@ -60,7 +60,7 @@ def worker_of(terminal: Terminal) -> int:
 
 def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing_running(tmp_path: Path) -> None:
     with chat(make_demo(tmp_path, speed="")) as terminal:
-        terminal.expect("Ctrl-D leaves")
+        terminal.expect("Ctrl-D exits")
         terminal.expect(PROMPT)
         terminal.send("こんにちは\r")
         terminal.expect("◆ ")

@@ -115,6 +115,45 @@ def test_example_3_the_database(tmp_path: Path) -> None:
     ]
 
 
+DATABASE = """
+import json
+from mcp.server import MCPServer
+server = MCPServer("database")
+
+@server.resource("database://users/latest", name="The latest users", mime_type="application/json")
+def latest() -> str:
+    return json.dumps([{"id": n, "name": f"user{n}"} for n in range(150, 0, -1)])
+
+@server.resource("database://tables", name="Tables")
+def tables() -> str:
+    return "users"
+
+server.run("stdio")
+"""
+
+
+def test_the_example_of_a_resource_that_the_question_needs(tmp_path: Path) -> None:
+    """3.2 使用例: the model finds and reads it; the status lines are those of the document, in its order."""
+    program_file = tmp_path / "database.py"
+    program_file.write_text(DATABASE, encoding="utf-8")
+    demo = make_example(tmp_path, server("database", command="${PYTHON}", args=[str(program_file)]))
+    done = demo.run(
+        "--model", scripted_model(tmp_path / "model"), "run", "データベースから最新のユーザー情報を取得して要約して"
+    )
+    assert calls_of(done) == [
+        "[MCP: Detected 1 tool call]",
+        "[MCP: Calling tool 'list_resources']",
+        "[MCP: Tool 'list_resources' completed]",
+        "[MCP: Detected 1 tool call]",
+        "[MCP: Calling tool 'read_resource']",
+        "[MCP: Connecting to database server...]",
+        "[MCP: Fetched resource: database://users/latest]",
+        "[MCP: Loaded 150 records]",
+        "[MCP: Tool 'read_resource' completed]",
+    ]
+    assert done.stdout == "◆ 最新のユーザー情報を要約します: 最新は user150 です。\n"
+
+
 def test_example_4_two_tools(tmp_path: Path) -> None:
     """例4: 複数ツールの連携."""
     folder = tmp_path / "files"

@@ -57,7 +57,7 @@ def tiny(name: str) -> str:
 
 
 @asynccontextmanager
-async def equipment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
+async def environment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
     """The toolbox of a configuration file with these servers; bounded."""
     path = folder / "mcp_config.toml"
     path.write_text("".join(servers), encoding="utf-8")
@@ -111,7 +111,7 @@ def test_the_configuration_file_is_read(tmp_path: Path) -> None:
 
 async def test_a_server_is_connected_over_stdio_and_its_tools_are_listed(tmp_path: Path) -> None:
     """stdio サーバへの接続, ツール一覧の取得."""
-    async with equipment(tmp_path, tiny("one")) as opened:
+    async with environment(tmp_path, tiny("one")) as opened:
         (state,) = opened.toolbox.servers()
         assert (state.state, state.tool_count) == ("ready", 7)
         assert [tool.name for tool in opened.toolbox.tools()][:2] == ["add", "steps"]
@@ -119,14 +119,14 @@ async def test_a_server_is_connected_over_stdio_and_its_tools_are_listed(tmp_pat
 
 async def test_a_call_works_and_one_of_a_tool_that_is_not_there_fails(tmp_path: Path) -> None:
     """ツール呼び出しの成功, ツール呼び出しの失敗（存在しないツール）."""
-    async with equipment(tmp_path, tiny("one")) as opened:
+    async with environment(tmp_path, tiny("one")) as opened:
         assert await called(opened, "add", a=20, b=5) == ("25", False)
         assert await called(opened, "ad", a=20, b=5) == ("There is no tool 'ad'; did you mean 'add'?", True)
 
 
 async def test_several_servers_are_connected_and_their_equal_tools_told_apart(tmp_path: Path) -> None:
     """複数サーバとの接続."""
-    async with equipment(tmp_path, tiny("one"), tiny("two")) as opened:
+    async with environment(tmp_path, tiny("one"), tiny("two")) as opened:
         assert await called(opened, "mcp__one__add", a=1, b=1) == ("2", False)
         assert await called(opened, "mcp__two__add", a=1, b=2) == ("3", False)
         text, is_error = await called(opened, "add", a=1, b=2)
@@ -233,7 +233,7 @@ async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_beside_a_l
                 server("sse", url=f"{events}/sse", transport="sse"),
                 server("websocket", url=socket),
             ]
-            async with equipment(tmp_path, *servers) as opened:
+            async with environment(tmp_path, *servers) as opened:
                 assert {state.name: state.reason for state in opened.toolbox.servers()} == dict.fromkeys(
                     ("local", "http", "sse", "websocket"), ""
                 )
@@ -252,7 +252,7 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
         if event == Status("[MCP: Calling tool 'wait']"):
             begun.set()
 
-    async with equipment(tmp_path, tiny("one")) as opened:
+    async with environment(tmp_path, tiny("one")) as opened:
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
         preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
         request = TurnRequest(Question("Wait."), opened.toolbox.tools())

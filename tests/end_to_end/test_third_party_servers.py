@@ -77,10 +77,10 @@ async def world(config: Path, folder: Path) -> AsyncGenerator[World]:
     model = Paris()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RKLLM_MCP_STATE", str(folder / "state"))
-        async with open_tools(load_config(config), sampler=model) as equipment:
+        async with open_tools(load_config(config), sampler=model) as environment:
             with anyio.fail_after(PATIENCE_S):
-                await equipment.toolbox.connected()
-            yield World(equipment.toolbox, folder, model)
+                await environment.toolbox.connected()
+            yield World(environment.toolbox, folder, model)
 
 
 @NPM

@@ -71,14 +71,14 @@ def test_a_tool_that_is_called_by_hand_needs_a_yes_as_well_and_switches_last(tmp
     assert not (tmp_path / "a.txt").exists()
 
     off = demo.run("tools", "disable", "delete_file")
-    assert off.stderr.endswith("Tool 'delete_file' of server 'files' is switched off.\n"), off.stderr
+    assert off.stderr.endswith("Tool 'delete_file' of server 'files' is disabled.\n"), off.stderr
     listed = demo.run("tools", "list")
     assert "delete_file" not in listed.stdout
     assert listed.stderr.endswith("Switched off: delete_file; 'rkllm-mcp tools enable NAME' switches one on.\n")
     assert "Tool 'delete_file' is switched off" in demo.run(*words, "--yes").stderr
     # A server is known by its name alone, and is not started for it.
     on = demo.run("tools", "enable", "files")
-    assert (on.returncode, on.stderr) == (0, "Server 'files' is switched on.\n")
+    assert (on.returncode, on.stderr) == (0, "Server 'files' is enabled.\n")
     assert "delete_file" in demo.run("tools", "list").stdout
 
 

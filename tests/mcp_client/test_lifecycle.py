@@ -9,13 +9,14 @@ from typing import Any
 import anyio
 import pytest
 
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, State
-from rkllm_mcp.mcp_client.server_cache import Forgetful
+from rkllm_mcp.mcp_client.server_cache import Forgetful, ProtocolRevision, ServerCache
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox
-from rkllm_mcp.tools.toolbox import Toolbox
+from rkllm_mcp.tools.toolbox import Toolbox, report_slow_servers
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
@@ -293,14 +294,57 @@ async def test_a_server_that_was_not_there_at_the_start_is_tried_again_with_a_la
             connection = only(toolbox)
             for _ in range(3):
                 await toolbox.connected()
+                toolbox.retry()
                 await connection._settled.wait()  # pyright: ignore[reportPrivateUsage]
             assert [state.state for state in toolbox.servers()] == ["failed"]
             await anyio.Path(marker).touch()
-            await toolbox.connected()
+            toolbox.retry()
             await connection.available()
             assert await said(toolbox, "echo", text="x") == ("x", False)
     # The same failure is told once.
     assert [line.split(":")[1] for line in heard] == [" Server 'late' is left out", " Server 'late' is ready"]
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+async def test_a_program_that_cannot_be_started_is_started_once_and_told_once(
+    tmp_path: Path, *, remembers: bool
+) -> None:
+    starts, heard, late = tmp_path / "starts", list[str](), list[str]()
+    script = f"echo started >> {starts}; echo no such database >&2; exit 3"
+    spec = StdioServer(name="broken", command="/bin/sh", args=("-c", script))
+    stored = Forgetful()
+    if remembers:
+        ServerCache(spec, stored).keep(ProtocolRevision(version="legacy"), ())
+    host = ConnectionServices(stored)
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([spec], on_status=heard.append, host=host) as toolbox:
+            # The warm-up, the answer, and whoever else waits for the servers of one answer.
+            for _ in range(3):
+                toolbox.retry()
+                await toolbox.connected()
+            assert starts.read_text("utf-8") == "started\n"
+            # On request it is tried again at once, and is not awaited by others meanwhile.
+            with pytest.raises(ServerUnavailableError, match="exited with code 3"):
+                await only(toolbox).available()
+            assert starts.read_text("utf-8") == "started\n" * 2
+            only(toolbox).state = "connecting"
+            await report_slow_servers(toolbox.connections, late.append, 0)
+    assert late == []
+    reason = "it exited with code 3 before it was ready; run its command in a terminal to see why"
+    assert heard == [f"[MCP: Server 'broken' is left out: {reason}]\n    no such database"]
+
+
+def test_a_start_that_nobody_asked_for_waits_longer_than_one_on_request() -> None:
+    async def due() -> list[tuple[float, bool]]:
+        backoff = Backoff(0.0)
+        seen = [(backoff.wait_s(), backoff.is_due)]
+        backoff.ended()
+        seen.append((backoff.wait_s(), backoff.is_due))
+        backoff = Backoff(1.0)
+        backoff.ended()
+        return [*seen, (backoff.wait_s(), backoff.is_due)]
+
+    assert anyio.run(due) == [(0.0, True), (0.0, True), (0.0, False)]
 
 
 async def test_any_operation_of_the_client_runs_with_the_connection_s_handling_of_errors() -> None:

@@ -10,7 +10,7 @@ from rkllm_mcp.models.folder import ModelFolderStore, place_file
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> ModelFolderStore:
+def folders(tmp_path: Path) -> ModelFolderStore:
     return ModelFolderStore(tmp_path / "models", free_bytes=lambda _: 2_000_000_000)
 
 
@@ -18,57 +18,57 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_appears_when_all_of_it_is_ready(shelf: ModelFolderStore) -> None:
-    with shelf.workspace("m") as space:
+def test_a_folder_appears_when_all_of_it_is_ready(folders: ModelFolderStore) -> None:
+    with folders.workspace("m") as space:
         (space.ready / "model.rkllm").write_text("w")
         (space.ready / "model.toml").write_text("")
-        assert not shelf.has("m")
-        assert list(shelf.root.glob("*/model.toml")) == []
-        assert shelf.publish("m", space) == shelf.root / "m"
-    assert names(shelf.root) == ["m"]
-    assert names(shelf.root / "m") == ["model.rkllm", "model.toml"]
+        assert not folders.has("m")
+        assert list(folders.root.glob("*/model.toml")) == []
+        assert folders.publish("m", space) == folders.root / "m"
+    assert names(folders.root) == ["m"]
+    assert names(folders.root / "m") == ["model.rkllm", "model.toml"]
 
 
-def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(shelf: ModelFolderStore) -> None:
-    (shelf.root / "m").mkdir(parents=True)
-    (shelf.root / "m" / "model.toml").write_text("mine")
-    with shelf.workspace("m") as space:
+def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(folders: ModelFolderStore) -> None:
+    (folders.root / "m").mkdir(parents=True)
+    (folders.root / "m" / "model.toml").write_text("mine")
+    with folders.workspace("m") as space:
         (space.ready / "model.rkllm").write_text("w")
         (space.ready / "model.toml").write_text("new")
-        shelf.publish("m", space)
-    assert names(shelf.root) == ["m"]
-    assert (shelf.root / "m" / "model.toml").read_text() == "mine"
-    assert (shelf.root / "m" / "model.rkllm").read_text() == "w"
+        folders.publish("m", space)
+    assert names(folders.root) == ["m"]
+    assert (folders.root / "m" / "model.toml").read_text() == "mine"
+    assert (folders.root / "m" / "model.rkllm").read_text() == "w"
 
 
-def test_a_failure_leaves_only_the_parts_of_files(shelf: ModelFolderStore) -> None:
-    with pytest.raises(RuntimeError), shelf.workspace("m") as space:
+def test_a_failure_leaves_only_the_parts_of_files(folders: ModelFolderStore) -> None:
+    with pytest.raises(RuntimeError), folders.workspace("m") as space:
         (space.ready / "tokenizer.json").write_text("{}")
         raise RuntimeError
-    assert names(shelf.root) == []
-    with pytest.raises(RuntimeError), shelf.workspace("m") as space:
+    assert names(folders.root) == []
+    with pytest.raises(RuntimeError), folders.workspace("m") as space:
         (space.place / "abc.incomplete").write_text("half")
         (space.ready / "tokenizer.json").write_text("{}")
         raise RuntimeError
-    assert names(shelf.root) == [".m.part"]
-    assert names(shelf.root / ".m.part") == ["abc.incomplete", "lock"]
+    assert names(folders.root) == [".m.part"]
+    assert names(folders.root / ".m.part") == ["abc.incomplete", "lock"]
 
 
-def test_two_at_a_time_are_refused(shelf: ModelFolderStore) -> None:
-    with shelf.workspace("m"):
+def test_two_at_a_time_are_refused(folders: ModelFolderStore) -> None:
+    with folders.workspace("m"):
         sentence = r"Another rkllm-mcp process is using 'm'\. Wait for it, or end it\."
-        with pytest.raises(ModelFileError, match=sentence), shelf.workspace("m"):
+        with pytest.raises(ModelFileError, match=sentence), folders.workspace("m"):
             pass
-        with shelf.workspace("other"):
+        with folders.workspace("other"):
             pass
-        assert (shelf.root / ".m.part" / "ready").is_dir(), "the second one tidies nothing of the first"
+        assert (folders.root / ".m.part" / "ready").is_dir(), "the second one tidies nothing of the first"
 
 
 def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
-    shelf = ModelFolderStore(tmp_path, free_bytes=lambda _: 1_600_000_000)
-    shelf.check_room(1_500_000_000)
+    folders = ModelFolderStore(tmp_path, free_bytes=lambda _: 1_600_000_000)
+    folders.check_room(1_500_000_000)
     with pytest.raises(ModelFileError) as caught:
-        shelf.check_room(1_600_000_000)
+        folders.check_room(1_600_000_000)
     assert str(caught.value) == (
         f"Not enough disk space: 1 600 MB needed in {tmp_path}, 1 600 MB free. "
         "Remove a model, or set XDG_DATA_HOME to a larger disk."
@@ -76,32 +76,32 @@ def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "a\n", "x" * 101])
-def test_a_name_cannot_lead_out_of_the_folder(shelf: ModelFolderStore, name: str) -> None:
-    for use in (shelf.folder, shelf.remove):
+def test_a_name_cannot_lead_out_of_the_folder(folders: ModelFolderStore, name: str) -> None:
+    for use in (folders.folder, folders.remove):
         with pytest.raises(UsageError, match="is not a valid model name"):
             use(name)
-    with pytest.raises(UsageError, match="is not a valid model name"), shelf.workspace(name):
+    with pytest.raises(UsageError, match="is not a valid model name"), folders.workspace(name):
         pass
-    assert not shelf.has(name)
+    assert not folders.has(name)
 
 
-def test_a_removed_folder_tells_what_became_free(shelf: ModelFolderStore, tmp_path: Path) -> None:
-    folder = shelf.root / "m"
+def test_a_removed_folder_tells_what_became_free(folders: ModelFolderStore, tmp_path: Path) -> None:
+    folder = folders.root / "m"
     folder.mkdir(parents=True)
     (tmp_path / "mine.rkllm").write_bytes(bytes(5000))
     os.link(tmp_path / "mine.rkllm", folder / "model.rkllm")
     (folder / "tokenizer.json").write_bytes(bytes(70))
-    assert shelf.remove("m") == 70
-    assert names(shelf.root) == []
+    assert folders.remove("m") == 70
+    assert names(folders.root) == []
     assert (tmp_path / "mine.rkllm").exists()
 
 
-def test_a_removed_link_leaves_what_it_points_to(shelf: ModelFolderStore, tmp_path: Path) -> None:
+def test_a_removed_link_leaves_what_it_points_to(folders: ModelFolderStore, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "model.rkllm").write_bytes(bytes(5000))
-    shelf.root.mkdir()
-    (shelf.root / "m").symlink_to(tmp_path / "elsewhere")
-    assert shelf.remove("m") == 0
+    folders.root.mkdir()
+    (folders.root / "m").symlink_to(tmp_path / "elsewhere")
+    assert folders.remove("m") == 0
     assert names(tmp_path / "elsewhere") == ["model.rkllm"]
 
 

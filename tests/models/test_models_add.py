@@ -54,7 +54,7 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def stock(tmp_path: Path, said: list[str]) -> ModelSources:
+def sources(tmp_path: Path, said: list[str]) -> ModelSources:
     for name, card in ENTRIES.items():
         (tmp_path / "catalogue" / name).mkdir(parents=True)
         (tmp_path / "catalogue" / name / "model.toml").write_text(card)
@@ -80,8 +80,8 @@ def quietly(name: str, done: int, total: int | None) -> None:
     del name, done, total
 
 
-def test_a_known_model_is_added_without_a_question(stock: ModelSources, mine: Path, said: list[str]) -> None:
-    folder = add(stock, Addition(mine), UnattendedApprover(), quietly)
+def test_a_known_model_is_added_without_a_question(sources: ModelSources, mine: Path, said: list[str]) -> None:
+    folder = add(sources, Addition(mine), UnattendedApprover(), quietly)
     assert (folder.folder.name, folder.missing) == ("qwen2.5-1.5b", ())
     assert folder.file.stat().st_ino == mine.stat().st_ino, "a link, not a copy"
     assert folder.card.published is not None
@@ -93,102 +93,102 @@ def test_a_known_model_is_added_without_a_question(stock: ModelSources, mine: Pa
         "Qwen2.5-1.5B-Instruct, for RK3588, w8a8, 3 NPU cores, toolkit 1.2.3, up to 4096 tokens, "
         "like qwen2.5-1.5b by its name"
     )
-    assert load_model("qwen2.5-1.5b", stock.directories) == folder
+    assert load_model("qwen2.5-1.5b", sources.directories) == folder
 
 
-def test_a_copy_is_made_when_it_is_wanted(stock: ModelSources, mine: Path) -> None:
-    folder = add(stock, Addition(mine, copy=True), UnattendedApprover(), quietly)
+def test_a_copy_is_made_when_it_is_wanted(sources: ModelSources, mine: Path) -> None:
+    folder = add(sources, Addition(mine, copy=True), UnattendedApprover(), quietly)
     assert folder.file.stat().st_ino != mine.stat().st_ino
     assert folder.file.read_bytes() == mine.read_bytes()
-    full = replace(stock, shelf=ModelFolderStore(stock.shelf.root, free_bytes=lambda _: 64 * 2**20))
+    full = replace(sources, folders=ModelFolderStore(sources.folders.root, free_bytes=lambda _: 64 * 2**20))
     with pytest.raises(ModelFileError, match="Not enough disk space"):
         add(full, Addition(mine, name="second", copy=True), UnattendedApprover(), quietly)
     add(full, Addition(mine, name="second"), UnattendedApprover(), quietly)
 
 
-def test_a_second_file_of_the_same_model_gets_a_name_of_its_own(stock: ModelSources, mine: Path) -> None:
-    add(stock, Addition(mine), UnattendedApprover(), quietly)
-    assert add(stock, Addition(mine), UnattendedApprover(), quietly).folder.name == "qwen2.5-1.5b-2"
+def test_a_second_file_of_the_same_model_gets_a_name_of_its_own(sources: ModelSources, mine: Path) -> None:
+    add(sources, Addition(mine), UnattendedApprover(), quietly)
+    assert add(sources, Addition(mine), UnattendedApprover(), quietly).folder.name == "qwen2.5-1.5b-2"
     with pytest.raises(UsageError) as caught:
-        add(stock, Addition(mine, name="qwen2.5-1.5b"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, name="qwen2.5-1.5b"), UnattendedApprover(), quietly)
     assert str(caught.value) == ("the model 'qwen2.5-1.5b' exists already; choose another --name, or remove it first")
 
 
-def test_a_relative_is_spoken_to_as_its_family_and_named_after_its_file(stock: ModelSources, tmp_path: Path) -> None:
+def test_a_relative_is_spoken_to_as_its_family_and_named_after_its_file(sources: ModelSources, tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "Qwen3-9B-Tuned-rk3588-w8a8_g128-16k-v1.2.3.rkllm", {"general.name": "tuned"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
-    folder = add(stock, Addition(path), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(path), UnattendedApprover(), quietly)
     assert (folder.name, folder.card.template, folder.card.thinking) == ("qwen3-9b-tuned", "qwen3", "auto")
 
 
-def test_what_the_architecture_suggests_is_confirmed(stock: ModelSources, tmp_path: Path) -> None:
+def test_what_the_architecture_suggests_is_confirmed(sources: ModelSources, tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {"general.name": "best", "general.architecture": "qwen3"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(UsageError) as caught:
-        add(stock, Addition(path), UnattendedApprover(), quietly)
+        add(sources, Addition(path), UnattendedApprover(), quietly)
     assert str(caught.value) == (
         "By its architecture, qwen3, the model uses the chat template qwen3. Correct? Say it with --template, or --yes"
     )
     person = Answers(False, "chatml")
-    assert add(stock, Addition(path, name="a"), person, quietly).card.template == "chatml"
+    assert add(sources, Addition(path, name="a"), person, quietly).card.template == "chatml"
     assert person.asked == ["--template, or --yes", "--template"]
-    assert add(stock, Addition(path, name="b"), Answers(True), quietly).card.template == "qwen3"
-    assert add(stock, Addition(path, name="c", sure=True), UnattendedApprover(), quietly).card.template == "qwen3"
+    assert add(sources, Addition(path, name="b"), Answers(True), quietly).card.template == "qwen3"
+    assert add(sources, Addition(path, name="c", sure=True), UnattendedApprover(), quietly).card.template == "qwen3"
 
 
-def test_an_unknown_model_needs_a_template(stock: ModelSources, tmp_path: Path) -> None:
+def test_an_unknown_model_needs_a_template(sources: ModelSources, tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {"general.name": "best", "general.architecture": "other"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(UsageError) as caught:
-        add(stock, Addition(path), UnattendedApprover(), quietly)
+        add(sources, Addition(path), UnattendedApprover(), quietly)
     assert str(caught.value).startswith(
         "Which chat template does the model in best.rkllm (architecture other) use? Say it with --template: chatml, "
     )
-    folder = add(stock, Addition(path, template="qwen2.5"), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(path, template="qwen2.5"), UnattendedApprover(), quietly)
     assert (folder.name, folder.card.template) == ("best", "qwen2.5")
     with pytest.raises(UsageError, match="unknown template 'qwen9'; the templates are "):
-        add(stock, Addition(path, template="qwen9"), UnattendedApprover(), quietly)
+        add(sources, Addition(path, template="qwen9"), UnattendedApprover(), quietly)
 
 
-def test_a_tokenizer_that_is_not_there_is_asked_for(stock: ModelSources, mine: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_there_is_asked_for(sources: ModelSources, mine: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "original"
     elsewhere.mkdir()
     (mine.parent / "tokenizer.json").rename(elsewhere / "tokenizer.json")
     with pytest.raises(UsageError) as caught:
-        add(stock, Addition(mine), UnattendedApprover(), quietly)
+        add(sources, Addition(mine), UnattendedApprover(), quietly)
     assert str(caught.value) == (
         "Where is the tokenizer (the original model's tokenizer.json, as a path or hf:OWNER/NAME, here "
         "hf:original/Qwen2.5)? Say it with --tokenizer"
     )
-    assert add(stock, Addition(mine), Answers(str(elsewhere)), quietly).tokenizer.read_bytes() == TOKENIZER
+    assert add(sources, Addition(mine), Answers(str(elsewhere)), quietly).tokenizer.read_bytes() == TOKENIZER
     # The next file of the same model finds the tokenizer of the first.
-    assert add(stock, Addition(mine, name="again"), UnattendedApprover(), quietly).missing == ()
+    assert add(sources, Addition(mine, name="again"), UnattendedApprover(), quietly).missing == ()
     with pytest.raises(UsageError, match=r"/none/t\.json does not exist; --tokenizer names a tokenizer\.json, or hf:"):
-        add(stock, Addition(mine, name="third", tokenizer="/none/t.json"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, name="third", tokenizer="/none/t.json"), UnattendedApprover(), quietly)
 
 
-def test_a_tokenizer_can_be_fetched(stock: ModelSources, mine: Path) -> None:
+def test_a_tokenizer_can_be_fetched(sources: ModelSources, mine: Path) -> None:
     (mine.parent / "tokenizer.json").unlink()
     from huggingface_hub.utils import close_session
 
     with running(FakeHub({"original/Qwen2.5": {"tokenizer.json": TOKENIZER}})) as fake:
-        online = replace(stock, hub=Hub(fake.url, stock.hub.cache))
+        online = replace(sources, hub=Hub(fake.url, sources.hub.cache))
         folder = add(online, Addition(mine, tokenizer="hf:original/Qwen2.5"), UnattendedApprover(), quietly)
     close_session()
     assert folder.tokenizer.read_bytes() == TOKENIZER
 
 
-def test_a_tokenizer_of_another_model_is_refused(stock: ModelSources, mine: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(sources: ModelSources, mine: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
-        add(stock, Addition(mine, template="gemma3"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, template="gemma3"), UnattendedApprover(), quietly)
     assert str(caught.value) == (
         "The tokenizer has no token <end_of_turn>, which the template 'gemma3' needs. "
         "Take the model's own tokenizer, or another template."
     )
-    assert list(stock.shelf.root.iterdir()) == []
+    assert list(sources.folders.root.iterdir()) == []
     (mine.parent / "tokenizer.json").write_text(json.dumps({"model": {}}))
     with pytest.raises(ModelFileError, match="The tokenizer cannot be read"):
-        add(stock, Addition(mine), UnattendedApprover(), quietly)
+        add(sources, Addition(mine), UnattendedApprover(), quietly)
 
 
 @pytest.fixture
@@ -196,20 +196,20 @@ def foreign(tmp_path: Path) -> Iterator[Path]:
     yield write_rkllm(tmp_path / "x" / "Qwen2.5-1.5B.rkllm", {"rkllm.platform": "RK3576"})
 
 
-def test_a_file_for_another_chip_is_refused_unless_it_is_meant(stock: ModelSources, foreign: Path) -> None:
+def test_a_file_for_another_chip_is_refused_unless_it_is_meant(sources: ModelSources, foreign: Path) -> None:
     (foreign.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(ModelFileError, match="The file is for the RK3576, and this board has an RK3588"):
-        add(stock, Addition(foreign), UnattendedApprover(), quietly)
-    folder = add(stock, Addition(foreign, any_platform=True), UnattendedApprover(), quietly)
-    assert stock.fitness_of(folder).reason == "for RK3576"
+        add(sources, Addition(foreign), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(foreign, any_platform=True), UnattendedApprover(), quietly)
+    assert sources.fitness_of(folder).reason == "for RK3576"
 
 
-def test_what_is_no_model_is_told_apart(stock: ModelSources, tmp_path: Path) -> None:
+def test_what_is_no_model_is_told_apart(sources: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "demo.rkllm").write_text("RKLLM-EMULATOR 1\n")
     with pytest.raises(ModelFileError, match="is a script for the emulated runtime"):
-        add(stock, Addition(tmp_path / "demo.rkllm"), UnattendedApprover(), quietly)
+        add(sources, Addition(tmp_path / "demo.rkllm"), UnattendedApprover(), quietly)
     with pytest.raises(ModelFileError, match="No such file"):
-        add(stock, Addition(tmp_path / "none.rkllm"), UnattendedApprover(), quietly)
+        add(sources, Addition(tmp_path / "none.rkllm"), UnattendedApprover(), quietly)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def stock(fake: FakeHub, tmp_path: Path, said: list[str]) -> ModelSources:
+def sources(fake: FakeHub, tmp_path: Path, said: list[str]) -> ModelSources:
     catalogue = tmp_path / "catalogue"
     for name, card in {"qwen2.5-1.5b": CARD, "qwen3-4b": 'template = "qwen3"\n', "demo": "emulated = true\n"}.items():
         (catalogue / name).mkdir(parents=True)
@@ -81,9 +81,9 @@ def quietly(name: str, done: int, total: int | None) -> None:
     del name, done, total
 
 
-def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(stock: ModelSources, tmp_path: Path) -> None:
+def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(sources: ModelSources, tmp_path: Path) -> None:
     seen: dict[str, tuple[int, int | None]] = {}
-    folder = pull(stock, Pull("qwen2.5-1.5b"), lambda name, done, total: seen.update({name: (done, total)}))
+    folder = pull(sources, Pull("qwen2.5-1.5b"), lambda name, done, total: seen.update({name: (done, total)}))
     assert (folder.folder, folder.missing) == (tmp_path / "user" / "qwen2.5-1.5b", ())
     assert folder.file.name == "Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"
     assert (folder.file.read_bytes(), folder.tokenizer.read_bytes()) == (WEIGHTS, TOKENIZER)
@@ -96,40 +96,40 @@ def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(stock: ModelSour
     )
     assert seen["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] == (len(WEIGHTS), len(WEIGHTS))
     assert [path.name for path in (tmp_path / "user").iterdir()] == ["qwen2.5-1.5b"]
-    assert load_model("qwen2.5-1.5b", stock.directories) == folder
+    assert load_model("qwen2.5-1.5b", sources.directories) == folder
 
 
-def test_what_is_here_is_not_fetched_again(stock: ModelSources, fake: FakeHub, said: list[str]) -> None:
-    folder = pull(stock, Pull("qwen2.5-1.5b"), quietly)
+def test_what_is_here_is_not_fetched_again(sources: ModelSources, fake: FakeHub, said: list[str]) -> None:
+    folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
     fake.requests.clear()
-    assert pull(stock, Pull("qwen2.5-1.5b"), quietly) == folder
+    assert pull(sources, Pull("qwen2.5-1.5b"), quietly) == folder
     assert (fake.requests, said) == ([], [f"qwen2.5-1.5b is here already: {folder.folder}"])
 
 
 def test_a_folder_of_the_users_that_lacks_a_file_gets_it_and_keeps_its_card(
-    stock: ModelSources, tmp_path: Path
+    sources: ModelSources, tmp_path: Path
 ) -> None:
     mine = tmp_path / "user" / "qwen2.5-1.5b"
     mine.mkdir(parents=True)
     (mine / "model.toml").write_text('description = "mine"\nfile = "w.rkllm"\n' + CARD.partition("\n")[2])
-    folder = pull(stock, Pull("qwen2.5-1.5b"), quietly)
+    folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
     assert (folder.card.description, folder.file, folder.missing) == ("mine", mine / "w.rkllm", ())
 
 
-def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(stock: ModelSources, tmp_path: Path) -> None:
+def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(sources: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "named" / "qwen2.5-1.5b").mkdir(parents=True)
     (tmp_path / "named" / "qwen2.5-1.5b" / "model.toml").write_text(CARD)
-    named = replace(stock, directories=(tmp_path / "named", *stock.directories))
+    named = replace(sources, directories=(tmp_path / "named", *sources.directories))
     with pytest.raises(UsageError, match=r"has precedence over .*; put the files there by hand"):
         pull(named, Pull("qwen2.5-1.5b"), quietly)
 
 
-def test_the_context_is_never_longer_than_the_file_allows(stock: ModelSources, fake: FakeHub) -> None:
+def test_the_context_is_never_longer_than_the_file_allows(sources: ModelSources, fake: FakeHub) -> None:
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     files["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] = container(
         {**FACTS, "rkllm.max_context": 2048}, weights=bytes(1000)
     )
-    assert pull(stock, Pull("qwen2.5-1.5b"), quietly).card.context_tokens == 2048
+    assert pull(sources, Pull("qwen2.5-1.5b"), quietly).card.context_tokens == 2048
 
 
 def broken_off(fake: FakeHub) -> None:
@@ -153,18 +153,18 @@ def replaced(fake: FakeHub) -> None:
     ],
 )
 def test_a_failure_leaves_no_model(
-    stock: ModelSources, fake: FakeHub, tmp_path: Path, trouble: Callable[[FakeHub], None], sentence: str
+    sources: ModelSources, fake: FakeHub, tmp_path: Path, trouble: Callable[[FakeHub], None], sentence: str
 ) -> None:
     trouble(fake)
     with pytest.raises(ModelDownloadError) as caught:
-        pull(stock, Pull("qwen2.5-1.5b"), quietly)
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
     assert sentence in str(caught.value)
-    assert [folder.name for folder in stock.models() if not folder.missing] == []
+    assert [folder.name for folder in sources.models() if not folder.missing] == []
     assert not (tmp_path / "user" / "qwen2.5-1.5b").exists()
 
 
-def test_without_room_nothing_is_fetched(stock: ModelSources, fake: FakeHub) -> None:
-    small = replace(stock, shelf=ModelFolderStore(stock.shelf.root, free_bytes=lambda _: 64 * 2**20 + 1000))
+def test_without_room_nothing_is_fetched(sources: ModelSources, fake: FakeHub) -> None:
+    small = replace(sources, folders=ModelFolderStore(sources.folders.root, free_bytes=lambda _: 64 * 2**20 + 1000))
     with pytest.raises(
         ModelFileError, match=r"Not enough disk space: 0 MB needed|Not enough disk space: 2\d* MB needed"
     ):
@@ -172,53 +172,53 @@ def test_without_room_nothing_is_fetched(stock: ModelSources, fake: FakeHub) -> 
     assert {method for method, _, _ in fake.requests} == {"HEAD"}
 
 
-def test_a_file_for_another_chip_is_refused_before_it_is_fetched(stock: ModelSources, fake: FakeHub) -> None:
+def test_a_file_for_another_chip_is_refused_before_it_is_fetched(sources: ModelSources, fake: FakeHub) -> None:
     wish = Pull("mine", "other/Qwen3-9B-rkllm", "Qwen3-9B-RK3576.rkllm")
     with pytest.raises(ModelFileError) as caught:
-        pull(stock, wish, quietly)
+        pull(sources, wish, quietly)
     assert str(caught.value) == (
         "The file is for the RK3576, and this board has an RK3588. "
         "Take one converted for the RK3588, or go on with --any-platform."
     )
     assert fake.requests == []
-    assert pull(stock, replace(wish, any_platform=True), quietly).name == "mine"
+    assert pull(sources, replace(wish, any_platform=True), quietly).name == "mine"
 
 
 def test_a_tokenizer_of_another_model_is_refused_or_doubted(
-    stock: ModelSources, fake: FakeHub, said: list[str]
+    sources: ModelSources, fake: FakeHub, said: list[str]
 ) -> None:
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     (name,) = (name for name in files if name.endswith("RK3588.rkllm"))
     files[name] = container({**FACTS, "tokenizer.ggml.eos_token_id": 999_999}, weights=bytes(1000))
-    pull(stock, Pull("qwen2.5-1.5b"), quietly)
+    pull(sources, Pull("qwen2.5-1.5b"), quietly)
     (sentence,) = said
     assert sentence == (
         "According to the file, token 999999 ends an answer, which this tokenizer does not have; "
         "if answers do not end, it is not the model's own tokenizer."
     )
     fake.files["original/Qwen2.5-1.5B-Instruct"]["tokenizer.json"] = b"<html>"
-    stock.shelf.remove("qwen2.5-1.5b")
+    sources.folders.remove("qwen2.5-1.5b")
     with pytest.raises(ModelFileError, match="The tokenizer cannot be read: not a tokenizer"):
-        pull(stock, Pull("qwen2.5-1.5b"), quietly)
-    assert not stock.shelf.has("qwen2.5-1.5b")
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
+    assert not sources.folders.has("qwen2.5-1.5b")
 
 
-def test_the_header_has_the_last_word_on_the_chip(stock: ModelSources, fake: FakeHub, tmp_path: Path) -> None:
+def test_the_header_has_the_last_word_on_the_chip(sources: ModelSources, fake: FakeHub, tmp_path: Path) -> None:
     fake.files["them/Qwen2.5-1.5B-rkllm"]["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] = container(
         {**FACTS, "rkllm.platform": "RK3576"}, weights=bytes(1000)
     )
     with pytest.raises(ModelFileError, match="The file is for the RK3576"):
-        pull(stock, Pull("qwen2.5-1.5b"), quietly)
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
     assert not (tmp_path / "user" / "qwen2.5-1.5b").exists()
 
 
-def test_a_machine_without_an_npu_fetches_for_a_board(stock: ModelSources, tmp_path: Path) -> None:
-    laptop = replace(stock, machine=Machine(plant(tmp_path / "laptop", LAPTOP)))
+def test_a_machine_without_an_npu_fetches_for_a_board(sources: ModelSources, tmp_path: Path) -> None:
+    laptop = replace(sources, machine=Machine(plant(tmp_path / "laptop", LAPTOP)))
     assert pull(laptop, Pull("qwen2.5-1.5b"), quietly).missing == ()
 
 
-def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: ModelSources, said: list[str]) -> None:
-    folder = pull(stock, Pull("mine", "other/Qwen3-9B-rkllm", "Qwen2.5-9B.rkllm"), quietly)
+def test_a_repository_of_ones_own_is_spoken_to_as_its_family(sources: ModelSources, said: list[str]) -> None:
+    folder = pull(sources, Pull("mine", "other/Qwen3-9B-rkllm", "Qwen2.5-9B.rkllm"), quietly)
     assert folder.card.source is not None
     assert (folder.card.template, folder.card.published, folder.card.source.repository) == (
         "qwen2.5",
@@ -228,14 +228,14 @@ def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: ModelSources
     assert said == ["mine uses the chat template of qwen2.5-1.5b"]
 
 
-def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(stock: ModelSources) -> None:
+def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(sources: ModelSources) -> None:
     with pytest.raises(ModelFileError, match="is a web page"):
-        pull(stock, Pull("qwen2.5-1.5b", file="page.rkllm"), quietly)
+        pull(sources, Pull("qwen2.5-1.5b", file="page.rkllm"), quietly)
 
 
-def test_an_entry_without_a_source_says_where_to_look(stock: ModelSources) -> None:
+def test_an_entry_without_a_source_says_where_to_look(sources: ModelSources) -> None:
     with pytest.raises(ModelDownloadError) as caught:
-        pull(stock, Pull("qwen3-4b"), quietly)
+        pull(sources, Pull("qwen3-4b"), quietly)
     assert str(caught.value) == (
         "The catalogue has no .rkllm file for 'qwen3-4b'. Rockchip's rkllm_model_zoo (linked from "
         "github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm have files; name one with --repository "
@@ -243,40 +243,40 @@ def test_an_entry_without_a_source_says_where_to_look(stock: ModelSources) -> No
     )
 
 
-def without_a_file(stock: ModelSources) -> None:
-    card = stock.directories[1] / "qwen2.5-1.5b" / "model.toml"
+def without_a_file(sources: ModelSources) -> None:
+    card = sources.directories[1] / "qwen2.5-1.5b" / "model.toml"
     card.write_text("\n".join(line for line in CARD.splitlines() if not line.startswith("file = ")))
 
 
-def test_the_only_file_that_can_be_meant_need_not_be_named(stock: ModelSources, fake: FakeHub) -> None:
-    without_a_file(stock)
+def test_the_only_file_that_can_be_meant_need_not_be_named(sources: ModelSources, fake: FakeHub) -> None:
+    without_a_file(sources)
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     del files["page.rkllm"]
     files |= {"README.md": b"", "x-rk3576-w4a16.rkllm": WEIGHTS, "x-rk3588-w8a8_g128.rkllm": WEIGHTS}
-    folder = pull(stock, Pull("qwen2.5-1.5b"), quietly)
+    folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
     assert folder.card.source is not None
     assert folder.file.name == folder.card.source.file == "Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"
 
 
-def test_of_several_files_one_has_to_be_named(stock: ModelSources, fake: FakeHub) -> None:
-    without_a_file(stock)
+def test_of_several_files_one_has_to_be_named(sources: ModelSources, fake: FakeHub) -> None:
+    without_a_file(sources)
     fake.files["them/Qwen2.5-1.5B-rkllm"] = {"a-w8a8.rkllm": WEIGHTS, "b-w8a8.rkllm": WEIGHTS, "c.bin": b""}
     with pytest.raises(ModelDownloadError) as caught:
-        pull(stock, Pull("qwen2.5-1.5b"), quietly)
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
     assert str(caught.value) == (
         "them/Qwen2.5-1.5B-rkllm has 2 .rkllm files: a-w8a8.rkllm, b-w8a8.rkllm. Name one with --file."
     )
-    assert pull(stock, Pull("qwen2.5-1.5b", file="b-w8a8.rkllm"), quietly).file.name == "b-w8a8.rkllm"
+    assert pull(sources, Pull("qwen2.5-1.5b", file="b-w8a8.rkllm"), quietly).file.name == "b-w8a8.rkllm"
     fake.files["them/Qwen2.5-1.5B-rkllm"] = {}
-    stock.shelf.remove("qwen2.5-1.5b")
+    sources.folders.remove("qwen2.5-1.5b")
     with pytest.raises(ModelDownloadError, match=r"has no \.rkllm file\. Name another with --repository\."):
-        pull(stock, Pull("qwen2.5-1.5b"), quietly)
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
 
 
-def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: ModelSources, fake: FakeHub) -> None:
+def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(sources: ModelSources, fake: FakeHub) -> None:
     not_accepted(fake)
     fake.files["them/Qwen2.5-1.5B-rkllm"]["tokenizer.json"] = TOKENIZER
-    assert pull(stock, Pull("qwen2.5-1.5b"), quietly).tokenizer.read_bytes() == TOKENIZER
+    assert pull(sources, Pull("qwen2.5-1.5b"), quietly).tokenizer.read_bytes() == TOKENIZER
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: ModelSou
     ],
 )
 def test_a_wish_that_cannot_be_meant_says_so(
-    stock: ModelSources, wish: Pull, error: type[Exception], sentence: str
+    sources: ModelSources, wish: Pull, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error) as caught:
-        pull(stock, wish, quietly)
+        pull(sources, wish, quietly)
     assert sentence in str(caught.value)

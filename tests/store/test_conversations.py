@@ -193,7 +193,8 @@ async def test_what_is_said_after_somebody_deleted_the_conversation_is_kept(tmp_
 
 
 async def test_a_full_disk_is_an_error_and_the_next_save_has_all_of_it(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "state.db", on_problem=pytest.fail, required=True) as database:
+    problems: list[str] = []
+    async with open_database(tmp_path / "state.db", on_problem=problems.append, required=True) as database:
         conversations = Conversations(database)
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
         pages = await database.ask(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
@@ -209,6 +210,7 @@ async def test_a_full_disk_is_an_error_and_the_next_save_has_all_of_it(tmp_path:
         kept = await conversations.get("", "c1")
         assert kept is not None
         assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
+    assert len(problems) == 2
 
 
 async def test_old_conversations_and_too_many_are_forgotten_with_their_calls(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The application without a socket: a house that is not open, routes of the test's own, requests as values."""
+"""The application without a socket: tenants that are not open, routes of the test's own, requests as values."""
 
 from __future__ import annotations
 

@@ -71,12 +71,14 @@ class PageService:
         answers: the events of each answer, by the question; ``END`` is added where it is missing.
         refusals: for one question after the other, an error to answer with: status, body and headers.
         key: what has to come as a bearer; empty when nothing has to.
+        storage: why nothing is stored; empty when all is well.
         form_error: the error with which the first form comes back; empty when it is taken.
     """
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     refusals: list[tuple[int, str, dict[str, str]]] = field(default_factory=list[tuple[int, str, dict[str, str]]])
     key: str = ""
+    storage: str = ""
     form_error: Json | None = None
     conversations: dict[str, Json] = field(default_factory=dict[str, Json])
     servers: list[Json] = field(default_factory=list[Json])
@@ -207,7 +209,14 @@ class PageService:
             "/v1/resources": self.resources,
             "/v1/prompts": {"prompts": self.prompts},
             "/v1/board": self.board,
-            "/v1/me": {"tenant": "", "language": "en", "emulated": True, "model": "demo", "needs_key": bool(self.key)},
+            "/v1/me": {
+                "tenant": "",
+                "language": "en",
+                "emulated": True,
+                "model": "demo",
+                "needs_key": bool(self.key),
+                "storage": self.storage,
+            },
         }
         return JSONResponse(documents[request.url.path])
 

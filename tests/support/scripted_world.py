@@ -13,7 +13,7 @@ from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Event, Status
 from rkllm_mcp.generation import ModelOptions
-from rkllm_mcp.messages import Conversation, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
@@ -67,7 +67,8 @@ class World:
 
             tools = ScriptedTools({"get_weather": "sunny and 20 degrees"})
             calls, settings = RunCalls(tools, ToolSet([WEATHER, TIME]), emit), LoopSettings(max_rounds=3)
-            await answer_with_tools(self.model, conversation, text, calls, settings, emit, options)
+            question, options = [Message("user", text)], options or ModelOptions()
+            await answer_with_tools(self.model, conversation, question, calls, options, settings, emit)
         self.runs.setdefault(conversation.id, []).extend(range(before, len(self.engine.prompts)))
 
     def assert_only_grown(self, conversation: Conversation) -> None:

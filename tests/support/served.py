@@ -113,9 +113,9 @@ def served(
 
 def _run(it: Served, config: Path, stop: threading.Event) -> None:
     async def serve() -> None:
-        async with open_tenants(load_config(config)) as house:
-            await house.ready()
-            service = ServiceState(house)
+        async with open_tenants(load_config(config)) as tenants:
+            await tenants.ready()
+            service = ServiceState(tenants)
             settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")
             server = uvicorn.Server(settings)
             # It listens before the server does: whoever connects early waits.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.invocation import read_tokens, variable_of
+from rkllm_mcp.surfaces.invocation import RefusalLog, read_tokens, variable_of
 from tests.support.outcome import Command
 
 ENV = {"RKLLM_MCP_TOKEN_SERVICE_NOW": "tok-of-the-environment"}
@@ -61,3 +61,14 @@ def test_a_command_without_its_token_ends_before_anything_is_started(command: Co
         outcome = command(*words, "--token", "who")
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err == ("Error: there is no token 'who'; set RKLLM_MCP_TOKEN_WHO, or write --token who=@FILE\n")
+
+
+def test_refused_requests_are_logged_once_in_a_while_with_their_number() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    log = RefusalLog(lines.append, 60.0, lambda: now[0])
+    for at, address in ((0.0, "192.0.2.1"), (1.0, "192.0.2.2"), (59.0, ""), (60.0, ""), (200.0, "192.0.2.3")):
+        now[0] = at
+        log.note(address, "401 at /v1/models")
+    refused = "refused a request that is not allowed (401 at /v1/models) from"
+    assert lines == [f"{refused} 192.0.2.1", f"{refused} an unknown address and 2 more before", f"{refused} 192.0.2.3"]

@@ -1,4 +1,4 @@
-"""``rkllm-mcp tools serve``: the board's abilities as other hosts see them, with the emulated model."""
+"""``rkllm-mcp tools serve``: the board's services as other hosts see them, with the emulated model."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from mcp import Client
 from rkllm_mcp.app.board_services import OtherModels, open_board_services
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.mcp_client.client import MCPClient
+from rkllm_mcp.surfaces.invocation import RefusalLog
 from rkllm_mcp.surfaces.mcp_server import BoardServer, with_keys
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo
 from tests.support.feature_demo import make_features
@@ -31,13 +32,13 @@ pytestmark = pytest.mark.anyio
 async def board(
     folder: Path, monkeypatch: pytest.MonkeyPatch, others: OtherModels | None = None
 ) -> AsyncGenerator[Client, None]:
-    """A client of the abilities, in this process."""
+    """A client of the services, in this process."""
     for name, value in make_demo(folder, []).environment.items():
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
         async with (
-            open_board_services(load_config(folder / "mcp_config.toml"), others) as abilities,
-            Client(BoardServer(abilities)) as client,
+            open_board_services(load_config(folder / "mcp_config.toml"), others) as services,
+            Client(BoardServer(services)) as client,
         ):
             yield client
 
@@ -189,6 +190,9 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
             with pytest.raises(urllib.error.HTTPError, match="401") as refused:
                 await anyio.to_thread.run_sync(urlopen, Request(url, b"{}", headers))
             refused.value.close()
+        # One line for both wrong keys, without them; a missing key is none.
+        line = await anyio.to_thread.run_sync(process.stderr.readline)
+        assert line == "refused a request that is not allowed (401) from 127.0.0.1\n"
         async with MCPClient(url=url, headers={"Authorization": "Bearer hunter2"}) as client:
             assert [tool["name"] for tool in await client.list_tools()] == [
                 "generate",
@@ -210,7 +214,7 @@ async def test_without_keys_nothing_stands_before_the_application() -> None:
     async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await send(scope)
 
-    assert with_keys(app, ()) is app
+    assert with_keys(app, (), RefusalLog(pytest.fail)) is app
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -220,7 +224,7 @@ async def test_without_keys_nothing_stands_before_the_application() -> None:
         return {}
 
     # What is no request, as the start of the application, passes.
-    await with_keys(app, ["k"])({"type": "lifespan"}, nothing, send)
+    await with_keys(app, ["k"], RefusalLog(pytest.fail))({"type": "lifespan"}, nothing, send)
     assert sent == [{"type": "lifespan"}]
 
 

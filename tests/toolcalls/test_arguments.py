@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
-from rkllm_mcp.toolcalls.lenient_json import read_value
+from rkllm_mcp.toolcalls.lenient_json import SourceFloat, read_value
 
 BARE: list[tuple[str, dict[str, Any], Any]] = [
     ("42", {"type": "integer"}, 42),
@@ -85,13 +85,13 @@ def test_json_values_keep_their_type_where_the_schema_allows_it(
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"required": ["city"]}, "argument 'city' is missing"),
     ({"v": "soon"}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not \"soon\""),
-    ({"v": [5]}, {"properties": {"v": {"type": "string"}}}, "argument 'v' must be string, not [5]"),
+    ({"v": [5, 6]}, {"properties": {"v": {"type": "string"}}}, "argument 'v' must be string, not [5, 6]"),
     ({"v": True}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not true"),
     ({"v": 2.5}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not 2.5"),
     ({"v": "1,5"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
     ({"v": "9" * 500}, {"properties": {"v": {"type": "integer"}}}, "must be integer"),
     ({"v": "1e400"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
-    ({"v": "yes"}, {"properties": {"v": {"type": "boolean"}}}, "must be boolean"),
+    ({"v": "perhaps"}, {"properties": {"v": {"type": "boolean"}}}, "must be boolean"),
     ({"v": "[a] b"}, {"properties": {"v": {"type": "array"}}}, "must be array"),
     ({"v": "x"}, {"properties": {"v": {"enum": ["a", "b"]}}}, 'must be one of "a", "b", not "x"'),
     ({"v": 1}, {"properties": {"v": {"enum": [True]}}}, "must be one of true, not 1"),
@@ -208,7 +208,7 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({"f": "1e999"}, "The argument 'f' must be number, not \"1e999\"."),
     ({"o": {}}, "The argument 'o.n' is missing."),
     ({"l": ["x"]}, "The argument 'l[0]' must be integer, not \"x\"."),
-    ({"o": "x" * 100}, f"The argument 'o' must be object, not \"{'x' * 58}…."),
+    ({"o": "x" * 100}, f"The argument 'o' must be object with n: integer, not \"{'x' * 58}…."),
 ]
 
 
@@ -271,5 +271,78 @@ def test_bare_text_that_takes_its_type_is_no_repair_and_a_single_text_in_a_list_
 
 def test_a_single_value_that_does_not_fit_the_items_is_refused_as_it_was_written() -> None:
     schema = {"properties": {"v": {"type": "array", "items": {"type": "integer"}}}}
-    with pytest.raises(MismatchError, match="argument 'v' must be array, not \"x\""):
+    with pytest.raises(MismatchError, match="argument 'v' must be array of integer, such as \\[1, 2\\], not \"x\""):
         coerce_arguments({"v": "x"}, schema)
+
+
+SMALL_MODELS = (
+    ({"type": "string"}, 48213, "48213"),
+    ({"type": "string"}, SourceFloat("1.10"), "1.10"),
+    ({"type": "string"}, 12345678901234567890, "12345678901234567890"),
+    ({"type": "string"}, ["one"], "one"),
+    ({"type": "array", "items": {"type": "string"}}, 5, ["5"]),
+    ({"enum": ["celsius", "fahrenheit"]}, "Celsius", "celsius"),
+    ({"type": "string", "enum": ["A", "B"]}, " b", "B"),
+    ({"type": "integer"}, "３", 3),
+    ({"type": "number"}, "２．５", 2.5),
+    ({"type": "boolean"}, "on", True),
+    ({"type": "boolean"}, "いいえ", False),
+    ({"type": "float"}, "2.5", 2.5),
+    ({"type": "int"}, "7", 7),
+)
+
+
+@pytest.mark.parametrize(("schema", "given", "taken"), SMALL_MODELS)
+def test_what_small_models_write_for_another_type_is_taken_and_reported_as_repaired(
+    schema: dict[str, Any], given: Any, taken: Any
+) -> None:
+    reading = coerce_arguments({"v": given}, {"properties": {"v": schema}})
+    assert (reading.value, reading.repaired) == ({"v": taken}, True)
+
+
+def test_what_can_be_meant_in_several_ways_is_refused() -> None:
+    for schema, given in (
+        ({"type": "number"}, "80%"),
+        ({"type": "integer"}, "３個"),
+        ({"type": "string"}, ["a", "b"]),
+        ({"enum": ["a", "A"]}, " a"),
+        ({"type": "boolean"}, "maybe"),
+    ):
+        with pytest.raises(MismatchError):
+            coerce_arguments({"v": given}, {"properties": {"v": schema}})
+
+
+def test_text_in_tags_takes_python_s_words_and_is_repaired_only_if_it_changed() -> None:
+    schema = {"properties": {"on": {"type": "boolean"}, "unit": {"enum": ["celsius"]}}}
+    reading = coerce_arguments({"a": "True", "b": "None", "on": "true"}, schema, as_text=True)
+    assert (reading.value, reading.repaired) == ({"a": True, "b": None, "on": True}, False)
+    assert coerce_arguments({"on": "オン"}, schema, as_text=True).repaired
+    assert coerce_arguments({"unit": "Celsius"}, schema, as_text=True).repaired
+
+
+WRONG = (
+    ({"town": "Kyoto"}, "argument 'town' does not exist; did you mean 'city'?"),
+    ({"cty": "Kyoto", "x": 1}, "argument 'cty' does not exist; did you mean 'city'?"),
+    ({}, "argument 'city' is missing"),
+    ({"city": "Kyoto", "day": 3}, "argument 'day' does not exist; did you mean 'days'?"),
+    ({"city": "Kyoto", "tags": {}}, 'argument \'tags\' must be array of string, such as ["a", "b"], not {}'),
+    ({"city": "Kyoto", "range": 5}, "argument 'range' must be object with first: integer, last?: integer, not 5"),
+)
+
+
+@pytest.mark.parametrize(("given", "why"), WRONG)
+def test_a_refusal_names_the_wrong_key_and_the_form_that_is_wanted(given: dict[str, Any], why: str) -> None:
+    properties = {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "range": {
+            "type": "object",
+            "properties": {"first": {"type": "integer"}, "last": {"type": "integer"}},
+            "required": ["first"],
+        },
+    }
+    schema = {"type": "object", "properties": properties, "required": ["city"], "additionalProperties": False}
+    with pytest.raises(MismatchError) as refused:
+        coerce_arguments(given, schema)
+    assert str(refused.value) == why

@@ -352,3 +352,45 @@ def test_a_tool_shown_under_its_long_name_is_not_confused_with_the_others() -> N
     (event,) = events_of('<tool_call>{"name": "read", "arguments": {}}</tool_call>', tools=long_names)
     assert isinstance(event, ToolCallFailed)
     assert "mcp__files__read, mcp__mail__read" in event.reason
+
+
+MISSED = {
+    "words in the tags": "<tool_call>get_weather for Tokyo</tool_call>",
+    "a call in words": "I will look.\n<tool_call>\ncall get_weather with city Tokyo\n</tool_call>\n",
+    "the wrong brackets": "[TOOL_CALL] get_weather: Tokyo [END_TOOL_CALL]",
+    "an object without a required key": '{"name": "get_weather", "arguments": {"days": 3}}',
+    "the same in a fence": '```json\n{"name": "get_weather", "arguments": {"days": 3}}\n```',
+}
+
+
+@pytest.mark.parametrize("text", MISSED.values(), ids=MISSED.keys())
+def test_markup_that_is_taken_for_text_is_shown_and_the_model_gets_a_line(text: str) -> None:
+    *shown, failed = events_of(text, syntaxes=["hermes"])
+    assert shown == [Text(text)]
+    assert isinstance(failed, ToolCallFailed)
+    assert failed.raw == ""
+    assert "Call again: get_weather(city: string" in failed.reason
+
+
+NOT_MEANT = {
+    "a sentence with a marker": "<tool_call> is the tag for get_weather.",
+    "words behind the markup": "<tool_call>get_weather now</tool_call> is wrong",
+    "no tool named": "<tool_call>the weather</tool_call>",
+    "words behind an object": '{"name": "get_weather", "arguments": {}}\nis an object.',
+}
+
+
+@pytest.mark.parametrize("text", NOT_MEANT.values(), ids=NOT_MEANT.keys())
+def test_markup_in_a_sentence_is_only_text(text: str) -> None:
+    assert events_of(text, syntaxes=["hermes"]) == [Text(text)]
+
+
+def test_an_unknown_tool_is_said_to_be_unknown_however_the_call_is_written() -> None:
+    for text in (
+        '<tool_call>{"name": "send_fax", "arguments": {"to": }}</tool_call>',
+        "<tool_call>send_fax(to=x y)</tool_call>",
+        '<tool_call>{"name": "send_fax", "arguments": {}}</tool_call>',
+    ):
+        (failed,) = events_of(text, syntaxes=["hermes"])
+        assert isinstance(failed, ToolCallFailed)
+        assert failed.reason.startswith("unknown tool 'send_fax'"), failed.reason

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.toolcalls.explain import explain, names_in
+from rkllm_mcp.toolcalls.explain import explain
+from rkllm_mcp.toolcalls.resolve import names_in
 from tests.toolcalls.samples import SAMPLES
 from tests.toolcalls.streams import TOOLS
 

@@ -104,20 +104,20 @@ async def test_switches_and_calls_outlive_the_run(tmp_path: Path) -> None:
     path.write_text(f'[[servers]]\nname = "t"\ncommand = "{sys.executable}"\n{module}', encoding="utf-8")
     config = load_config(path)
     with anyio.fail_after(PATIENCE_S):
-        async with open_tools(config, required=True) as equipment:
-            await equipment.toolbox.connected()
-            assert await said(equipment.toolbox, "add", a=1, b=2) == ("3", False)
-            equipment.toolbox.disable("add")
-        async with open_tools(config, required=True) as equipment, open_tools(config) as other:
-            await equipment.toolbox.connected()
-            assert "add" not in {tool.name for tool in equipment.toolbox.tools()}
-            assert [one.tool for one in await equipment.memory.calls.latest(5)] == ["add"]
+        async with open_tools(config, required=True) as environment:
+            await environment.toolbox.connected()
+            assert await said(environment.toolbox, "add", a=1, b=2) == ("3", False)
+            environment.toolbox.disable("add")
+        async with open_tools(config, required=True) as environment, open_tools(config) as other:
+            await environment.toolbox.connected()
+            assert "add" not in {tool.name for tool in environment.toolbox.tools()}
+            assert [one.tool for one in await environment.store.calls.latest(5)] == ["add"]
             # Another process switches it on again; this one sees it when it looks.
             await other.toolbox.connected()
             other.toolbox.enable("t")
-            await other.memory.settled()
-            await equipment.refresh()
-            assert "add" in {tool.name for tool in equipment.toolbox.tools()}
+            await other.store.settled()
+            await environment.refresh()
+            assert "add" in {tool.name for tool in environment.toolbox.tools()}
 
 
 async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: Path) -> None:
@@ -129,17 +129,17 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: P
 
     problems: list[str] = []
     with anyio.fail_after(PATIENCE_S):
-        async with open_tools(load_config(path), status=problems.append) as equipment:
-            await equipment.toolbox.connected()
-            await equipment.memory.database.ask(be_impatient)
-            with closing(sqlite3.connect(equipment.memory.database.path, isolation_level=None)) as other:
+        async with open_tools(load_config(path), status=problems.append) as environment:
+            await environment.toolbox.connected()
+            await environment.store.database.ask(be_impatient)
+            with closing(sqlite3.connect(environment.store.database.path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                equipment.toolbox.disable("clock")
-                await equipment.refresh()
-                assert equipment.toolbox.tools() == ()
+                environment.toolbox.disable("clock")
+                await environment.refresh()
+                assert environment.toolbox.tools() == ()
                 other.execute("ROLLBACK")
-            await equipment.refresh()
-            assert equipment.toolbox.tools() == ()
+            await environment.refresh()
+            assert environment.toolbox.tools() == ()
     assert any("another rkllm-mcp is using it" in problem for problem in problems)
 
 

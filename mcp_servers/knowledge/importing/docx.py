@@ -1,12 +1,10 @@
 """Word documents (docx) -> title and passages, through HTML.
 
-Declared sizes are checked before unpacking, because a small archive may expand to gigabytes. Images are omitted, and
-there are no page numbers: pagination depends on the printer.
+Images are omitted, and there are no page numbers: pagination depends on the printer.
 """
 
 from __future__ import annotations
 
-import html
 import io
 import re
 import zipfile
@@ -16,12 +14,15 @@ from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.html import read_html
+from mcp_servers.knowledge.importing.office import checked_archive, title_in
 from mcp_servers.knowledge.types import Passage
 
-_TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
-_CORE_PROPERTIES = "docProps/core.xml"
-_MAX_PARTS = 10_000
-_ENCRYPTED = 0x1
+# The run below the reading takes the place of both.
+_RUBY = re.compile(
+    rb"<w:ruby>(?:(?!<w:rubyBase>|</w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>).)*)</w:rubyBase>\s*</w:ruby>",
+    re.DOTALL,
+)
+_TEXT_PARTS = frozenset({"word/document.xml", "word/footnotes.xml", "word/endnotes.xml"})
 _STYLES = "\n".join(
     (
         "p[style-name='Title'] => h1:fresh",
@@ -42,10 +43,12 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
     except ImportError as error:
         raise MissingExtraError("Reading Word documents", "mammoth") from error
     try:
-        title = _checked_title(blob, limits)
         library = cast("Any", mammoth)
+        with checked_archive(blob, limits) as archive:
+            title = title_in(archive, "docProps/core.xml")
+            content = _without_ruby(archive)
         page = library.convert_to_html(
-            io.BytesIO(blob.content), style_map=_STYLES, convert_image=library.images.img_element(_without_picture)
+            content, style_map=_STYLES, convert_image=library.images.img_element(_without_picture)
         )
         heading, passages = read_html(str(page.value))
     except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
@@ -59,17 +62,12 @@ def _without_picture(_: object) -> dict[str, str]:
     return {}
 
 
-def _checked_title(blob: Blob, limits: ParseLimits) -> str:
-    with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
-        parts = archive.infolist()
-        if any(part.flag_bits & _ENCRYPTED for part in parts):
-            raise EncryptedDocumentError(blob.name)
-        # The library reads at most the declared size, so it can be trusted.
-        unpacked = sum(part.file_size for part in parts)
-        if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
-            reason = f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts"
-            raise TooLargeError(blob.name, reason)
-        if _CORE_PROPERTIES not in archive.namelist():
-            return ""
-        found = _TITLE.search(archive.read(_CORE_PROPERTIES).decode("utf-8", errors="replace"))
-        return " ".join(html.unescape(found.group(1)).split()) if found else ""
+def _without_ruby(archive: zipfile.ZipFile) -> io.BytesIO:
+    """Return a copy of the archive whose text has no ruby; the library drops the words under it as well."""
+    copy = io.BytesIO()
+    with zipfile.ZipFile(copy, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as written:
+        for part in archive.infolist():
+            content = archive.read(part)
+            written.writestr(part.filename, _RUBY.sub(rb"\1", content) if part.filename in _TEXT_PARTS else content)
+    copy.seek(0)
+    return copy

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -73,6 +74,38 @@ _SINGLE_KANA = re.compile("(?<![｡-ﾟ])[｡-ﾟ](?![｡-ﾟ])")
 _SINGLE_KANA_COST = 4.0
 
 
+# Encodings of other countries, with their most usual characters and the test for the others of their script. Bytes are
+# taken for one of them if that text is far more usual than any Japanese or Western one.
+_FOREIGN: dict[str, tuple[frozenset[str], Callable[[str], bool]]] = {
+    "gb18030": (
+        frozenset(
+            "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心本前开但因只从想实日军者意无力它与长把机十民第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应，。"
+        ),
+        lambda c: "一" <= c <= "鿿" and 0xB0 <= c.encode("gb2312", "replace")[0] <= 0xD7,
+    ),
+    "big5": (
+        frozenset(
+            "的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年過發後作裡用道行所然家種事成方多經麼去法學如都同現當沒動面起看定天分還進好小部其些主樣理心本前開但因只從想實日軍者意無力它與長把機十民第公此已工使情明性知全三又關點正業外將兩高間由問很最重並物手應，。"
+        ),
+        lambda c: "一" <= c <= "鿿" and 0xA4 <= c.encode("big5", "replace")[0] <= 0xC6,
+    ),
+    "euc_kr": (
+        frozenset("이다의는에을가고를한하은로서사기도지자대인시과정부국어있것수. "),
+        lambda c: "가" <= c <= "힣",
+    ),
+    "cp1251": (frozenset("оеаинтсрвлкмдпуяыьгзбчйхжш ,."), lambda c: "А" <= c <= "я" or c in "ёЁіїєґІЇЄҐўЎ"),
+}
+_USUAL_COST, _NATIVE_COST = 1.8, 4.0
+_FOREIGN_SHARE = 0.8
+_MIN_FOREIGN_BYTES = 12
+_MIXED_WORD = re.compile("[A-Za-z][А-яёЁ]|[А-яёЁ][A-Za-z]|(?<![А-яёЁ])[А-яёЁ](?![А-яёЁ])")
+# UTF-16 without zero bytes has no letters of ASCII, so it is Japanese with this share of hiragana.
+_MIN_HIRAGANA = 0.2
+_HIRAGANA, _KANA = re.compile("[ぁ-ん]"), re.compile("[ぁ-んァ-ヶ]")
+_NOT_PRINTED = re.compile(rb"[^\t\n\r\x20-\x7e]")
+_NOT_JAPANESE = re.compile("[^\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\u2010-\u203b]")
+
+
 @dataclass(frozen=True)
 class Decoded:
     """Decoded text."""
@@ -98,6 +131,11 @@ def is_binary(content: bytes) -> bool:
     return controls > max(2, len(sample) // 50)
 
 
+def mean_cost(text: str) -> float:
+    """Return how unusual the characters of a text are: two to five for text, more for garbage and for none."""
+    return sum(map(_character_cost, text)) / len(text) if text else _OTHER_COST
+
+
 def _from_marks(content: bytes) -> str:
     """Return the encoding that marks determine, or an empty string."""
     for mark, encoding in _MARKS:
@@ -111,6 +149,11 @@ def _from_marks(content: bytes) -> str:
         sample = sample[: len(sample) // 2 * 2]
         cost, encoding = min((_cost(sample, encoding), encoding) for encoding in ("utf-16-le", "utf-16-be"))
         return encoding if cost < len(sample) / 2 * _MAX_TEXT_COST else ""
+    if len(content) % 2 == 0 and _NOT_PRINTED.search(sample):
+        for encoding in ("utf-16-le", "utf-16-be"):
+            text = sample[: len(sample) // 2 * 2].decode(encoding, errors="replace")
+            if len(_HIRAGANA.findall(text)) >= len(text) * _MIN_HIRAGANA and not _NOT_JAPANESE.search(text):
+                return encoding
     return ""
 
 
@@ -127,7 +170,24 @@ def _most_likely(content: bytes, declared: str) -> str:
     costs["utf-8"] -= _UTF_8_BONUS if is_utf_8 else 0.0
     if declared:
         costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_BONUS
-    return min(costs, key=lambda encoding: costs[encoding])
+    best = min(costs, key=lambda encoding: costs[encoding])
+    if declared or is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES:
+        return best
+    foreign = {encoding: _foreign_cost(sample, encoding) for encoding in _FOREIGN}
+    other = min(foreign, key=lambda encoding: foreign[encoding])
+    return other if foreign[other] < costs[best] * _FOREIGN_SHARE else best
+
+
+def _foreign_cost(sample: bytes, encoding: str) -> float:
+    """Return the cost of a sample read as Chinese, Korean or Cyrillic text."""
+    usual, native = _FOREIGN[encoding]
+    text, _ = _read(sample, encoding)
+    # Letters of an accent among Latin ones are Western text.
+    mixed = len(_MIXED_WORD.findall(text)) if encoding == "cp1251" else 0
+    # The kana of these tables stand where the Japanese ones have them.
+    kana = len(_KANA.findall(text)) + mixed
+    costs = (_USUAL_COST if c in usual else _NATIVE_COST if native(c) else _character_cost(c) for c in text)
+    return sum(costs) + kana * _OTHER_COST
 
 
 def _sample(content: bytes) -> bytes:

@@ -19,7 +19,10 @@ from typing import ClassVar
 
 from mcp_servers.knowledge.errors import KnowledgeError
 
-ACCEPTED = "PDF, HTML, Markdown, Word (docx), text, CSV, JSON, YAML and source code"
+ACCEPTED = (
+    "PDF, HTML, Markdown, Word (docx), Excel (xlsx), PowerPoint (pptx), ODT, EPUB, mail (eml), RTF, text, CSV, JSON,"
+    " YAML and source code"
+)
 
 
 @dataclass(eq=False)
@@ -63,7 +66,9 @@ class NoTextError(DocumentImportError):
 
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} has no text{e.because}"
-    _ADVICE: ClassVar[str] = "If it was scanned, let an OCR program add the text and import the result"
+    _ADVICE: ClassVar[str] = (
+        "If it was scanned, install Tesseract (tesseract-ocr-jpn), or import it with the text that an OCR program adds"
+    )
 
 
 @dataclass(eq=False)

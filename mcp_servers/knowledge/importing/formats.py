@@ -34,6 +34,8 @@ DOCX = Format(DOCX_TYPE, "docx")
 CSV = Format("text/csv", "csv")
 TSV = Format("text/tab-separated-values", "csv")
 JSON = Format("application/json", "json")
+RTF = Format("application/rtf", "rtf")
+MAIL = Format("message/rfc822", "mail")
 YAML = Format("application/yaml", "plain")
 PLAIN = Format("text/plain", "plain")
 
@@ -70,6 +72,7 @@ _BY_ENDING: dict[str, Format] = {
     **dict.fromkeys(("tsv", "tab"), TSV),
     **dict.fromkeys(("json", "geojson", "webmanifest"), JSON),
     **dict.fromkeys(("yaml", "yml"), YAML),
+    **dict.fromkeys(("eml",), MAIL),
 }  # fmt: skip
 _BY_TYPE = {
     "text/html": HTML,
@@ -79,14 +82,12 @@ _BY_TYPE = {
     "text/csv": CSV,
     "text/tab-separated-values": TSV,
     "application/json": JSON,
+    "message/rfc822": MAIL,
 }
 # Common binary formats, so that the error can name them.
 _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt)"),
-    (b"{\\rtf", "it is Rich Text (rtf)"),
     (b"%!PS", "it is PostScript"),
-    (b"\x89PNG", "it is an image"),
-    (b"\xff\xd8\xff", "it is an image"),
     (b"GIF8", "it is an image"),
     (b"RIFF", "it is a recording or an image"),
     (b"ID3", "it is a recording"),
@@ -99,13 +100,15 @@ _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"MZ", "it is a program"),
     (b"SQLite format 3", "it is a database"),
 )
-_ZIPPED = (
-    ("word/document.xml", ""),
-    ("xl/workbook.xml", "it is an Excel workbook; save the sheets as CSV"),
-    ("ppt/presentation.xml", "it is a PowerPoint presentation; export it as PDF"),
-    ("content.xml", "it is an OpenDocument file; save it as docx or PDF"),
-    ("META-INF/container.xml", "it is an EPUB book"),
-)
+_ZIPPED = {
+    "word/document.xml": DOCX,
+    "xl/workbook.xml": Format("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx"),
+    "ppt/presentation.xml": Format("application/vnd.openxmlformats-officedocument.presentationml.presentation", "pptx"),
+    "META-INF/container.xml": Format("application/epub+zip", "epub"),
+    "content.xml": Format("application/vnd.oasis.opendocument.text", "odt"),
+}
+# Pictures whose text can be recognised.
+_PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
 _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
@@ -116,11 +119,19 @@ def format_of(blob: Blob) -> Format:
     """Detect the format; raise UnsupportedFormatError, EncryptedDocumentError or DamagedDocumentError."""
     head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
+    if _BY_ENDING.get(ending) is MAIL:
+        # Attachments begin like documents of their own.
+        return MAIL
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
         return _zipped(blob)
-    if ending in {"pdf", "docx"}:
+    if head.startswith(b"{\\rtf"):
+        return RTF
+    for magic, picture in _PICTURES.items():
+        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
+            return picture
+    if ending in {"pdf", "docx", "xlsx", "pptx"}:
         raise _mismatch_error(blob, ending)
     _check_not_binary(blob, head)
     if ending in _BY_ENDING:
@@ -137,17 +148,15 @@ def _zipped(blob: Blob) -> Format:
             names = frozenset(archive.namelist())
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
         raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
-    for name, reason in _ZIPPED:
+    for name, found in _ZIPPED.items():
         if name in names:
-            if reason:
-                raise UnsupportedFormatError(blob.name, reason)
-            return DOCX
+            return found
     raise UnsupportedFormatError(blob.name, "it is an archive")
 
 
 def _mismatch_error(blob: Blob, ending: str) -> Exception:
-    # Encrypted docx files are OLE containers.
-    if ending == "docx" and blob.content.startswith(_BINARY[0][0]):
+    # Encrypted Office files are OLE containers.
+    if ending != "pdf" and blob.content.startswith(_BINARY[0][0]):
         return EncryptedDocumentError(blob.name)
     return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
 

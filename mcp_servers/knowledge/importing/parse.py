@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits, table_text
 from mcp_servers.knowledge.importing.encodings import decode
-from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError
+from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -138,6 +138,36 @@ def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     return _FormatResult(*read_docx(blob, limits))
 
 
+def _office(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+    from mcp_servers.knowledge.importing.office import read_office
+
+    return _FormatResult(*read_office(blob, found.reader, limits))
+
+
+def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    from mcp_servers.knowledge.importing.html import read_html
+    from mcp_servers.knowledge.importing.letters import read_mail
+
+    return _FormatResult(*read_mail(blob.content, lambda text: read_html(text[: limits.characters])[1]))
+
+
+def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _FormatResult:
+    from mcp_servers.knowledge.importing.letters import read_rtf
+
+    try:
+        return _FormatResult("", read_rtf(blob.content))
+    except ImportError as error:
+        raise MissingExtraError("Reading Rich Text", "striprtf") from error
+
+
+def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    from mcp_servers.knowledge.importing.recognition import HINT, languages, recognize
+
+    if not languages():
+        raise UnsupportedFormatError(blob.name, f"it is an image, and {HINT}")
+    return _FormatResult("", read_plain(recognize(blob.content, limits.seconds)), ("Its text was recognised by OCR.",))
+
+
 def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     from mcp_servers.knowledge.importing.pdf import read_pdf
 
@@ -176,4 +206,8 @@ _READERS: dict[str, Callable[[Blob, Format, ParseLimits], _FormatResult]] = {
     "html": _html,
     "docx": _docx,
     "pdf": _pdf,
+    **dict.fromkeys(("xlsx", "pptx", "odt", "epub"), _office),
+    "mail": _mail,
+    "picture": _picture,
+    "rtf": _rich_text,
 }

@@ -10,6 +10,7 @@ PDFium is C++ and PDFs are untrusted: call this in the parser process only.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
@@ -21,7 +22,8 @@ from typing import Any, Literal, cast
 from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
-from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines
+from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines, read_plain
+from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage
 
 Direction = Literal["right", "left", "up", "down"]
@@ -48,6 +50,8 @@ class Page:
 
     number: int
     lines: tuple[Line, ...]
+    is_unreadable: bool = False  # its fonts do not say which characters they show; no lines
+    recognized: str = ""  # text of the picture of a page without lines
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ _CARRIED_CHARACTERS = 300
 _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
 # Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
+# Rows of one table are at most this far apart.
+_ROW_EMS = 3.5
 
 
 def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
@@ -170,13 +176,47 @@ def _is_side_by_side(lines: Sequence[Line]) -> bool:
 
 
 def _with_rows(lines: Sequence[Line]) -> list[Line]:
-    """Join the cells of each table row into one line."""
-    result: list[Line] = []
+    """Join the cells of each table row into one line; rows of one table share their columns."""
+    rows: list[list[Line]] = []
     for line in lines:
-        if result and _is_beside(result[-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
-            result[-1] = replace(result[-1], text=f"{result[-1].text}{CELL}{line.text}", right=line.right)
+        if rows and _is_beside(rows[-1][-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
+            rows[-1].append(line)
         else:
-            result.append(line)
+            rows.append([line])
+    result: list[Line] = []
+    start = 0
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or not _is_same_table(rows[end - 1], rows[end]):
+            result += _table_lines(rows[start:end])
+            start = end
+    return result
+
+
+def _is_same_table(above: Sequence[Line], below: Sequence[Line]) -> bool:
+    """True if a row follows another one; a row of one cell is part of a table only below another cell."""
+    is_near = 0 < above[0].top - below[0].top < above[0].size * _ROW_EMS
+    is_cell = len(below) > 1 or (len(above) > 1 and any(_overlap(below[0], cell) for cell in above[1:]))
+    return is_near and is_cell and (len(above) > 1 or len(below) > 1)
+
+
+def _table_lines(rows: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return a line per row, with an empty cell for each column that a row lacks."""
+    columns: list[tuple[float, float]] = []
+    for left, right in sorted((cell.left, cell.right) for row in rows for cell in row):
+        if columns and left < columns[-1][1]:
+            columns[-1] = (columns[-1][0], max(columns[-1][1], right))
+        else:
+            columns.append((left, right))
+    # A cell across columns would merge them.
+    is_grid = len(rows) > 1 and len(columns) >= max(map(len, rows)) > 1
+    result: list[Line] = []
+    for row in rows:
+        cells = [cell.text for cell in row]
+        if is_grid:
+            by_column = {sum(cell.left >= left for left, _ in columns): cell.text for cell in row}
+            cells = [by_column.get(number, "") for number in range(1, max(by_column) + 1)]
+            cells = cells if len(by_column) == len(row) else [cell.text for cell in row]
+        result.append(replace(row[0], text=CELL.join(cells), right=row[-1].right))
     return result
 
 
@@ -308,8 +348,9 @@ def _is_continued(before: Passage, passage: Passage) -> bool:
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
 _PASSWORD_ERRORS = frozenset({4, 5})
 _MAX_BOOKMARKS = 10_000
-# Share of unmapped characters above which the text is unreadable.
-_UNKNOWN_SHARE = 0.3
+_MAX_PIXELS = 5_000
+# Share of unmapped characters above which a page is unreadable, among so many of them.
+_UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 2_000
 # A wider gap separates columns or cells.
 _GAP_EMS = 1.5
 # Placeholder titles of authoring programs.
@@ -349,6 +390,11 @@ def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
     passages = layout_passages(pages, bookmarks)
+    for page in pages:
+        passages += [replace(each, page=page.number) for each in read_plain(page.recognized)]
+    passages.sort(key=lambda passage: passage.page or 0)
+    if not passages and any(page.is_unreadable for page in pages):
+        raise NoTextError(blob.name, "its fonts do not say which characters they show")
     if not passages:
         raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
     return PdfText(title, passages, tuple(_warnings(pages, count)))
@@ -360,11 +406,16 @@ def _title(given: str) -> str:
 
 
 def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
-    characters = 0
+    characters, started = 0, time.monotonic()
     for number in range(min(len(document), limits.pages)):
         try:
             with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
-                read = Page(number + 1, tuple(_lines(text_page, library.raw)))
+                is_unreadable = _is_unreadable(text_page, library.raw)
+                lines = () if is_unreadable else tuple(_lines(text_page, library.raw))
+                # Half of the time remains for the other steps.
+                left_s = limits.seconds / 2 - (time.monotonic() - started)
+                recognized = "" if lines or left_s <= 0 else _recognized(page, left_s)
+                read = Page(number + 1, lines, is_unreadable, recognized)
         except library.PdfiumError:
             # A broken page counts as a page without text.
             read = Page(number + 1, ())
@@ -372,6 +423,32 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
         characters += sum(len(line.text) for line in read.lines)
         if characters > limits.characters:
             return
+
+
+def _recognized(page: Any, limit_s: float) -> str:
+    """Return the text that OCR finds on a page, empty without Tesseract."""
+    if not languages():
+        return ""
+    width, height = page.get_size()
+    # 300 dots an inch, and less for posters.
+    scale = min(300 / 72, _MAX_PIXELS / max(width, height, 1))
+    with closing(page.render(scale=scale, grayscale=True)) as bitmap:
+        rows = bytes(bitmap.buffer)
+        size = (bitmap.width, bitmap.height)
+        lines = (rows[at * bitmap.stride : at * bitmap.stride + size[0]] for at in range(size[1]))
+        picture = b"P5 %d %d 255\n" % size + b"".join(lines)
+    return recognize(picture, limit_s)
+
+
+def _is_unreadable(text_page: Any, raw: Any) -> bool:
+    """True if most characters are not mapped to Unicode: PDFium gives numbers of glyphs for them."""
+    count = min(text_page.count_chars(), _MAPPED_CHARACTERS)
+    unknown = 0
+    for at in range(count):
+        code = raw.FPDFText_GetUnicode(text_page.raw, at)
+        is_private = 0xE000 <= code <= 0xF8FF or code == 0xFFFD
+        unknown += is_private or raw.FPDFText_HasUnicodeMapError(text_page.raw, at) == 1
+    return unknown > count * _UNKNOWN_SHARE
 
 
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
@@ -429,13 +506,19 @@ def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
 
 
 def _warnings(pages: list[Page], count: int) -> Iterator[str]:
-    empty = [page.number for page in pages if not page.lines]
+    recognized = [page.number for page in pages if page.recognized]
+    if recognized:
+        yield f"The text of {_pages_text(recognized, count)} was recognised by OCR."
+    unreadable = [page.number for page in pages if page.is_unreadable and not page.recognized]
+    if unreadable:
+        yield f"The fonts of {_pages_text(unreadable, count)} do not say which characters they show: not read."
+    empty = [page.number for page in pages if not (page.lines or page.is_unreadable or page.recognized)]
     if empty:
-        shown = ", ".join(map(str, empty[:10])) + (", …" if len(empty) > 10 else "")
-        yield f"No text on {len(empty)} of {count} pages ({shown}): pictures are not read."
+        yield f"No text on {_pages_text(empty, count)}: pictures are not read."
     if len(pages) < count:
         yield f"Only the first {len(pages)} of {count} pages were read."
-    text = "".join(line.text for page in pages for line in page.lines)
-    unknown = sum(1 for each in text if each == "\ufffd" or "\ue000" <= each <= "\uf8ff" or each < " ")
-    if unknown > len(text) * _UNKNOWN_SHARE:
-        yield "Its fonts do not say which characters they show: the text is mostly unreadable, OCR would do better."
+
+
+def _pages_text(numbers: Sequence[int], count: int) -> str:
+    shown = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
+    return f"{len(numbers)} of {count} pages ({shown})"

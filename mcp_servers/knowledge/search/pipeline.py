@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
+from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     CANDIDATES_PER_SEARCH,
     Candidate,
@@ -23,6 +24,7 @@ from mcp_servers.knowledge.search.ranking import (
     cosine_above_mean,
     fuse,
     query_weights,
+    select_phrases,
     select_terms,
 )
 from mcp_servers.knowledge.search.trace import Trace
@@ -32,7 +34,6 @@ from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import document_frequencies, profiles, ranked_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, mean_direction
-from mcp_servers.knowledge.text_analysis import Analysis, analyze_query
 from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
 
 MAX_ROUTED_BASES = 8
@@ -90,6 +91,8 @@ class QueryVectors:
 
 
 RERANKED = 100
+# Below this, a chunk shares nothing with the question.
+NO_MATCH = 0.2
 CROSS_ENCODED = 10
 
 
@@ -99,7 +102,7 @@ class _Query:
 
     request: SearchRequest
     access: Access
-    analysis: Analysis
+    understood: UnderstoodQuery
     visible: SqlFilter
     vectors: QueryVectors
     trace: Trace
@@ -139,7 +142,7 @@ class Pipeline:
         """Return the hits of a checked request in ``bases``, all visible to the caller."""
         visible = document_filter(access, request.collection, request.fields)
         vectors = QueryVectors(request.query, self._models.embedders)
-        query = _Query(request, access, analyze_query(request.query), visible, vectors, trace)
+        query = _Query(request, access, understand(request.query), visible, vectors, trace)
         routed = await self._route(query, bases)
         await self._explain_filter(query, routed)
         ranked: list[_ScoredChunk] = []
@@ -237,10 +240,13 @@ class Pipeline:
         ranked = [found for found in ranked if found.chunk in places]
         ranked = await self._cross_encode(query, ranked, places)
         request = query.request
-        with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.threshold:g}") as stage:
-            kept = [found for found in ranked if found.score >= request.threshold][: request.max_results]
+        with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.minimum:g}") as stage:
+            kept = [found for found in ranked if found.score >= request.minimum][: request.max_results]
+            is_weak = not kept and request.threshold is None
+            if is_weak:
+                kept = [found for found in ranked[:1] if found.score > NO_MATCH]
             stage.made = f"{len(kept)} results{_best_text([(k.chunk, k.score) for k in kept])}"
-        return tuple(_hit(found, places[found.chunk]) for found in kept)
+        return tuple(replace(_hit(found, places[found.chunk]), is_weak=is_weak) for found in kept)
 
     async def _cross_encode(
         self, query: _Query, ranked: list[_ScoredChunk], places: dict[int, ChunkLocation]
@@ -284,14 +290,18 @@ class Pipeline:
             return visible_document_keys(connection, base.key, query.visible)
 
     def _sparse(self, query: _Query, base: StoredBase) -> _SparseResult:
-        terms = list(dict.fromkeys(query.analysis.terms))
+        understood = query.understood
+        terms = list(dict.fromkeys(understood.analysis.terms))
         with (
             query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage,
             self._database.reading() as connection,
         ):
-            frequencies = document_frequencies(connection, base.key, terms)
-            chosen = select_terms(frequencies)
-            found = ranked_chunks(connection, base.key, chosen, query.visible, CANDIDATES_PER_SEARCH)
+            alternatives = [each for concept in understood.concepts for each in concept.alternatives]
+            others = dict.fromkeys(term for each in alternatives for term in each.terms)
+            frequencies = document_frequencies(connection, base.key, [*terms, *others])
+            chosen = select_terms({term: frequencies[term] for term in terms})
+            phrases = select_phrases(alternatives, frequencies)
+            found = ranked_chunks(connection, base.key, [*chosen, *phrases], query.visible, CANDIDATES_PER_SEARCH)
             fewer = f" by the {len(chosen)} rarest" if len(chosen) < len(terms) else ""
             stage.made = f"{len(found)} chunks{fewer}{_best_text(found)}"
         return _SparseResult(found, frequencies)
@@ -321,7 +331,7 @@ class Pipeline:
         with self._database.reading() as connection:
             numbers = base_by_key(connection, base.key)
             content_hashes = profiles(connection, list(by_chunk))
-        weights = query_weights(query.analysis, frequencies, numbers.chunks)
+        weights = query_weights(query.understood, frequencies, numbers.chunks)
         shares = bm25_shares(weights, content_hashes, numbers.terms / max(numbers.chunks, 1))
         cosines = nearest.cosines_of(list(by_chunk))
         # Chunks whose vector is still missing must not lose rank.

@@ -15,6 +15,7 @@ Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", 
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -164,6 +165,8 @@ FILE_NAME = "knowledge.sqlite3"
 _BUSY_TIMEOUT_S = 60.0
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
+# SQLite reports a disk without room for its side files as an I/O error.
+_SIDE_FILES_BYTES = 65_536
 # Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
 _CHECKPOINT_PAGES = 4_000
 
@@ -187,7 +190,8 @@ class Database:
             # SQLite would create it world-readable; its side files inherit this mode.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
-            raise StorageError(str(self.path), error.strerror or str(error)) from error
+            kind = StorageFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+            raise kind(str(self.path), error.strerror or str(error)) from error
         with self._translate_errors():
             connection = self._connect()
             try:
@@ -298,7 +302,8 @@ def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
 
 def _is_full(path: str) -> bool:
     try:
-        return os.statvfs(path).f_bavail == 0
+        disk = os.statvfs(Path(path).parent)
+        return disk.f_bavail * disk.f_frsize < _SIDE_FILES_BYTES
     except OSError:
         return False
 

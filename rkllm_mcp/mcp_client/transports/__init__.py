@@ -29,6 +29,11 @@ class Channel(Protocol):
         """The in-process server object; None if ``streams`` is used."""
         ...
 
+    @property
+    def was_heard(self) -> bool:
+        """False if the server certainly received no message."""
+        ...
+
     def streams(self) -> Transport:
         """Return the SDK transport for one ``mcp.Client``; imports the SDK."""
         ...
@@ -74,6 +79,8 @@ def open_channel(
 
 class InProcessChannel:
     """Channel of an in-process server."""
+
+    was_heard = True
 
     def __init__(self, served: Any) -> None:
         self.served = served

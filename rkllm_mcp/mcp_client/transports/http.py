@@ -62,6 +62,7 @@ class RemoteChannel:
     """Channel of a server behind HTTP; connects when its streams are opened."""
 
     served = None
+    was_heard = True
 
     def __init__(
         self,

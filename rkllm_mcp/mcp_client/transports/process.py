@@ -10,9 +10,12 @@ Follows MCP specification 2025-11-25, lifecycle, shutdown (the order); grace per
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
+import sys
+import termios
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -51,6 +54,13 @@ class Child:
         self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
         self._exited = _exit_notice(process.pid)
         self.was_stopped = False
+        self._sent_bytes = 0
+        self._is_unread = False
+
+    @property
+    def has_read(self) -> bool:
+        """True unless the process ended without reading anything of what was sent; valid once it has ended."""
+        return self._sent_bytes > 0 and not self._is_unread
 
     @property
     def pid(self) -> int:
@@ -75,7 +85,9 @@ class Child:
         rest = memoryview(data)
         while rest:
             await anyio.wait_writable(self._stdin.fileno())
-            rest = rest[os.write(self._stdin.fileno(), rest) :]
+            count = os.write(self._stdin.fileno(), rest)
+            self._sent_bytes += count
+            rest = rest[count:]
 
     async def keep_errors(self) -> None:
         """Read stderr to the end into ``LastLines``."""
@@ -92,6 +104,7 @@ class Child:
 
         Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
         """
+        self._is_unread = _unread_bytes(self._stdin) >= self._sent_bytes
         try:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as draining:
@@ -170,6 +183,11 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None, "the process is started with three pipes"  # noqa: S101  (narrows the type)
     os.set_blocking(pipe.fileno(), False)
     return pipe
+
+
+def _unread_bytes(pipe: IO[bytes]) -> int:
+    """Return the number of bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 async def _read(pipe: IO[bytes]) -> bytes:

@@ -75,6 +75,11 @@ class StdioChannel:
         self._output_ended = anyio.Event()
         self._too_long = False
 
+    @property
+    def was_heard(self) -> bool:
+        """True if the program has read a message; valid once it has ended."""
+        return self._child.has_read
+
     def ending(self) -> str:
         """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
         code = self._child.exit_code

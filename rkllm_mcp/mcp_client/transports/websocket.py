@@ -35,6 +35,7 @@ class WebSocketChannel:
     """Channel of an open WebSocket; created by ``open_websocket``."""
 
     served = None
+    was_heard = True
 
     def __init__(self, socket: ClientConnection, notes: LastLines) -> None:
         self._socket = socket

@@ -49,9 +49,9 @@ async def kept_conversation(app: Assistant, name: str) -> StoredConversation | N
         UsageError: no id, or several, match.
         StoreError: the file cannot be read.
     """
-    conversations = app.memory.conversations
+    conversations = app.store.conversations
     if name != LATEST:
-        return await find_conversation(app.memory, app.tenant, name)
+        return await find_conversation(app.store, app.tenant, name)
     newest = await conversations.latest(app.tenant, 1)
     return await conversations.get(app.tenant, newest[0].id) if newest else None
 
@@ -74,7 +74,7 @@ def take_up(state: ChatState, kept: StoredConversation) -> None:
 
 async def list_conversations(state: ChatState, rest: str) -> None:
     """List the latest conversations, or those that hold some words."""
-    found = await state.app.memory.conversations.latest(state.app.tenant, _SHOWN, search=rest)
+    found = await state.app.store.conversations.latest(state.app.tenant, _SHOWN, search=rest)
     state.terminal.answer(conversation_table(found, state.terminal.columns) or f"{state.phrases.none_kept}\n")
 
 
@@ -93,7 +93,7 @@ async def rename(state: ChatState, rest: str) -> None:
     """Give this conversation another title."""
     if not rest:
         state.need("/rename")
-    elif await state.app.memory.conversations.rename(state.app.tenant, state.conversation.id, rest):
+    elif await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, rest):
         state.terminal.note(state.phrases.renamed)
     else:
         state.terminal.error(state.phrases.not_kept_yet)
@@ -102,7 +102,7 @@ async def rename(state: ChatState, rest: str) -> None:
 def farewell(state: ChatState) -> str:
     """Return the command that resumes the conversation; empty if it is not stored."""
     conversation = state.conversation
-    if not (conversation.kept_turns and state.app.memory.conversations.is_lasting):
+    if not (conversation.kept_turns and state.app.store.conversations.is_lasting):
         return ""
     return state.phrases.farewell.format(command=f"rkllm-mcp chat --resume {conversation.id}")
 
@@ -132,7 +132,7 @@ async def approvals(state: ChatState, rest: str) -> None:
     """Show or delete approvals and refusals, permanent ones and those of this conversation."""
     word, _, name = rest.partition(" ")
     if not word:
-        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.memory.grants.all()]
+        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.store.grants.all()]
         for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
         listing = grant_table([*for_good, *for_now], state.terminal.columns)
         state.terminal.answer(listing or f"{state.phrases.nothing_said}\n")
@@ -148,16 +148,16 @@ async def _forget(state: ChatState, name: str) -> None:
     for server, tool in for_now:
         held.forget(state.conversation.id, server, tool)
         state.terminal.note(state.phrases.forgotten_here.format(tool=tool, server=server))
-    for_good = [(server, tool) for server, tool, _ in await state.app.memory.grants.all()]
+    for_good = [(server, tool) for server, tool, _ in await state.app.store.grants.all()]
     if matching_tools(name, for_good) or not for_now:
-        for server, tool in await forget_approvals(state.app.memory, name):
+        for server, tool in await forget_approvals(state.app.store, name):
             state.terminal.note(state.phrases.forgotten.format(tool=tool, server=server))
 
 
 async def history(state: ChatState, rest: str) -> None:
     """Show the latest calls of this conversation."""
     del rest
-    calls = await state.app.memory.calls.latest(_SHOWN_CALLS, conversation=state.conversation.id)
+    calls = await state.app.store.calls.latest(_SHOWN_CALLS, conversation=state.conversation.id)
     state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")
 
 
@@ -304,11 +304,11 @@ async def _save(state: ChatState, rest: str) -> None:
 
 async def _model(state: ChatState, rest: str) -> None:
     del rest
-    core, labels = state.app.core, state.phrases.model
-    context = state.phrases.tokens.format(count=core.listing.context_tokens)
-    rows = [("name", core.name), ("context", context), ("kind", core.description)]
-    if core.npu is not None:
-        model = core.npu.model
+    model_host, labels = state.app.model_host, state.phrases.model
+    context = state.phrases.tokens.format(count=model_host.listing.context_tokens)
+    rows = [("name", model_host.name), ("context", context), ("kind", model_host.description)]
+    if model_host.npu is not None:
+        model = model_host.npu.model
         files = (("file", str(model.file)), ("template", model.card.template))
         rows[1:1] = [("description", model.card.description), *files]
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))

@@ -64,7 +64,7 @@ class Completions:
             names = [tool.name for tool in toolbox.tools(disabled=command == "/enable")]
             return _beginning(word, [*names, *(server.name for server in toolbox.servers())])
         if command == "/resume" and not given:
-            kept = await self._app.memory.conversations.matching(self._app.tenant, word)
+            kept = await self._app.store.conversations.matching(self._app.tenant, word)
             return [conversation.id for conversation in kept]
         if command == "/approve":
             return await self._approvals(word, given)
@@ -90,7 +90,7 @@ class Completions:
     async def _approvals(self, word: str, given: Sequence[str]) -> list[str]:
         if not given:
             return _beginning(word, ["forget"])
-        remembered = await self._app.memory.grants.all()
+        remembered = await self._app.store.grants.all()
         return _beginning(word, sorted({tool for _, tool, _ in remembered}))
 
     async def _references(self, begun: str) -> list[str]:

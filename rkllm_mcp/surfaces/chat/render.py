@@ -243,7 +243,7 @@ class Answering:
         return reason
 
     def _explain_silence(self, conversation_id: str) -> None:
-        reading = self._app.reading(conversation_id)
+        reading = self._app.prefill_progress(conversation_id)
         if reading is None or not self._terminal.shows_progress:
             return
         is_long = reading.seconds is not None and reading.seconds >= 1

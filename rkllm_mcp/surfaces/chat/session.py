@@ -101,7 +101,7 @@ async def _answer(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
-    core = state.app.core
-    session.status(state.phrases.greeting.format(version=__version__, model=core.name))
-    if core.is_emulated:
-        session.status(emulation_note(core.name, state.language))
+    model_host = state.app.model_host
+    session.status(state.phrases.greeting.format(version=__version__, model=model_host.name))
+    if model_host.is_emulated:
+        session.status(emulation_note(model_host.name, state.language))

@@ -7,7 +7,6 @@ import os
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -163,163 +162,6 @@ def _text(result: Mapping[str, Any]) -> str:
 _ALL = "*"
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """Destination and title of documents to add."""
-
-    base: str = ""  # the knowledge base's name or id; empty for the only one
-    title: str = ""  # replaces the document's own
-    collection: str = ""  # collection in the knowledge base
-
-
-@dataclass(frozen=True)
-class KnowledgeSource:
-    """A search."""
-
-    query: str  # question in any language
-    base: str = ""  # the knowledge base's name or id; empty for all of them
-    threshold: float = 0.6  # 0 to 1
-    max_results: int = 10  # 1 to 50
-    explain: bool = False  # show the result of each stage
-
-
-def create(session: Session, name: str, description: str, *, as_json: bool) -> int:
-    """Make a knowledge base."""
-
-    async def work(knowledge: Knowledge) -> int:
-        made = await knowledge.call("create_knowledge_base", name=name, description=description)
-        if as_json:
-            write_json(made)
-        else:
-            sys.stdout.write(f"{made['knowledge_base_id']}\n")
-        if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
-            session.status("There is another knowledge base of this name; tell them apart by their ids.")
-        return EXIT_DONE
-
-    return with_knowledge(session, work)
-
-
-def add(session: Session, sources: Sequence[str], wish: SearchOptions, *, as_json: bool) -> int:
-    """Add documents one after the other; report each failure and continue."""
-    given = [(source, _source(source)) for source in sources]
-
-    async def work(knowledge: Knowledge) -> int:
-        base_id = await knowledge.base_id(wish.base)
-        answers: list[Facts] = []
-        failed = 0
-        for name, source in given:
-            try:
-                answer = await knowledge.call(
-                    "add_document", knowledge_base_id=base_id, title=wish.title, collection=wish.collection, **source
-                )
-            except ToolboxError as error:
-                failed += 1
-                session.terminal.error(f"Error: {error}")
-                continue
-            answers.append(answer)
-            failed += _tell_added(session, answer, quiet=as_json)
-            if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
-                session.status(f"There is nothing to add in {name}.")
-        if as_json:
-            write_json({"added": answers})
-        return EXIT_ANSWER_FAILED if failed else EXIT_DONE
-
-    return with_knowledge(session, work)
-
-
-def list_all(session: Session, base: str, *, as_json: bool) -> int:
-    """Print the knowledge bases, or the documents of one."""
-
-    async def work(knowledge: Knowledge) -> int:
-        base_id = await knowledge.base_id(base) if base else ""
-        found = await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)
-        documents = found.get("documents", [])
-        if as_json:
-            write_json(found)
-        elif base:
-            rows = [(d["document_id"], d["title"], str(d["chunks"]), d["collection"], d["uri"]) for d in documents]
-            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows, session.terminal.columns))
-            if not rows:
-                session.status("It has no documents; 'rkllm-mcp knowledge add FILE' adds one.")
-        else:
-            rows = [
-                (b["knowledge_base_id"], b["name"], str(b["total_documents"]), str(b["total_chunks"]), b["description"])
-                for b in found["knowledge_bases"]
-            ]
-            heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
-            sys.stdout.write(table(heading, rows, session.terminal.columns))
-            if not rows:
-                session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
-        return EXIT_DONE
-
-    return with_knowledge(session, work)
-
-
-def search(session: Session, question: KnowledgeSource, *, as_json: bool) -> int:
-    """Print the passages that answer a question."""
-    if not math.isfinite(question.threshold):
-        raise UsageError("--threshold is no number; give one from 0 to 1")
-
-    async def work(knowledge: Knowledge) -> int:
-        bases = await knowledge.bases()
-        base_id = await knowledge.base_id(question.base) if question.base else _ALL
-        if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
-            raise UsageError("there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one")
-        found = await knowledge.call(
-            "search_documents",
-            query=question.query,
-            knowledge_base_id=base_id,
-            threshold=question.threshold,
-            max_results=question.max_results,
-            explain=question.explain or None,
-        )
-        if as_json:
-            write_json(found)
-            return EXIT_DONE
-        for result in found["results"]:
-            metadata = result["metadata"]
-            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}\n{result['content']}\n\n"))
-        for stage in found.get("stages", []):
-            what = stage["made"] or f"left out: {stage['left_out']}"
-            session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
-        for warning in found.get("warnings", []):
-            session.status(f"Note: {warning}")
-        return EXIT_DONE
-
-    return with_knowledge(session, work)
-
-
-def remove(session: Session, documents: Sequence[str], base: str, *, everything: bool, sure: bool) -> int:
-    """Remove documents, or a whole knowledge base after asking."""
-    if everything == bool(documents):
-        raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
-    if everything and not base:
-        raise UsageError("--all removes a whole knowledge base; name it with --base")
-    if everything and not sure:
-        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-        if not asker.confirm(f"Remove the knowledge base {base} with all its documents?", "--yes"):
-            session.status("Nothing was removed.")
-            return EXIT_DONE
-
-    async def work(knowledge: Knowledge) -> int:
-        if documents and all(map(_is_id, documents)):
-            chosen, base_id = list(documents), ""
-        else:
-            base_id = await knowledge.base_id(base)
-            listed = (await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)).get("documents", [])
-            meant = listed if everything else [_the_one(listed, word) for word in documents]
-            chosen = [document["document_id"] for document in meant]
-        for document_id in chosen:
-            removed = await knowledge.call("remove_document", document_id=document_id)
-            session.status(f"Removed {removed['title']}.")
-        if everything:
-            removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
-            session.status(f"Removed the knowledge base {removed['title']}.")
-        return EXIT_DONE
-
-    return with_knowledge(session, work)
-
-
 def _source(word: str) -> Facts:
     if word == "-":
         return {"text": _piped_text()}
@@ -389,7 +231,19 @@ def create_command(
     as_json: _AsJson = False,
 ) -> None:
     """Create an empty knowledge base and print its id."""
-    raise typer.Exit(create(context.obj, name, description, as_json=as_json))
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        made = await knowledge.call("create_knowledge_base", name=name, description=description)
+        if as_json:
+            write_json(made)
+        else:
+            sys.stdout.write(f"{made['knowledge_base_id']}\n")
+        if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
+            session.status("There is another knowledge base of this name; tell them apart by their ids.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
 
 
 @app.command("add")
@@ -407,7 +261,31 @@ def add_command(
     as_json: _AsJson = False,
 ) -> None:
     """Add documents: PDF, HTML, Markdown, Word, text, source code, or whole folders."""
-    raise typer.Exit(add(context.obj, sources, SearchOptions(base, title, collection), as_json=as_json))
+    session: Session = context.obj
+    given = [(source, _source(source)) for source in sources]
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(base)
+        answers: list[Facts] = []
+        failed = 0
+        for name, source in given:
+            try:
+                answer = await knowledge.call(
+                    "add_document", knowledge_base_id=base_id, title=title, collection=collection, **source
+                )
+            except ToolboxError as error:
+                failed += 1
+                session.terminal.error(f"Error: {error}")
+                continue
+            answers.append(answer)
+            failed += _tell_added(session, answer, quiet=as_json)
+            if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
+                session.status(f"There is nothing to add in {name}.")
+        if as_json:
+            write_json({"added": answers})
+        return EXIT_ANSWER_FAILED if failed else EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
 
 
 @app.command("list")
@@ -420,7 +298,32 @@ def list_command(
     """List the knowledge bases, or the documents of one."""
     if name and base:
         raise UsageError("name one knowledge base: as an argument or with --base")
-    raise typer.Exit(list_all(context.obj, name or base, as_json=as_json))
+    wanted = name or base
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(wanted) if wanted else ""
+        found = await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)
+        documents = found.get("documents", [])
+        if as_json:
+            write_json(found)
+        elif wanted:
+            rows = [(d["document_id"], d["title"], str(d["chunks"]), d["collection"], d["uri"]) for d in documents]
+            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows, session.terminal.columns))
+            if not rows:
+                session.status("It has no documents; 'rkllm-mcp knowledge add FILE' adds one.")
+        else:
+            rows = [
+                (b["knowledge_base_id"], b["name"], str(b["total_documents"]), str(b["total_chunks"]), b["description"])
+                for b in found["knowledge_bases"]
+            ]
+            heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
+            sys.stdout.write(table(heading, rows, session.terminal.columns))
+            if not rows:
+                session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
 
 
 @app.command("search")
@@ -429,8 +332,9 @@ def search_command(
     query: Annotated[str, typer.Argument(help="Question.")],
     base: _Base = "",
     threshold: Annotated[
-        float, typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced, 0.7 strict.")
-    ] = 0.6,
+        float | None,
+        typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced (default), 0.7 strict."),
+    ] = None,
     max_results: Annotated[int, typer.Option(metavar="N", help="Maximum number of results, up to 50.")] = 10,
     explain: Annotated[
         bool, typer.Option("--explain", metavar="", help="Show the result of each stage of the search.")
@@ -438,8 +342,37 @@ def search_command(
     as_json: _AsJson = False,
 ) -> None:
     """Search one or all knowledge bases for passages; exit code 1 if there are none."""
-    question = KnowledgeSource(query, base, threshold, max_results, explain)
-    raise typer.Exit(search(context.obj, question, as_json=as_json))
+    session: Session = context.obj
+    if threshold is not None and not math.isfinite(threshold):
+        raise UsageError("--threshold is no number; give one from 0 to 1")
+
+    async def work(knowledge: Knowledge) -> int:
+        bases = await knowledge.bases()
+        base_id = await knowledge.base_id(base) if base else _ALL
+        if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
+            raise UsageError("there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one")
+        found = await knowledge.call(
+            "search_documents",
+            query=query,
+            knowledge_base_id=base_id,
+            threshold=threshold,
+            max_results=max_results,
+            explain=explain or None,
+        )
+        if as_json:
+            write_json(found)
+            return EXIT_DONE
+        for result in found["results"]:
+            metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
+            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
+        for stage in found.get("stages", []):
+            what = stage["made"] or f"left out: {stage['left_out']}"
+            session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
+        for warning in found.get("warnings", []):
+            session.status(f"Note: {warning}")
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
 
 
 @app.command("remove")
@@ -455,4 +388,32 @@ def remove_command(
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation of --all.")] = False,
 ) -> None:
     """Remove documents, or with --all a whole knowledge base."""
-    raise typer.Exit(remove(context.obj, documents or [], base, everything=everything, sure=yes))
+    session: Session = context.obj
+    names = documents or []
+    if everything == bool(names):
+        raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
+    if everything and not base:
+        raise UsageError("--all removes a whole knowledge base; name it with --base")
+    if everything and not yes:
+        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+        if not asker.confirm(f"Remove the knowledge base {base} with all its documents?", "--yes"):
+            session.status("Nothing was removed.")
+            return
+
+    async def work(knowledge: Knowledge) -> int:
+        if names and all(map(_is_id, names)):
+            chosen, base_id = names, ""
+        else:
+            base_id = await knowledge.base_id(base)
+            listed = (await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)).get("documents", [])
+            meant = listed if everything else [_the_one(listed, word) for word in names]
+            chosen = [document["document_id"] for document in meant]
+        for document_id in chosen:
+            removed = await knowledge.call("remove_document", document_id=document_id)
+            session.status(f"Removed {removed['title']}.")
+        if everything:
+            removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
+            session.status(f"Removed the knowledge base {removed['title']}.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))

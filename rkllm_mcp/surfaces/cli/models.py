@@ -30,17 +30,17 @@ def list_all(session: Session, *, as_json: bool) -> int:
     """Print every model that has a card: present or not, speed, and fit for this board."""
     from rkllm_mcp.models.install import ModelSources
 
-    stock = ModelSources()
-    folders = stock.models()
+    sources = ModelSources()
+    folders = sources.models()
     if as_json:
-        values = [_as_dict(stock, folder) for folder in folders]
+        values = [_as_dict(sources, folder) for folder in folders]
         sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
         return EXIT_DONE
     # What is here first: the catalogue is longer than what a person has.
     folders.sort(key=lambda folder: bool(folder.missing))
-    sys.stdout.write(table(_HEADING, [_row(stock, folder) for folder in folders], session.terminal.columns))
+    sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
     if not folders:
-        session.status(f"No models in {', '.join(str(place) for place in stock.directories)}.")
+        session.status(f"No models in {', '.join(str(place) for place in sources.directories)}.")
     elif any(folder.missing for folder in folders):
         session.status("SPEED and MEMORY are what others measured. 'rkllm-mcp models pull NAME' fetches a model.")
     return EXIT_DONE
@@ -55,9 +55,9 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
     from rkllm_mcp.models.cards import load_model
     from rkllm_mcp.models.install import ModelSources
 
-    stock = ModelSources()
-    known = next((folder for folder in stock.models() if folder.folder.name == name), None)
-    values = _as_dict(stock, known or load_model(name))
+    sources = ModelSources()
+    known = next((folder for folder in sources.models() if folder.folder.name == name), None)
+    values = _as_dict(sources, known or load_model(name))
     if as_json:
         sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
     else:
@@ -70,11 +70,11 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
     return EXIT_DONE
 
 
-def _row(stock: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
     published = folder.card.published
     speed = published.decode_tokens_per_second if published else None
     memory = published.memory_mb if published else None
-    fits = stock.fitness_of(folder)
+    fits = sources.fitness_of(folder)
     return (
         folder.name,
         _state(folder),
@@ -91,12 +91,12 @@ def _state(folder: ModelFolder) -> str:
     return "emulated" if folder.card.emulated else "here"
 
 
-def _as_dict(stock: ModelSources, folder: ModelFolder) -> dict[str, Any]:
+def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
     values = folder.card.model_dump(mode="json")
     return {
         **values,
         "state": _state(folder),
-        "fits": asdict(stock.fitness_of(folder)),
+        "fits": asdict(sources.fitness_of(folder)),
         "file": str(folder.file),
         "tokenizer": str(folder.tokenizer),
         "missing": [str(path) for path in folder.missing],
@@ -113,7 +113,7 @@ def pull(session: Session, wish: Pull) -> int:
 
     try:
         with _progress(session) as report:
-            folder = action(_stock(session), wish, report)
+            folder = action(_sources(session), wish, report)
     except KeyboardInterrupt:
         session.status("What has arrived is kept; the same command goes on with it.")
         raise
@@ -130,7 +130,7 @@ def add(session: Session, wish: Addition) -> int:
 
     asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
     with _progress(session) as report:
-        folder = action(_stock(session), wish, asker, report)
+        folder = action(_sources(session), wish, asker, report)
     return _print_folder(session, folder)
 
 
@@ -140,21 +140,21 @@ def remove(session: Session, name: str, *, sure: bool) -> int:
     Raises:
         UsageError: the user did not install it, or did not confirm.
     """
-    stock = _stock(session)
-    folder = stock.removable(name)
+    sources = _sources(session)
+    folder = sources.removable(name)
     if not sure:
         asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
         if not asker.confirm(f"Remove {folder} with everything in it?", "--yes"):
             session.status("Nothing was removed.")
             return EXIT_DONE
-    freed = stock.shelf.remove(name)
-    sys.stdout.write(f"{name}: removed from {stock.shelf.root}\n")
+    freed = sources.folders.remove(name)
+    sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
     size = f"{freed / 2**30:.1f} GiB" if freed >= 2**27 else f"{freed / 2**20:.1f} MiB"
     session.status(f"{size} became free.")
     return EXIT_DONE
 
 
-def _stock(session: Session) -> ModelSources:
+def _sources(session: Session) -> ModelSources:
     from rkllm_mcp.models.install import ModelSources
 
     return ModelSources(say=session.status)

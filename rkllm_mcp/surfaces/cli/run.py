@@ -141,7 +141,7 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
-    from rkllm_mcp.toolcalls.explain import names_in
+    from rkllm_mcp.toolcalls.resolve import names_in
 
     names = names_in(text) or ("any",)
     return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
@@ -278,8 +278,8 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
             forced = options.model.forced_tool
             if forced is not None and app.toolbox.resolve(forced) is None:
                 raise unknown_tool(forced, app.toolbox.suggest(forced))
-            if app.core.is_emulated:
-                session.status(emulation_note(app.core.name, language))
+            if app.model_host.is_emulated:
+                session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
             events = app.reply(conversation, question.text, options)

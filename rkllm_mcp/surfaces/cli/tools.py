@@ -218,7 +218,7 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
             for name in names:
                 server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
                 session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
-            await environment.memory.settled()
+            await environment.store.settled()
         return EXIT_DONE
 
     return run_async(work)

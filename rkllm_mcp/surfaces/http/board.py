@@ -27,6 +27,12 @@ class Health(BaseModel):
     status: str = Field(description="ok, or what it waits for.")
 
 
+class Readiness(Health):
+    """State of the service and its storage."""
+
+    storage: str = Field("", description="Why nothing is stored at present; left out where all is well.")
+
+
 async def healthz(request: Request) -> Response:
     """The process lives, and its model is loaded, is being loaded, or will be loaded again."""
     service_of(request).check_alive()
@@ -35,8 +41,11 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """The model is loaded and the service is not being stopped; also while it is busy."""
-    service_of(request).check_ready()
-    return JSONResponse({"status": "ok"})
+    service = service_of(request)
+    service.check_ready()
+    # Answers go on without storage, so this is no reason to send requests elsewhere.
+    problem = service.storage_problem
+    return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})
 
 
 HEALTH_ROUTES = (
@@ -54,7 +63,7 @@ HEALTH_ROUTES = (
         "/readyz",
         readyz,
         "Whether answers are taken: the model is loaded and the service is not being stopped",
-        answers=(RouteResponse(Health),),
+        answers=(RouteResponse(Readiness),),
         problems=(503,),
         is_open=True,
     ),
@@ -71,8 +80,8 @@ class Moment(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every gauge; what cannot be read is left out."""
         service = self._service
-        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.house.scheduler.waiting())
-        yield _gauge("queue_running", "Answers under way.", service.house.scheduler.running())
+        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.tenants.scheduler.waiting())
+        yield _gauge("queue_running", "Answers under way.", service.tenants.scheduler.running())
         yield _gauge("ready", "1 while answers are taken.", service.is_ready)
         yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
         yield from self._model()
@@ -88,16 +97,16 @@ class Moment(Collector):
             yield _gauge("memory_available_bytes", "What programs can still take.", now.memory_available)
 
     def _model(self) -> Iterator[Metric]:
-        house = self._service.house
-        if not house.is_open:
+        tenants = self._service.tenants
+        if not tenants.is_open:
             return
-        core = house.core
+        model_host = tenants.model_host
         about = GaugeMetricFamily("rkllm_mcp_info", "What answers.", labels=["version", "model", "emulated"])
-        about.add_metric([__version__, core.name, str(core.is_emulated).lower()], 1)
+        about.add_metric([__version__, model_host.name, str(model_host.is_emulated).lower()], 1)
         yield about
-        if core.npu is not None:
+        if model_host.npu is not None:
             restarts = CounterMetricFamily("rkllm_mcp_worker_restarts", "How often the runtime was started again.")
-            restarts.add_metric([], core.npu.engine.restarts)
+            restarts.add_metric([], model_host.npu.engine.restarts)
             yield restarts
 
 
@@ -180,27 +189,28 @@ class Me(BaseModel):
     emulated: bool
     model: str
     needs_key: bool = Field(description="Nobody comes in without a key.")
+    storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 
 async def board(request: Request) -> Response:
     """Look at the board."""
     service = service_of(request)
-    core, meter, scheduler = service.core, service.meter_of(request.state.tenant), service.house.scheduler
+    model_host, usage, scheduler = service.model_host, service.usage_of(request.state.tenant), service.tenants.scheduler
     now = await anyio.to_thread.run_sync(read_gauges)
-    engine = core.npu.engine if core.npu else None
+    engine = model_host.npu.engine if model_host.npu else None
     shown = Board(
         npu_load=list(now.npu_load) if now.npu_load is not None else None,
         temperature_c=now.temperature_c,
         memory=MemoryShown(total_mb=_megabytes(now.memory_total), available_mb=_megabytes(now.memory_available)),
-        model=core.name,
+        model=model_host.name,
         runtime=engine.version or "" if engine else "",
-        emulated=core.is_emulated,
-        context_tokens=core.listing.context_tokens,
-        prefill_tps=meter.prefill_tps,
-        decode_tps=meter.decode_tps,
-        prefilled_tokens=meter.prefilled_tokens,
-        reused_tokens=meter.reused_tokens,
-        generated_tokens=meter.generated_tokens,
+        emulated=model_host.is_emulated,
+        context_tokens=model_host.listing.context_tokens,
+        prefill_tps=usage.prefill_tps,
+        decode_tps=usage.decode_tps,
+        prefilled_tokens=usage.prefilled_tokens,
+        reused_tokens=usage.reused_tokens,
+        generated_tokens=usage.generated_tokens,
         worker_restarts=engine.restarts if engine else 0,
         queue=QueueShown(waiting=scheduler.waiting(), running=scheduler.running()),
         uptime_s=round(service.uptime_s, 1),
@@ -211,13 +221,14 @@ async def board(request: Request) -> Response:
 async def me(request: Request) -> Response:
     """Tell who asks."""
     service, tenant = service_of(request), tenant_of(request)
-    core = service.core
+    model_host, failing = service.model_host, tenant.app.store.database.failing
     shown = Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
-        emulated=core.is_emulated,
-        model=core.name,
+        emulated=model_host.is_emulated,
+        model=model_host.name,
         needs_key=needs_key(service.config),
+        storage=failing.cause if failing else "",
     )
     return JSONResponse(shown.model_dump())
 

@@ -105,7 +105,7 @@ class CancelResult(BaseModel):
 async def list_all(request: Request) -> Response:
     """List them."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
-    kept = app.memory.conversations
+    kept = app.store.conversations
     found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search)
     count = await kept.count(app.tenant, wish.search)
     return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
@@ -114,12 +114,12 @@ async def list_all(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """Show a conversation that is stored or open."""
     app, conversation_id = _named(request)
-    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is not None:
         is_running = service_of(request).answers.find(app.tenant, conversation_id) is not None
         return JSONResponse(_whole(kept, is_running=is_running))
-    desk = service_of(request).desk
-    found = await desk.find(app, conversation_id) if desk.holds(app, conversation_id) else None
+    conversations = service_of(request).open_conversations
+    found = await conversations.find(app, conversation_id) if conversations.holds(app, conversation_id) else None
     if found is None:
         raise _missing(conversation_id)
     return JSONResponse(_open(found))
@@ -129,7 +129,7 @@ async def rename(request: Request) -> Response:
     """Give one another title."""
     app, conversation_id = _named(request)
     body = await bodies.read(request, Titled, service_of(request).body_limit)
-    if not await app.memory.conversations.rename(app.tenant, conversation_id, body.title):
+    if not await app.store.conversations.rename(app.tenant, conversation_id, body.title):
         raise _missing(conversation_id)
     return await show(request)
 
@@ -139,8 +139,8 @@ async def delete(request: Request) -> Response:
     app, conversation_id = _named(request)
     # An answer that is kept as it stops would bring back what is deleted before.
     await service_of(request).answers.stopped(app, conversation_id)
-    was_open = service_of(request).desk.drop(app, conversation_id)
-    if not await app.memory.conversations.delete(app.tenant, conversation_id) and not was_open:
+    was_open = service_of(request).open_conversations.drop(app, conversation_id)
+    if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:
         raise _missing(conversation_id)
     return Response(status_code=204)
 
@@ -149,7 +149,7 @@ async def export(request: Request) -> Response:
     """Write one as a file."""
     app, conversation_id = _named(request)
     form = bodies.query(request, ExportQuery).format
-    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is None:
         raise _missing(conversation_id)
     text = conversation_export.as_json([kept]) if form == "json" else conversation_export.as_markdown(kept)

@@ -168,6 +168,8 @@ def problem_of(error: BaseException) -> HTTPError:
         return HTTPError(404, str(error))
     if isinstance(error, errors.ToolboxError):
         return HTTPError(502, str(error), code="tool_server")
+    if isinstance(error, errors.StoreError):
+        return HTTPError(500, f"what is stored cannot be read or changed: {error.cause}", code="storage")
     if isinstance(error, errors.RkllmMcpError):
         return HTTPError(500, str(error))
     return _unforeseen(error)

@@ -145,7 +145,7 @@ async def execute(request: Request) -> Response:
     headers = {CONVERSATION: conversation.id}
     run = partial(_run, request, conversation, body, running)
     if body.detached:
-        service.house.start_soon(partial(_run_detached, run, running))
+        service.tenants.start_soon(partial(_run_detached, run, running))
         return EventStream(partial(_read, running), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
@@ -165,7 +165,7 @@ async def _run(
         nonlocal draft
         if body.again:
             ask_again(conversation)
-        service.desk.put(app, conversation)
+        service.open_conversations.put(app, conversation)
         if app.config.service.history:
             draft = app.recorder.record(conversation, question, tuple(body.tokens.values()))
             await draft.begin()
@@ -200,14 +200,14 @@ async def _read(running: RunningAnswer, write: Write) -> None:
 
 
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
-    desk = service_of(request).desk
+    conversations = service_of(request).open_conversations
     told = [(turn.role, turn.text) for turn in body.history]
     wanted = body.conversation or request.headers.get(CONVERSATION)
     if not wanted:
-        return desk.begin(app, body.system, told)
-    found = await desk.find(app, wanted)
+        return conversations.begin(app, body.system, told)
+    found = await conversations.find(app, wanted)
     if found is None and told:
-        return desk.begin(app, body.system, told)
+        return conversations.begin(app, body.system, told)
     if found is None:
         message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
         raise HTTPError(404, message, param="conversation")

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
+from rkllm_mcp.surfaces.invocation import RefusalLog
 
 OWNER = ""
 _KEY_HEADERS = ("x-api-key", "api-key")
@@ -42,7 +43,7 @@ class Principal:
 
 def needs_key(config: Config) -> bool:
     """Return True if every request needs a key."""
-    return bool(config.service.api_keys or config.tenants)
+    return bool(config.key_entries)
 
 
 def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
@@ -177,6 +178,8 @@ class RequestMiddleware:
         self._config = config
         self._open_paths = frozenset(open_paths)
         self._observed = observed
+        # Level error: visible without a log, since somebody may be trying keys.
+        self._refusals = RefusalLog(logging.getLogger("rkllm_mcp.refusals").error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -210,6 +213,8 @@ class RequestMiddleware:
             scope["state"] = {**scope.get("state", {}), "tenant": caller.tenant, "key": caller.key}
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
+            if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
+                self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
             response = response_to(error, scope["path"])
             if not status:
                 await response(scope, receive, answer)

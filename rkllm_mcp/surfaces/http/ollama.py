@@ -163,7 +163,7 @@ async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict
 async def tags(request: Request) -> Response:
     """List the chat model and the embedding model."""
     service = service_of(request)
-    others = (_tagged(each.name) for each in service.core.specialists.values())
+    others = (_tagged(each.name) for each in service.model_host.auxiliary_models.values())
     embedders = (name for name in others if _embedder_tokens(name, service) is not None)
     return JSONResponse({"models": [_described(name, service) for name in (*_names(service), *embedders)]})
 
@@ -195,17 +195,17 @@ async def show(request: Request) -> Response:
             "details": described["details"],
             "model_info": {
                 "general.architecture": family,
-                "general.basename": service.core.name if embedder_tokens is None else name.removesuffix(_TAG),
-                f"{family}.context_length": embedder_tokens or service.core.listing.context_tokens,
+                "general.basename": service.model_host.name if embedder_tokens is None else name.removesuffix(_TAG),
+                f"{family}.context_length": embedder_tokens or service.model_host.listing.context_tokens,
             },
-            "capabilities": _capabilities(service.core) if embedder_tokens is None else ["embedding"],
+            "capabilities": _capabilities(service.model_host) if embedder_tokens is None else ["embedding"],
             "modified_at": described["modified_at"],
         }
     )
 
 
-def _capabilities(core: ModelHost) -> list[str]:
-    thinks = bool(core.npu and core.npu.form.thinking != "off")
+def _capabilities(model_host: ModelHost) -> list[str]:
+    thinks = bool(model_host.npu and model_host.npu.form.thinking != "off")
     return ["completion", "tools", *(["thinking"] if thinks else [])]
 
 
@@ -215,7 +215,7 @@ async def embed(request: Request) -> Response:
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     vectors = await _vectors(request, body.model, texts, body.dimensions)
-    tokens = await count_tokens(texts, embedder_of(request).vocabulary)
+    tokens = await count_tokens(texts, embedder_of(request).tokenizer)
     duration_ns = round((time.monotonic() - started) * 1e9)
     fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
     return await list_response(fields, "embeddings", vectors)
@@ -236,7 +236,7 @@ async def _vectors(
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, embedder.vocabulary)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
     return [list(vector) for vector in vectors]
 
@@ -253,7 +253,7 @@ def _names(service: ServiceState) -> list[str]:
 
 def _embedder_tokens(name: str, service: ServiceState) -> int | None:
     """The context window of the model that embeds, if that is its name; None for all others."""
-    found = service.core.specialists.get(service.config.service.embedding_model or "")
+    found = service.model_host.auxiliary_models.get(service.config.service.embedding_model or "")
     if found is None or _tagged(name) != _tagged(found.name) or _tagged(name) in _names(service):
         return None
     return found.engine.context_tokens
@@ -266,26 +266,26 @@ def _tagged(name: str) -> str:
 def _check_model(name: str, service: ServiceState, *, embeds: bool = False) -> None:
     known = {_tagged(each) for each in (*known_models(service), DEFAULT_MODEL)}
     if embeds:
-        known |= {_tagged(each.name) for each in service.core.specialists.values()}
+        known |= {_tagged(each.name) for each in service.model_host.auxiliary_models.values()}
     if _tagged(name) not in known:
-        raise HTTPError(404, f"model '{name}' not found; there is '{service.core.name}'")
+        raise HTTPError(404, f"model '{name}' not found; there is '{service.model_host.name}'")
 
 
 def _described(name: str, service: ServiceState) -> dict[str, Any]:
-    core = service.core
+    model_host = service.model_host
     is_embedder = _embedder_tokens(name, service) is not None
-    size = 0 if is_embedder else _size(core)
+    size = 0 if is_embedder else _size(model_host)
     since = datetime.fromtimestamp(service.started_unix, tz=timezone.utc).isoformat()
-    family = core.npu.model.card.template if core.npu else "remote"
+    family = model_host.npu.model.card.template if model_host.npu else "remote"
     return {
         "name": name,
         "model": name,
         "modified_at": since,
         "size": size,
-        "digest": hashlib.sha256(f"{name if is_embedder else core.name} {size}".encode()).hexdigest(),
+        "digest": hashlib.sha256(f"{name if is_embedder else model_host.name} {size}".encode()).hexdigest(),
         "details": {
             "parent_model": "",
-            "format": "rkllm" if core.npu else "remote",
+            "format": "rkllm" if model_host.npu else "remote",
             "family": "embedding" if is_embedder else family,
             "families": ["embedding" if is_embedder else family],
             "parameter_size": "",
@@ -294,9 +294,9 @@ def _described(name: str, service: ServiceState) -> dict[str, Any]:
     }
 
 
-def _size(core: ModelHost) -> int:
+def _size(model_host: ModelHost) -> int:
     try:
-        return core.npu.model.file.stat().st_size if core.npu else 0
+        return model_host.npu.model.file.stat().st_size if model_host.npu else 0
     except OSError:
         return 0
 

@@ -42,7 +42,7 @@ class OpenConversations:
         found = self._taken(app, conversation_id)
         if found is not None:
             return found
-        kept = await app.memory.conversations.get(app.tenant, conversation_id)
+        kept = await app.store.conversations.get(app.tenant, conversation_id)
         if kept is None:
             return None
         return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
@@ -66,7 +66,7 @@ class OpenConversations:
         """Forget a conversation; False when it was not open."""
         if self._open.pop((app.tenant, conversation_id), None) is None:
             return False
-        app.core.chat_model.forget(conversation_id)
+        app.model_host.chat_model.forget(conversation_id)
         return True
 
     def holds(self, app: Assistant, conversation_id: str) -> bool:

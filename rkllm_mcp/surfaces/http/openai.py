@@ -59,7 +59,7 @@ async def chat_completions(request: Request) -> Response:
     head = ReplyHead(
         new_reply_id(),
         int(time.time()),
-        service.core.name,
+        service.model_host.name,
         host_tools=asked.host_tools,
         with_events=body.x_events is True,
     )
@@ -77,13 +77,15 @@ def check_model(name: str | None, service: ServiceState) -> None:
         HTTPError: 404.
     """
     if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
+        message = (
+            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
+        )
         raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
 
 
 def known_models(service: ServiceState) -> tuple[str, ...]:
     """Return the names of the model that answers, its own first."""
-    return (service.core.name, *service.config.service.model_aliases)
+    return (service.model_host.name, *service.config.service.model_aliases)
 
 
 async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
@@ -144,7 +146,7 @@ def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = Fal
 
     async def answer(app: Assistant, emit: EmitOccurrences) -> None:
         try:
-            await complete(app, service.threads, asked, emit, tenant.name)
+            await complete(app, service.conversation_cache, asked, emit, tenant.name)
         except RequestRefusedError as error:
             raise _problem(error) from None
 
@@ -207,10 +209,10 @@ class Models(BaseModel):
 
 
 def _models(service: ServiceState) -> list[Model]:
-    core = service.core
-    others = (specialist.name for specialist in core.specialists.values())
+    model_host = service.model_host
+    others = (auxiliary.name for auxiliary in model_host.auxiliary_models.values())
     # Under its aliases too: some programs request only names that are listed.
-    names = dict.fromkeys([core.name, *service.config.service.model_aliases, *others])
+    names = dict.fromkeys([model_host.name, *service.config.service.model_aliases, *others])
     return [Model(id=name, created=int(service.started_unix)) for name in names]
 
 
@@ -306,7 +308,7 @@ async def embed(request: Request) -> Response:
     embedder = embedder_of(request)
     texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
-    cost = partial(count_tokens, texts, embedder.vocabulary)
+    cost = partial(count_tokens, texts, embedder.tokenizer)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
     tokens = await cost()
     data = (
@@ -324,7 +326,7 @@ async def embed(request: Request) -> Response:
 def embedder_of(request: Request) -> AuxiliaryModel:
     """Return the model that embeds for the caller's tenant."""
     app = tenant_of(request).app
-    return app.core.evaluator(app.config.service.embedding_model)
+    return app.model_host.evaluator(app.config.service.embedding_model)
 
 
 def texts_of(
@@ -343,21 +345,21 @@ def texts_of(
 
 
 def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
-    vocabulary = embedder.vocabulary
-    if (largest := max(ids)) >= vocabulary.size:
+    tokenizer = embedder.tokenizer
+    if (largest := max(ids)) >= tokenizer.size:
         raise HTTPError(
             400,
-            f"input: {largest} is no token of {embedder.name}, which has {vocabulary.size}; send texts",
+            f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts",
             param="input",
         )
-    return vocabulary.decode(ids)
+    return tokenizer.decode(ids)
 
 
-async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
+async def count_tokens(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     """Count the tokens of texts."""
 
     def counted() -> int:
-        return sum(len(vocabulary.encode([PlainText(text)])) for text in texts)
+        return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
 
     return await to_thread.run_sync(counted)
 
@@ -425,11 +427,11 @@ async def rerank(request: Request) -> Response:
     service = service_of(request)
     body = await bodies.read(request, RerankBody, service.body_limit)
     app = tenant_of(request).app
-    ranker = app.core.evaluator(app.config.service.ranking_model)
+    ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
     pairs = [f"{body.query}\n{text}" for text in texts]
-    cost = partial(count_tokens, pairs, ranker.vocabulary)
+    cost = partial(count_tokens, pairs, ranker.tokenizer)
     scores = await evaluated(request, partial(ranker.rerank, body.query, texts), cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [

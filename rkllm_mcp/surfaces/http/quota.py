@@ -62,7 +62,7 @@ class Quota:
         self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
         with suppress(StoreError):
-            kept = await tenant.app.memory.tally.add(day, tokens)
+            kept = await tenant.app.store.tally.add(day, tokens)
             self._known[tenant.name, day] = max(self._known[tenant.name, day], kept)
         return self._known[tenant.name, day]
 

@@ -32,6 +32,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
@@ -403,13 +404,13 @@ def serve(session: Session, address: Address) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Require a key if other machines can connect.
+    """Require keys that cannot be guessed if other machines can connect.
 
     Raises:
-        UsageError: no key is configured.
+        UsageError: no key is configured, or one is too short.
     """
-    if not is_loopback(host) and not needs_key(config):
-        raise UsageError(f"off loopback ({host}) a key is required; 'rkllm-mcp config add-key' makes one")
+    if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
+        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -501,12 +502,12 @@ class _Serving:
         from rkllm_mcp.app.tenants import open_tenants
 
         self._notifier.extend_start(self._config.runtime.start_timeout_s)
-        async with open_tenants(self._config, status=self._session.status) as house:
-            service = self._service = ServiceState(house)
+        async with open_tenants(self._config, status=self._session.status) as tenants:
+            service = self._service = ServiceState(tenants)
             listener = self._listener = _Listener(_settings(service))
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
-            tasks.start_soon(self._notifier.feed, lambda: house.failure is not None)
+            tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
             await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
@@ -515,8 +516,8 @@ class _Serving:
         status(f"Serving at http://{host}:{port}")
         name = host if is_loopback(host) else socket.gethostname()
         status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
-        if service.core.is_emulated:
-            status(emulation_note(service.core.name))
+        if service.model_host.is_emulated:
+            status(emulation_note(service.model_host.name))
 
     def _leave(self, failure: Exception | None = None) -> None:
         self._failure = failure
@@ -527,15 +528,15 @@ class _Serving:
         """Tell when the model is loaded, and leave when it will not be loaded again."""
         with anyio.CancelScope() as self._watching:
             try:
-                core = service.house.core
-                await core.ready()
+                model_host = service.tenants.model_host
+                await model_host.ready()
             except RkllmMcpError as error:
                 self._leave(error)
                 return
-            self._session.status(f"Ready: {core.name}")
-            self._notifier.ready(f"ready: {core.name}")
-            await core.given_up()
-            self._leave(core.failure)
+            self._session.status(f"Ready: {model_host.name}")
+            self._notifier.ready(f"ready: {model_host.name}")
+            await model_host.given_up()
+            self._leave(model_host.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
         """Do what signals say."""
@@ -559,7 +560,7 @@ class _Serving:
         """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
-        scheduler = service.house.scheduler
+        scheduler = service.tenants.scheduler
         running = scheduler.running() + scheduler.running("evaluation")
         if running:
             self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
@@ -579,7 +580,7 @@ class _Serving:
                 config = self._session.config()
                 check_key(self._host, config)
                 before = service.config.service
-                is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
+                is_same_model = await service.tenants.reload(config, drain_s=config.service.drain_s)
             except RkllmMcpError as error:
                 self._session.terminal.error(f"The configuration stays as it was: {error}")
             else:

@@ -1,4 +1,4 @@
-"""What every route may use: the house, the queue, and whether the service is ready.
+"""What every route may use: the tenants, the queue, and whether the service is ready.
 
 ``service_of(request)`` and ``tenant_of(request)`` are how a handler gets there; the gate has put the caller's tenant
 and key into ``request.state`` before. The configuration is looked up anew for each request, since it may be exchanged
@@ -38,31 +38,31 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class ServiceState:
     """A running service."""
 
-    house: Tenants  # the model, all assistants and the queue before the NPU
+    tenants: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
     # conversations of clients that send the whole conversation with each request
-    threads: ConversationCache = field(default_factory=ConversationCache)
+    conversation_cache: ConversationCache = field(default_factory=ConversationCache)
     schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
-    desk: OpenConversations = field(default_factory=OpenConversations)  # open conversations
+    open_conversations: OpenConversations = field(default_factory=OpenConversations)  # open conversations
     answers: RunningAnswers = field(default_factory=RunningAnswers)  # running answers of conversations
-    meter: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
-    tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
-    allowances: Quota = field(default_factory=Quota)  # daily quotas
+    usage: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
+    usage_by_tenant: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
+    quota: Quota = field(default_factory=Quota)  # daily quotas
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.house.config
+        return self.tenants.config
 
     @property
-    def core(self) -> ModelHost:
+    def model_host(self) -> ModelHost:
         """The model that answers; a Problem while it is being exchanged."""
         try:
-            return self.house.core
+            return self.tenants.model_host
         except RkllmMcpError as error:
             raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
 
@@ -86,15 +86,15 @@ class ServiceState:
 
             yield told
 
-    def meter_of(self, tenant: str) -> UsageTotals:
+    def usage_of(self, tenant: str) -> UsageTotals:
         """Return the usage visible to a tenant: its own, or the total for the owner."""
-        return self.tenant_meters.setdefault(tenant, UsageTotals()) if tenant else self.meter
+        return self.usage_by_tenant.setdefault(tenant, UsageTotals()) if tenant else self.usage
 
     def count(self, tenant: str, usage: Usage) -> None:
         """A round of a tenant's answer has ended."""
-        self.meter.take(usage)
+        self.usage.take(usage)
         if tenant:
-            self.meter_of(tenant).take(usage)
+            self.usage_of(tenant).take(usage)
 
     @property
     def uptime_s(self) -> float:
@@ -102,18 +102,24 @@ class ServiceState:
         return time.monotonic() - self.started
 
     @property
+    def storage_problem(self) -> str:
+        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
+        failing = (tenant.app.store.database.failing for tenant in self.tenants.by_name.values())
+        return next((error.cause for error in failing if error is not None), "")
+
+    @property
     def is_ready(self) -> bool:
         """True if the service takes answers."""
-        return not self.is_draining and self.house.is_ready
+        return not self.is_draining and self.tenants.is_ready
 
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
-        self.house.scheduler.close()
+        self.tenants.scheduler.close()
 
     def stop_answers(self) -> None:
         """Stop the running answers; their streams end with ``cancelled``."""
-        for tenant in self.house.tenants.values():
+        for tenant in self.tenants.by_name.values():
             tenant.app.close()
 
     def check_alive(self) -> None:
@@ -122,7 +128,7 @@ class ServiceState:
         Raises:
             Problem: 503 with the reason why the model is not loaded again.
         """
-        if (failure := self.house.failure) is not None:
+        if (failure := self.tenants.failure) is not None:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
@@ -134,7 +140,7 @@ class ServiceState:
         if self.is_draining:
             raise stopping()
         self.check_alive()
-        if not (may_load or self.house.is_ready):
+        if not (may_load or self.tenants.is_ready):
             raise HTTPError(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
 
@@ -156,6 +162,6 @@ def tenant_of(request: Request) -> Tenant:
         HTTPError: 503, the model is being exchanged.
     """
     try:
-        return service_of(request).house.tenant(request.state.tenant)
+        return service_of(request).tenants.tenant(request.state.tenant)
     except RkllmMcpError as error:
         raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -265,17 +265,17 @@ async def _admitted(
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
-    await service.allowances.check(tenant)
+    await service.quota.check(tenant)
     service.check_ready(may_load=may_load)
     try:
-        with service.house.scheduler.admit(request.state.key, kind) as slot:
+        with service.tenants.scheduler.admit(request.state.key, kind) as slot:
             if placed is not None:
                 await placed()
             while (position := await slot.changed()) is not None:
                 if on_position is not None:
                     await on_position(position)
             # Requests that waited together may have used it up one after the other.
-            await service.allowances.check(tenant)
+            await service.quota.check(tenant)
             yield
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
@@ -348,7 +348,7 @@ class _CountedEvents(Generic[_T]):
     async def settle(self) -> None:
         """Subtract what the assistant's answers have cost from the tenant's quota."""
         if tokens := self._app.usage.settle():
-            await self._service.allowances.spend(self._tenant, tokens)
+            await self._service.quota.spend(self._tenant, tokens)
 
 
 async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: Callable[[], Awaitable[int]]) -> _T:
@@ -367,7 +367,7 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
 
     async def in_its_turn() -> _T:
         async with _admitted(request, "evaluation"):
-            is_counted = service.allowances.limit(tenant) is not None
+            is_counted = service.quota.limit(tenant) is not None
             try:
                 return await work()
             except RkllmMcpError:
@@ -376,6 +376,6 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
             finally:
                 if is_counted:
                     with anyio.CancelScope(shield=True):
-                        await service.allowances.spend(tenant, await cost())
+                        await service.quota.spend(tenant, await cost())
 
     return await while_connected(request, in_its_turn)

@@ -175,7 +175,7 @@ async def call(request: Request) -> Response:
 async def history(request: Request) -> Response:
     """List the recorded calls."""
     wish = bodies.query(request, HistoryQueryBody)
-    calls = await tenant_of(request).app.memory.calls.latest(
+    calls = await tenant_of(request).app.store.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
     return JSONResponse({"calls": [_record(each) for each in calls]})
@@ -193,7 +193,7 @@ async def list_servers(request: Request) -> Response:
             "state": state.state,
             "error": state.reason,
             "tools": state.tool_count,
-            "tokens": sum(app.core.listing.cost(tool) for tool in tools if tool.server == state.name),
+            "tokens": sum(app.model_host.listing.cost(tool) for tool in tools if tool.server == state.name),
             "enabled": app.toolbox.switches.is_server_on(state.name),
         }
         for state in app.toolbox.servers()
@@ -215,7 +215,7 @@ async def _switch(request: Request, *, is_on: bool) -> Response:
     app = tenant_of(request).app
     tool = _tool(app, request.path_params["name"])
     app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
-    await app.memory.settled()
+    await app.store.settled()
     return JSONResponse({"name": tool.name, "enabled": is_on})
 
 
@@ -224,7 +224,7 @@ async def _switch_server(request: Request, *, is_on: bool) -> Response:
     if name not in {state.name for state in app.toolbox.servers()}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
     app.toolbox.switches.turn_server(name, is_on=is_on)
-    await app.memory.settled()
+    await app.store.settled()
     return JSONResponse({"name": name, "enabled": is_on})
 
 
@@ -245,7 +245,7 @@ def _shown(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
         "description": tool.description,
         "input_schema": dict(tool.input_schema),
         "enabled": enabled,
-        "tokens": app.core.listing.cost(tool),
+        "tokens": app.model_host.listing.cost(tool),
         "read_only": tool.read_only,
         "destructive": tool.destructive,
     }

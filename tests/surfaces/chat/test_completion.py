@@ -46,10 +46,10 @@ async def test_what_is_typed_becomes_what_there_is(tmp_path: Path, monkeypatch: 
     with anyio.fail_after(60):
         async with open_app(load_config(demo.config)) as app:
             await app.toolbox.connected()
-            app.memory.grants.keep("notes", "delete_file", StoredApproval("always", ""))
+            app.store.grants.keep("notes", "delete_file", StoredApproval("always", ""))
             turns = (StoredTurn("user", "Why?"), StoredTurn("assistant", "So.", ending="answered"))
             for name in ("abc", "xyz"):
-                await app.memory.conversations.add("", StoredConversation(name, "Why?", 1.0, 2.0, turns))
+                await app.store.conversations.add("", StoredConversation(name, "Why?", 1.0, 2.0, turns))
             complete = Completions(app).complete
             found = {text: await complete(text) for text in CASES}
     assert found == {text: (word, names.split()) for text, (word, names) in CASES.items()}

@@ -67,7 +67,7 @@ def test_the_version_is_told(command: Command) -> None:
         (
             ["tools", "serve", "--http", "--host", "0.0.0.0"],
             2,
-            "Error: off loopback (0.0.0.0) a key is required; add api_keys = ['…'] to [service]\n",
+            "Error: 0.0.0.0: off loopback a key is required; 'rkllm-mcp config add-key' makes one\n",
         ),
         (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
         (

@@ -80,7 +80,7 @@ def test_approvals_are_listed_and_taken_back(typed: Typed) -> None:
     assert typed("tools", "approvals", "--forget", "rm") == (
         0,
         "",
-        "Forgotten: 'rm' of server 'files'; it is asked again.\n",
+        "Removed the decision about 'rm' of server 'files'; it asks again.\n",
     )
     assert json.loads(typed("tools", "approvals", "--json")[1]) == [
         {"decision": "always", "server": "files", "tool": "write_file"}
@@ -93,8 +93,8 @@ def test_approvals_are_listed_and_taken_back(typed: Typed) -> None:
 
 
 def test_a_server_is_switched_without_being_started(typed: Typed) -> None:
-    assert typed("tools", "disable", "files") == (0, "", "Server 'files' is switched off.\n")
-    assert typed("tools", "enable", "files") == (0, "", "Server 'files' is switched on.\n")
+    assert typed("tools", "disable", "files") == (0, "", "Server 'files' is disabled.\n")
+    assert typed("tools", "enable", "files") == (0, "", "Server 'files' is enabled.\n")
 
 
 @pytest.mark.anyio

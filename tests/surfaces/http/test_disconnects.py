@@ -181,12 +181,12 @@ async def test_what_is_refused_closes_nobodys_conversation(single: Served) -> No
         await running.next("text")
         async with asking(single, "at length") as waiting:
             await waiting.next("queued")
-            opened = len(single.service.desk)
+            opened = len(single.service.open_conversations)
             for _ in range(3):
                 async with asking(single, "at length") as refused:
                     await refused.response.aread()
                     assert refused.response.status_code == 429
-            assert len(single.service.desk) == opened
+            assert len(single.service.open_conversations) == opened
 
 
 async def test_who_leaves_has_paid_and_who_waited_meanwhile_is_refused_as_well(limited: Served) -> None:

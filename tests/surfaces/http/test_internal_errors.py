@@ -58,15 +58,15 @@ class Broken:
 
 
 class OnePerson(Tenants):
-    """A house for one assistant that is there."""
+    """Tenants for one assistant that is there."""
 
     def __init__(self, app: Assistant, tasks: TaskGroup) -> None:
         super().__init__(app.config, tasks, None)
         self._app = app
 
     @property
-    def core(self) -> ModelHost:
-        return self._app.core
+    def model_host(self) -> ModelHost:
+        return self._app.model_host
 
     @property
     def is_ready(self) -> bool:
@@ -79,10 +79,10 @@ class OnePerson(Tenants):
 @asynccontextmanager
 async def asking(folder: Path, word: str) -> AsyncGenerator[httpx2.AsyncClient, None]:
     """A client of a service whose model is broken."""
-    core = ModelHost("broken", Broken(word), PromptListing(4096, lambda _: 1), npu=None)
+    model_host = ModelHost("broken", Broken(word), PromptListing(4096, lambda _: 1), npu=None)
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(60):
         patch.setenv("RKLLM_MCP_STATE", str(folder))
-        async with open_app(Config(), core=core) as app, anyio.create_task_group() as tasks:
+        async with open_app(Config(), model_host=model_host) as app, anyio.create_task_group() as tasks:
             transport = httpx2.ASGITransport(app=create_app(ServiceState(OnePerson(app, tasks))))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             async with client:

@@ -33,6 +33,7 @@ LAPTOP, TENANT, PLAIN = "sk-rkllm-laptop", "sk-rkllm-tenant", "hunter2"
 KEYS = config_with(
     service={"api_keys": [hashed(LAPTOP), PLAIN]}, tenants=[{"name": "kitchen", "api_key": hashed(TENANT)}]
 )
+NOT_STORED = "what is stored cannot be read or changed: full; make room"
 PAGE = "https://chat.example.org"
 CORS = config_with(service={"cors": [PAGE]})
 ANY_PAGE = config_with(service={"cors": ["*"], "api_keys": [PLAIN]})
@@ -117,6 +118,20 @@ async def test_without_a_key_or_with_another_one_nothing_is_answered(headers: di
             assert answer.headers["WWW-Authenticate"] == "Bearer"
             assert answer.json()["error"]["code"] == "invalid_api_key"
         assert (await it.send("GET", "/open", headers)).json() == ["", ""]
+
+
+async def test_refused_keys_are_logged_once_without_the_key_and_missing_ones_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with desk(KEYS) as it:
+        for headers in ({}, {"Authorization": "Bearer hunter3"}, {"x-api-key": "hunter4"}, {"Host": "other.example"}):
+            assert (await it.send("GET", "/v1/models?key=hunter5", headers)).status_code == 401
+    async with desk() as it:
+        assert (await it.send("GET", "/v1/models", {"Origin": PAGE})).status_code == 403
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    refused = "refused a request that is not allowed"
+    assert lines == [f"{refused} (401 at /v1/models) from 127.0.0.1", f"{refused} (403 at /v1/models) from 127.0.0.1"]
+    assert "hunter" not in "".join(lines)
 
 
 async def test_where_no_key_is_configured_nobody_needs_one() -> None:
@@ -316,7 +331,7 @@ PROBLEMS: list[tuple[Exception, int, dict[str, Any]]] = [
     (ServiceError("h", "refused", "wait", 429, 7.5), 429, {"message": "h refused; wait"}),
     (ServiceError("h", "broke", "wait", 500), 502, {"type": "server_error"}),
     (ToolTimeoutError("late"), 502, {"code": "tool_server"}),
-    (StoreError("f", "full", "make room"), 500, {"message": str(StoreError("f", "full", "make room"))}),
+    (StoreError("f", "full", "make room"), 500, {"message": NOT_STORED, "code": "storage"}),
     (GenerationError("failed"), 500, {"message": "failed", "type": "server_error"}),
     (WorkerDiedError(-11, "a run"), 503, {}),
 ]

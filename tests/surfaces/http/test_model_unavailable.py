@@ -42,7 +42,7 @@ when = ["failed"]
 
 
 def demo_in(folder: Path, extra: str = "") -> Demo:
-    """A configuration with one scripted model, which no head start asks anything."""
+    """A configuration with one scripted model, which no warm-up asks anything."""
     model = scripted_model(folder / "parrot", "rule\n  say Hello.\n")
     demo = make_demo(folder / "home", [], model="warm_up = false\n", extra=extra)
     text = demo.config.read_text("utf-8")
@@ -63,12 +63,12 @@ async def in_house(demo: Demo) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClie
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():
             patch.setenv(name, value)
-        async with open_tenants(load_config(demo.config)) as house:
-            await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
+        async with open_tenants(load_config(demo.config)) as tenants:
+            await tenants.ready()
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             async with client:
-                yield house, client
+                yield tenants, client
 
 
 async def kill_until_given_up(engine: Engine) -> None:
@@ -85,9 +85,9 @@ async def kill_until_given_up(engine: Engine) -> None:
 
 @pytest.mark.anyio
 async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path: Path) -> None:
-    async with in_house(demo_in(tmp_path)) as (house, client):
+    async with in_house(demo_in(tmp_path)) as (tenants, client):
         assert (await client.get("/healthz")).status_code == 200
-        await kill_until_given_up(house.core.board.engine)
+        await kill_until_given_up(tenants.model_host.board.engine)
         chat = {**QUESTION, "model": "parrot"}
         for refused in (
             await client.get("/healthz"),
@@ -103,7 +103,7 @@ async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path
             assert message.startswith(REASON), refused.url
             assert message.endswith(REMEDY)
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
-        app = house.tenant("").app
+        app = tenants.tenant("").app
         events = [event async for event in app.reply(app.new_conversation(), "Hi")]
         assert isinstance(events[-1], End)
         assert (events[-1].reason, (events[-1].error or "")[: len(REASON)]) == ("failed", REASON)
@@ -111,9 +111,9 @@ async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path
 
 @pytest.mark.anyio
 async def test_a_model_that_was_given_up_beside_the_chat_model_costs_its_own_requests_alone(tmp_path: Path) -> None:
-    async with in_house(demo_in(tmp_path, f"[service]\n{embedding_in(tmp_path)}")) as (house, client):
-        (specialist,) = house.core.specialists.values()
-        await kill_until_given_up(specialist.engine)
+    async with in_house(demo_in(tmp_path, f"[service]\n{embedding_in(tmp_path)}")) as (tenants, client):
+        (auxiliary,) = tenants.model_host.auxiliary_models.values()
+        await kill_until_given_up(auxiliary.engine)
         refused = await client.post("/v1/embeddings", json={"input": "Hi"})
         assert (refused.status_code, refused.json()["error"]["message"][: len(REASON)]) == (503, REASON)
         for path in ("/healthz", "/readyz"):
@@ -125,8 +125,8 @@ async def test_a_model_that_was_given_up_beside_the_chat_model_costs_its_own_req
 @pytest.mark.anyio
 async def test_a_fallback_answers_for_a_model_that_was_given_up(tmp_path: Path) -> None:
     with ChatService(openai_reply("Here.")) as remote:
-        async with in_house(demo_in(tmp_path, FALLBACK.format(url=remote.url))) as (house, client):
-            await kill_until_given_up(house.core.board.engine)
+        async with in_house(demo_in(tmp_path, FALLBACK.format(url=remote.url))) as (tenants, client):
+            await kill_until_given_up(tenants.model_host.board.engine)
             for path in ("/healthz", "/readyz"):
                 assert (await client.get(path)).status_code == 200
             answer = await client.post("/v1/chat/completions", json=QUESTION)

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.anyio
 TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' for name in ("ann", "bob", "eve"))
 
 
-def opened(desk: OpenConversations, app: Assistant, count: int = 1) -> list[Conversation]:
-    return [desk.put(app, desk.begin(app, None)) for _ in range(count)]
+def opened(conversations_open: OpenConversations, app: Assistant, count: int = 1) -> list[Conversation]:
+    return [conversations_open.put(app, conversations_open.begin(app, None)) for _ in range(count)]
 
 
-def held(desk: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
-    return [desk.holds(app, conversation.id) for conversation in conversations]
+def held(conversations_open: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
+    return [conversations_open.holds(app, conversation.id) for conversation in conversations]
 
 
 async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_answered(tmp_path: Path) -> None:
@@ -32,18 +32,18 @@ async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_an
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():
             patch.setenv(name, value)
-        async with open_tenants(load_config(demo.config)) as house:
-            await house.ready()
-            ann, bob, eve = (house.tenant(name).app for name in ("ann", "bob", "eve"))
+        async with open_tenants(load_config(demo.config)) as tenants:
+            await tenants.ready()
+            ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
             alone = OpenConversations(kept=4)
             assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
-            desk = OpenConversations(kept=4)
-            bobs, anns = opened(desk, bob), opened(desk, ann, 3)
+            conversations_open = OpenConversations(kept=4)
+            bobs, anns = opened(conversations_open, bob), opened(conversations_open, ann, 3)
             async with aclosing(ann.reply(anns[0], "Hello")) as events:
                 await anext(events)
-                more = opened(desk, ann, 2)
-                assert held(desk, ann, anns + more) == [True, False, False, True, True]
+                more = opened(conversations_open, ann, 2)
+                assert held(conversations_open, ann, anns + more) == [True, False, False, True, True]
             # Who comes later gets a share as well, and not of those that have less.
-            eves = opened(desk, eve, 2)
-            assert (held(desk, bob, bobs), held(desk, eve, eves)) == ([True], [True, True])
-            assert held(desk, ann, anns + more) == [False, False, False, False, True]
+            eves = opened(conversations_open, eve, 2)
+            assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])
+            assert held(conversations_open, ann, anns + more) == [False, False, False, False, True]

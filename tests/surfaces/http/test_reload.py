@@ -94,11 +94,11 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in zoo.demo.environment.items():
             patch.setenv(name, value)
-        async with open_tenants(load_config(zoo.demo.config)) as house:
-            await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
+        async with open_tenants(load_config(zoo.demo.config)) as tenants:
+            await tenants.ready()
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
-            owner = house.tenant("").app
+            owner = tenants.tenant("").app
             await owner.ready()
             zoo.change()
             answer = owner.reply(owner.new_conversation(), "wait for me")
@@ -106,7 +106,7 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
                 async for event in events:
                     if event == Status("[MCP: Calling tool 'wait']"):
                         break
-                tasks.start_soon(house.reload, load_config(zoo.demo.config))
+                tasks.start_soon(tenants.reload, load_config(zoo.demo.config))
                 await anyio.wait_all_tasks_blocked()
                 for path, body in (
                     ("/v1/execute", {"message": "Hi"}),
@@ -119,5 +119,5 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
                 assert (await client.get("/healthz")).status_code == 200
                 await anyio.to_thread.run_sync(zoo.gate.write_text, "go on")
                 assert [event async for event in events][-1] == End("answered")
-            await house.ready()
-            assert house.core.name == "owl"
+            await tenants.ready()
+            assert tenants.model_host.name == "owl"

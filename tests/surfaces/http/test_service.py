@@ -215,7 +215,7 @@ def test_off_loopback_it_does_not_start_without_a_key(demo: Demo) -> None:
     refused = demo.run("serve", "--port", "0", "--host", "0.0.0.0")
     assert (refused.returncode, refused.stderr) == (
         2,
-        "Error: off loopback (0.0.0.0) a key is required; 'rkllm-mcp config add-key' makes one\n",
+        "Error: 0.0.0.0: off loopback a key is required; 'rkllm-mcp config add-key' makes one\n",
     )
     nowhere = demo.run("serve", "--host", "127.0.0.1.invalid")
     assert nowhere.returncode == 2

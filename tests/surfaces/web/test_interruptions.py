@@ -132,6 +132,19 @@ def test_a_conversation_that_the_board_has_forgotten_goes_on_with_what_is_on_the
         assert service.conversations.keys() == {page.url.rpartition("/")[2]}
 
 
+def test_the_page_says_that_nothing_is_stored_while_that_is_so(browser: Browser) -> None:
+    with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        assert page.is_hidden("#storage")
+        service.storage = "database or disk is full; make room on that disk"
+        assert "Mild." in visit.answered("x")
+        page.wait_for_selector("#storage >> visible=true")
+        assert page.inner_text("#storage") == f"Answers go on, but nothing is stored at the moment: {service.storage}"
+        service.storage = ""
+        visit.answered("x")
+        page.wait_for_selector("#storage", state="hidden")
+
+
 def test_a_form_that_somebody_fills_in_stays_while_they_look_at_something_else(browser: Browser) -> None:
     schema: Json = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
     form: Json = {"kind": "elicitation", "id": "q1", "server": "trains", "message": "Who?", "schema": schema, "url": ""}

@@ -78,6 +78,7 @@ function followDesk() {
   state.running = desk.running.length;
   if (state.running >= before) return;
   void conversations.load();
+  void introduce();
   panel.refresh();
 }
 
@@ -106,6 +107,8 @@ async function introduce() {
     const me = await api.get("/v1/me");
     byId("model").textContent = me.model;
     byId("emulated").hidden = !me.emulated;
+    byId("storage").hidden = !me.storage;
+    tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
     tell(note, say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
   } catch (error) {
     tell(note, sentenceOf(error));

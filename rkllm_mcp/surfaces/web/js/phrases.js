@@ -24,6 +24,11 @@ export const PHRASES = {
   "connection.retry": ["Try now", "今すぐ試す"],
   "connection.back": ["The board is there again.", "ボードに再び接続しました。"],
 
+  "storage.failing": [
+    "Answers go on, but nothing is stored at the moment: {why}",
+    "回答は続けられますが、今は何も保存されていません: {why}",
+  ],
+
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [

@@ -28,6 +28,14 @@ def test_headings_paragraphs_and_tables_of_a_document_are_read() -> None:
     ]
 
 
+def test_the_words_below_a_ruby_stay_and_their_reading_is_left_out() -> None:
+    def run(text: str) -> str:
+        return f"<w:r><w:t>{text}</w:t></w:r>"
+
+    ruby = f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('かいぎ')}</w:rt><w:rubyBase>{run('会議')}</w:rubyBase></w:ruby></w:r>"
+    assert read(docx(f"<w:p>{run('次の')}{ruby}{run('は十時')}</w:p>")) == [("次の会議は十時", ())]
+
+
 @pytest.mark.parametrize(("title", "called"), [("見積書 & 契約", "見積書 & 契約"), ("", "契約")])
 def test_the_title_is_the_properties_one_else_the_first_heading(title: str, called: str) -> None:
     assert parse_blob(Blob(docx(BODY, title=title), "a.docx"), ParseLimits()).title == called

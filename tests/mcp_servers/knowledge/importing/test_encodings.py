@@ -102,3 +102,31 @@ def test_binary_files_are_told_from_text() -> None:
     assert not is_binary(SENTENCE.encode("utf-16"))
     assert not is_binary(SENTENCE.encode("iso2022_jp"))
     assert not is_binary(SENTENCE.encode("cp932"))
+
+
+FOREIGN = {
+    "gb18030": "会议室需要提前三天预约，使用完毕后请把桌椅放回原处。如果要取消，请通知前台的工作人员。",
+    "big5": "會議室需要提前三天預約，使用完畢後請把桌椅放回原處。如果要取消，請通知前台的工作人員。",
+    "euc_kr": "회의실은 사흘 전까지 예약해야 합니다. 사용한 뒤에는 의자를 제자리에 놓아 주십시오.",
+    "cp1251": "Переговорную нужно заказать за три дня. После встречи верните стулья на место.",
+}
+
+
+@pytest.mark.parametrize("encoding", FOREIGN)
+def test_chinese_korean_and_cyrillic_files_are_read_in_their_encoding(encoding: str) -> None:
+    text = FOREIGN[encoding]
+    for end in range(16, len(text) + 1, 4):
+        assert decode(text[:end].encode(encoding)).text == text[:end]
+    assert decode(f"ISO 9001\n{text}\nA-1\n".encode(encoding)).text == f"ISO 9001\n{text}\nA-1\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_and_without_ascii_is_known_by_its_hiragana(encoding: str) -> None:
+    content = SENTENCE.encode(encoding)
+    assert decode(content).text == SENTENCE
+    assert not is_binary(content)
+
+
+def test_latin_letters_in_pairs_are_not_taken_for_utf_16() -> None:
+    text = "0A0B0C0D0E" * 20
+    assert decode(text.encode()).text == text

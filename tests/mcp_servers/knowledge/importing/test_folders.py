@@ -49,7 +49,7 @@ def outcomes(report: FolderReport, folder: Path) -> dict[str, str]:
 async def test_a_folder_is_imported_and_every_file_told_of(tmp_path: Path) -> None:
     write(tmp_path, "b.txt", "sub/deep/a.md", ".hidden.txt", ".git/config", "node_modules/x.js", "~$b.docx")
     (tmp_path / "c.pdf").write_bytes(pdf([column(["頁の文。"])], title="仕様書"))
-    (tmp_path / "d.png").write_bytes(b"\x89PNG\x00\x00")
+    (tmp_path / "d.gif").write_bytes(b"GIF89a\x00\x00")
     (tmp_path / "e.txt").touch()
     (tmp_path / "f.txt").symlink_to(tmp_path / "b.txt")
     told: list[tuple[int, int, str]] = []
@@ -63,16 +63,16 @@ async def test_a_folder_is_imported_and_every_file_told_of(tmp_path: Path) -> No
     assert outcomes(report, tmp_path) == {
         "b.txt": "imported",
         "c.pdf": "imported",
-        "d.png": "failed",
+        "d.gif": "failed",
         "e.txt": "failed",
         "f.txt": "skipped",
         "sub/deep/a.md": "imported",
     }
     assert importer.titles == ["a", "b", "仕様書"]
     assert importer.chunks[(tmp_path / "c.pdf").as_uri()][0].page == 1
-    names = ["b.txt", "c.pdf", "d.png", "e.txt", "sub/deep/a.md"]
+    names = ["b.txt", "c.pdf", "d.gif", "e.txt", "sub/deep/a.md"]
     assert told == [*((number, 5, name) for number, name in enumerate(names)), (5, 5, "done")]
-    assert str(report).startswith("3 imported, 1 skipped, 2 failed. d.png cannot be imported: it is an image.")
+    assert str(report).startswith("3 imported, 1 skipped, 2 failed. d.gif cannot be imported: it is an image.")
 
 
 async def test_importing_again_adds_nothing_and_what_changed_is_replaced_or_removed(tmp_path: Path) -> None:

@@ -164,14 +164,14 @@ async def test_a_problem_says_the_same_on_both_sides_of_the_pipe(problem: Knowle
 async def test_the_child_answers_until_its_input_ends() -> None:
     (requests, ours), (theirs, answers) = os.pipe(), os.pipe()
     os.write(ours, parser_worker.pack_request(TEXT, ParseLimits(seconds=0)))
-    os.write(ours, parser_worker.pack_request(Blob(b"\x89PNG\x00\x00", "a.png"), ParseLimits(seconds=0)))
+    os.write(ours, parser_worker.pack_request(Blob(b"GIF89a\x00\x00", "a.gif"), ParseLimits(seconds=0)))
     os.close(ours)
     parser_worker.serve(requests, answers)
     received = os.read(theirs, 65_536)
     length, _ = parser_worker.HEAD.unpack(received[: parser_worker.HEAD.size])
     first, second = received[parser_worker.HEAD.size :][:length], received[parser_worker.HEAD.size * 2 + length :]
     assert parser_worker.unpack_answer(first) == parse_blob(TEXT, ParseLimits())
-    with pytest.raises(UnsupportedFormatError, match=r"a\.png"):
+    with pytest.raises(UnsupportedFormatError, match=r"a\.gif"):
         parser_worker.unpack_answer(second)
     for descriptor in (requests, theirs, answers):
         os.close(descriptor)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
@@ -10,6 +12,7 @@ from mcp_servers.knowledge.importing.errors import (
     NoTextError,
 )
 from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.importing.recognition import languages
 from mcp_servers.knowledge.types import Passage
 from tests.support.imported import column, has_japanese_font, pdf
 
@@ -116,6 +119,26 @@ def test_the_cells_of_a_row_are_one_line() -> None:
     assert texts(pdf([drawn])) == [" | ".join(row) for row in rows]
 
 
+def test_an_empty_cell_leaves_the_others_in_their_columns() -> None:
+    rows = [
+        ["支店", "所在", "電話", "人数"],
+        ["本店", "", "0312", "40"],
+        ["西", "大阪", "", "12"],
+        ["", "福岡", "0925", "8"],
+        ["", "", "0113", ""],
+    ]
+    drawn = [(72 + 110 * x, 700 - 16 * y, cell) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell]
+    above = [(72, 740, "次の表は支店の所在と電話の番号、働く人数を表す一覧である。")]
+    assert texts(pdf([[*above, *drawn]])) == [
+        above[0][2],
+        "支店 | 所在 | 電話 | 人数",
+        "本店 |  | 0312 | 40",
+        "西 | 大阪 |  | 12",
+        " | 福岡 | 0925 | 8".strip(),
+        "|  | 0113",
+    ]
+
+
 def test_vertical_writing_is_read_from_right_to_left() -> None:
     drawn = [(500 - 20 * number, 700, f"縦書きの第{number}行です。") for number in range(4)]
     assert "".join(texts(pdf([drawn], vertical=True))) == "".join(text for _, _, text in drawn)
@@ -133,7 +156,9 @@ def test_a_pdf_with_a_password_says_so() -> None:
         read(pdf([column(["秘密"])], password="open sesame"))
 
 
-def test_a_scanned_pdf_says_that_it_needs_ocr() -> None:
+def test_a_scanned_pdf_says_that_it_needs_ocr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    languages.cache_clear()
     with pytest.raises(NoTextError, match=r"a\.pdf has no text: its 2 pages are pictures\. If it was scanned"):
         read(pdf([[], []]))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.search.pipeline import select_bases
+from mcp_servers.knowledge.search.question import UnderstoodQuery
 from mcp_servers.knowledge.search.ranking import (
     bm25_shares,
     calibration_for,
@@ -46,7 +47,7 @@ def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
     analysis = analyze_query(query)
     indexed = [index_chunk("", (), text) for text in texts]
     frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
-    weights = query_weights(analysis, frequencies, chunks)
+    weights = query_weights(UnderstoodQuery(analysis), frequencies, chunks)
     profiles = [Profile(at, one.length, one.hashes, one.counts) for at, one in enumerate(indexed)]
     return bm25_shares(weights, profiles, sum(one.length for one in indexed) / len(indexed)).tolist()
 
@@ -80,7 +81,7 @@ def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
 
 def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
     assert shares("???", "rain") == [0.0]
-    assert bm25_shares(query_weights(analyze_query("rain"), {"rain": 1}, 1), [], 1.0).size == 0
+    assert bm25_shares(query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1), [], 1.0).size == 0
 
 
 @pytest.mark.parametrize("embedder", ["", "hashing-1024", "Qwen3-Embedding-0.6B"])

@@ -1,0 +1,232 @@
+"""Zipped XML documents -> title and passages: Excel, PowerPoint, OpenDocument text and EPUB.
+
+Declared sizes are checked before unpacking, because a small archive may expand to gigabytes; a part with a document
+type is refused, because entities expand as well. A sheet or table is one passage, a slide a page.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from xml.etree import ElementTree as ET
+
+from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, ParseLimits, table_text
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
+from mcp_servers.knowledge.types import Passage
+
+_TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
+_MAX_PARTS = 10_000
+_ENCRYPTED = 0x1
+_ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_MAX_COLUMNS = 1_000
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+# Number formats of spreadsheets that show dates and times; others are named by their letters.
+_DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
+_DATE_LETTERS = re.compile(r"[ymdhs]|年|月|日", re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')
+_EPOCH = datetime(1899, 12, 30)  # a spreadsheet's dates have no zone
+_MAX_DAYS = 2_958_466
+
+
+def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
+    """Open an archive; raise EncryptedDocumentError, or TooLargeError if it unpacks to more than is allowed."""
+    archive = zipfile.ZipFile(io.BytesIO(blob.content))
+    parts = archive.infolist()
+    if any(part.flag_bits & _ENCRYPTED for part in parts):
+        raise EncryptedDocumentError(blob.name)
+    # At most the declared size is read, so it can be trusted.
+    unpacked = sum(part.file_size for part in parts)
+    if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
+        raise TooLargeError(blob.name, f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts")
+    return archive
+
+
+def title_in(archive: zipfile.ZipFile, name: str) -> str:
+    """Return the title that a part with the document's properties has, or an empty string."""
+    if name not in archive.namelist():
+        return ""
+    found = _TITLE.search(archive.read(name).decode("utf-8", errors="replace"))
+    return " ".join(html.unescape(found.group(1)).split()) if found else ""
+
+
+def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[Passage]]:
+    """Return title (may be empty) and passages of an ``xlsx``, ``pptx``, ``odt`` or ``epub`` file.
+
+    Raises TooLargeError, EncryptedDocumentError or DamagedDocumentError.
+    """
+    reader, properties = _READERS[kind]
+    builder = DocumentBuilder()
+    try:
+        with checked_archive(blob, limits) as archive:
+            title = title_in(archive, properties)
+            reader(archive, builder)
+    except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
+        raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
+    return title or builder.title, builder.finish()
+
+
+def _tree(archive: zipfile.ZipFile, name: str) -> ET.Element:
+    content = archive.read(name)
+    if _ENTITIES.search(content):
+        raise ValueError(f"{name} declares a document type")
+    return ET.fromstring(content)  # noqa: S314  # entities are refused above
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
+    return (each for each in element.iter() if _tag(each) in tags)
+
+
+def _numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+    names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
+    return sorted(names, key=lambda name: [int(number) for number in _NUMBER.findall(name)])
+
+
+def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
+    names = archive.namelist()
+    shared = "xl/sharedStrings.xml"
+    strings = [_plain(item) for item in _named(_tree(archive, shared), "si")] if shared in names else []
+    dates = _date_styles(_tree(archive, "xl/styles.xml")) if "xl/styles.xml" in names else frozenset[int]()
+    targets = {each.get("Id"): each.get("Target", "") for each in _tree(archive, "xl/_rels/workbook.xml.rels")}
+    for sheet in _named(_tree(archive, "xl/workbook.xml"), "sheet"):
+        part = posixpath.normpath(posixpath.join("/xl", targets[sheet.get(_RELATION)])).lstrip("/")
+        builder.heading(2, sheet.get("name", ""))
+        rows = (_row(row, strings, dates) for row in _named(_tree(archive, part), "row"))
+        builder.add(table_text(rows), is_atomic=True)
+
+
+def _date_styles(styles: ET.Element) -> frozenset[int]:
+    """Return the cell styles that show a date."""
+    formats = {int(each.get("numFmtId", 0)): each.get("formatCode", "") for each in _named(styles, "numFmt")}
+    dates = {key for key, code in formats.items() if _DATE_LETTERS.search(_QUOTED.sub("", code))} | _DATE_FORMATS
+    cells = next(_named(styles, "cellXfs"), None)
+    used = [int(each.get("numFmtId", 0)) for each in cells] if cells is not None else []
+    return frozenset(at for at, number in enumerate(used) if number in dates)
+
+
+def _row(row: ET.Element, strings: list[str], dates: frozenset[int]) -> list[str]:
+    cells: list[str] = []
+    for cell in _named(row, "c"):
+        letters = re.match("[A-Z]*", cell.get("r", ""))
+        column = 0
+        for letter in letters.group() if letters else "":
+            column = column * 26 + ord(letter) - 64
+        # Cells without content are left out of the file.
+        cells += [""] * (min(column, _MAX_COLUMNS) - 1 - len(cells))
+        cells.append(_cell(cell, strings, dates))
+    return cells
+
+
+def _cell(cell: ET.Element, strings: list[str], dates: frozenset[int]) -> str:
+    kind, value = cell.get("t", "n"), next(_named(cell, "v"), None)
+    if kind == "inlineStr":
+        return _plain(cell)
+    text = (value.text or "") if value is not None else ""
+    if kind == "s" and text:
+        return strings[int(text)]
+    if kind == "b":
+        return "TRUE" if text == "1" else "FALSE"
+    if kind != "n" or not text:
+        return text
+    if int(cell.get("s", 0)) in dates and 0 <= float(text) < _MAX_DAYS:
+        moment = _EPOCH + timedelta(seconds=round(float(text) * 86_400))
+        day, time = f"{moment:%Y-%m-%d}", f"{moment:%H:%M}"
+        return time if float(text) < 1 else day if time == "00:00" else f"{day} {time}"
+    return f"{float(text):.15g}"
+
+
+def _plain(element: ET.Element) -> str:
+    """Return the text of a string, without the reading above it."""
+    readings = {id(inner) for ruby in _named(element, "rPh") for inner in ruby.iter()}
+    return "".join(each.text or "" for each in _named(element, "t") if id(each) not in readings)
+
+
+def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
+    for page, name in enumerate(_numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
+        slide = _tree(archive, name)
+        tables = {id(inner) for table in _named(slide, "tbl") for inner in table.iter()}
+        for shape in _named(slide, "sp"):
+            is_title = any(each.get("type") in {"title", "ctrTitle"} for each in _named(shape, "ph"))
+            for paragraph in _named(shape, "p"):
+                text = "".join(each.text or "" for each in _named(paragraph, "t"))
+                if is_title:
+                    builder.heading(2, text, page)
+                elif id(paragraph) not in tables:
+                    builder.add(text, page)
+        for table in _named(slide, "tbl"):
+            rows = [["".join(t.text or "" for t in _named(cell, "t")) for cell in _named(row, "tc")] for row in table]
+            builder.add(table_text(rows), page, is_atomic=True)
+        notes = f"ppt/notesSlides/notesSlide{page}.xml"
+        if notes in archive.namelist():
+            lines = ("".join(t.text or "" for t in _named(p, "t")) for p in _named(_tree(archive, notes), "p"))
+            builder.add("\n".join(line for line in lines if not line.isdecimal()), page)
+
+
+def _read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
+    waiting = [_tree(archive, "content.xml")]
+    while waiting:
+        element = waiting.pop()
+        tag = _tag(element)
+        if tag == "h":
+            level = next((value for name, value in element.attrib.items() if name.endswith("outline-level")), "1")
+            builder.heading(int(level), _flowing(element))
+        elif tag == "p":
+            builder.add(_flowing(element))
+        elif tag == "table":
+            rows = ([_flowing(cell) for cell in _open_cells(row)] for row in _named(element, "table-row"))
+            builder.add(table_text(rows), is_atomic=True)
+        elif tag not in {"tracked-changes", "annotation", "note"}:
+            waiting += reversed(element)
+
+
+def _open_cells(row: ET.Element) -> Iterator[ET.Element]:
+    for cell in _named(row, "table-cell", "covered-table-cell"):
+        repeated = next((int(value) for name, value in cell.attrib.items() if name.endswith("columns-repeated")), 1)
+        yield from [cell] * min(repeated, _MAX_COLUMNS)
+
+
+def _flowing(element: ET.Element) -> str:
+    """Return the text of an element without notes and readings, with its spaces, tabs and line breaks."""
+    parts, waiting = [element.text or ""], [(child, False) for child in reversed(element)]
+    while waiting:
+        child, is_read = waiting.pop()
+        tag = _tag(child)
+        if is_read:
+            parts.append(child.tail or "")
+            continue
+        parts.append({"s": " ", "tab": "\t", "line-break": "\n", "p": " "}.get(tag, ""))
+        waiting.append((child, True))
+        if tag not in {"ruby-text", "note", "annotation"}:
+            parts.append(child.text or "")
+            waiting += [(inner, False) for inner in reversed(child)]
+    return "".join(parts).strip()
+
+
+def _read_book(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
+    from mcp_servers.knowledge.importing.html import read_html
+
+    container = _tree(archive, "META-INF/container.xml")
+    package = next(_named(container, "rootfile")).get("full-path", "")
+    book = _tree(archive, package)
+    items = {each.get("id"): each.get("href", "") for each in _named(book, "item")}
+    for number, reference in enumerate(_named(book, "itemref"), 1):
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), items[reference.get("idref")]))
+        _, passages = read_html(archive.read(name).decode("utf-8", errors="replace"))
+        builder.passages += [Passage(each.text, each.headings, number, each.is_atomic) for each in passages]
+
+
+_READERS: dict[str, tuple[Callable[[zipfile.ZipFile, DocumentBuilder], None], str]] = {
+    "xlsx": (_read_workbook, "docProps/core.xml"),
+    "pptx": (_read_slides, "docProps/core.xml"),
+    "odt": (_read_open_document, "meta.xml"),
+    "epub": (_read_book, ""),
+}

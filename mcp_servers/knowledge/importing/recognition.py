@@ -1,0 +1,78 @@
+"""Text of pictures by Tesseract, the program of the distribution, where it is installed.
+
+It runs below the parser process, with its limits of memory and time, and ends with it. Pictures go to it through a
+pipe, so no file is written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+from functools import lru_cache
+
+from mcp_servers.knowledge.importing.encodings import mean_cost
+
+HINT = "Tesseract is not installed (tesseract-ocr, tesseract-ocr-jpn)"
+# The share of a document's time that one picture may take.
+_PAGE_SHARE = 0.5
+_LIST_S = 10.0
+_PR_SET_PDEATHSIG = 1
+# A horizontal reading of Japanese worse than this may be of vertical text.
+_DOUBTFUL_COST = 4.5
+_LAYOUT_AUTOMATIC, _LAYOUT_VERTICAL = "3", "5"
+# Tesseract puts spaces between Japanese words.
+_JAPANESE = "\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef"
+_SPACE = re.compile(f"(?<=[{_JAPANESE}])[ \t]+(?=[{_JAPANESE}])")
+
+
+@lru_cache(maxsize=1)
+def languages() -> frozenset[str]:
+    """Return the installed languages; empty without Tesseract."""
+    program = shutil.which("tesseract")
+    if program is None:
+        return frozenset()
+    listed = _run([program, "--list-langs"], b"", _LIST_S)
+    return frozenset(line.strip() for line in listed.splitlines()[1:] if line.strip())
+
+
+def recognize(picture: bytes, limit_s: float) -> str:
+    """Return the text of a PNG, JPEG or PNM picture; empty without Tesseract, or if it fails or takes too long."""
+    horizontal = [name for name in ("jpn", "eng") if name in languages()]
+    if not horizontal:
+        return ""
+    text = _read(picture, "+".join(horizontal), _LAYOUT_AUTOMATIC, limit_s * _PAGE_SHARE)
+    if "jpn_vert" in languages() and mean_cost(text) > _DOUBTFUL_COST:
+        vertical = _read(picture, "jpn_vert", _LAYOUT_VERTICAL, limit_s * _PAGE_SHARE)
+        text = vertical if vertical and mean_cost(vertical) < mean_cost(text) else text
+    return text
+
+
+def _read(picture: bytes, language: str, layout: str, limit_s: float) -> str:
+    command = [shutil.which("tesseract") or "tesseract", "stdin", "stdout", "-l", language, "--psm", layout]
+    return _SPACE.sub("", _run(command, picture, limit_s)).replace("\f", "").strip()
+
+
+def _run(command: list[str], content: bytes, limit_s: float) -> str:
+    try:
+        done = subprocess.run(  # the program is found on the path, its arguments are ours
+            command,
+            input=content,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limit_s,
+            check=False,
+            # More threads would only compete for the processor.
+            env={**os.environ, "OMP_THREAD_LIMIT": "1"},
+            preexec_fn=_end_with_parent,  # the parser process has one thread
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,147 @@
+"""Understanding of a question: its words without request phrases, and other words for the same things.
+
+    "ホテル代はいくらまで？" -> terms of "ホテル代", and the concept ホテル代 with 宿泊費, 宿代, …
+
+A concept is a word of the question that has synonyms, another spelling in kana, or other okurigana. The re-rank counts
+an alternative of a concept below its exact words, and a concept only once.
+
+``synonyms.txt`` is our own; ``sudachi_synonyms.txt`` is made from SudachiDict (notice at its head).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
+
+_REQUEST = (
+    "(?:詳しく|簡単に)?(?:教えて|説明して|調べて|まとめて|知りたい|聞きたい|探して)"
+    "(?:ください|下さい|欲しい|くれ|もらえますか|です|[。!?]|$)"
+)
+_COUNTED = "日|時|分|回|個|人|円|歳|才|月|年|曜日|枚|冊|本|階|泊|か月|ヶ月|カ月|番|度|週|キロ|メートル"
+# Phrases that ask and do not describe: 教えてください, 何日まで, 誰, the time of a condition.
+_ASKING = re.compile(
+    rf"(?:について|に関して|を|が)?{_REQUEST}|について|に関して|に関する"
+    rf"|何(?:{_COUNTED})?(?:間|前|後|目)?(?:まで|から)?|誰|幾ら|下さい|(?:でき|出来)ますか"
+    r"|いつ(?:まで|から|ごろ)?|いくら|どこ|だれ|どれ|どんな|どう|なぜ|(?<=[\u3041-\u3096])(?:場合|時|とき)(?=[はにのも、]|$)|(?:して|ても|たら)?(?:良い|よい|いい)(?:ですか|の)?$"
+)
+_HIRAGANA = "\u3041-\u3096"
+_KANA_WORD = re.compile(
+    f"[\u30a1-\u30faー]{{2,}}|(?<![{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}]{{2,6}}?(?=[のはをがにでと ]|$)"
+)
+_ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
+# Words that nearly every document of an office has.
+_GENERIC = re.compile("会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|ルール|人|物|日")
+_OKURIGANA = re.compile("[\u3005\u4e00-\u9fff](?:[いきしちひみりぎじびえけせねめれげぜべっわ]{1,2}[\u4e00-\u9fff])+")
+_KANA_SHIFT = 0x60
+_LONGEST_WORD, _MAX_ALTERNATIVES = 12, 48
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Terms that together stand for a word."""
+
+    terms: tuple[str, ...]
+    kanji: tuple[str, ...] = ()  # of a word of one kanji
+    is_spelling: bool = False  # the same word, written in another way
+
+
+@dataclass(frozen=True)
+class Concept:
+    """A word of the question that has alternatives."""
+
+    own: Analysis
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class UnderstoodQuery:
+    """Terms to search with, and the concepts among them."""
+
+    analysis: Analysis
+    concepts: tuple[Concept, ...] = ()
+    generic: frozenset[str] = frozenset()  # terms that say little
+
+
+def understand(text: str) -> UnderstoodQuery:
+    """Return the terms and concepts of a question; a question of request phrases alone keeps them."""
+    plain = unified(text)
+    bare = _ASKING.sub(" ", plain)
+    analysis = analyze_query(bare)
+    if not analysis.terms:
+        bare, analysis = plain, analyze_query(plain)
+    generic = {term for match in _GENERIC.finditer(bare) for term in analyze(match.group()).terms}
+    return UnderstoodQuery(analysis, tuple(_concepts(bare)), frozenset(generic))
+
+
+def _concepts(text: str) -> Iterator[Concept]:
+    groups = _groups()
+    end_of_last = 0
+    for start in range(len(text)):
+        for end in range(min(start + _LONGEST_WORD, len(text)), start, -1):
+            word = text[start:end]
+            others = groups.get(word)
+            # A word inside the previous one adds nothing: 有給 in 有給休暇.
+            if others and end > end_of_last and not _is_part(text, start, end):
+                end_of_last = end
+                words = [other for group in others for other in group if other != word]
+                alternatives = [_alternative(other) for other in dict.fromkeys(words)]
+                if _ONLY_HIRAGANA.fullmatch(word):
+                    # Its bigrams are not among the terms of the query.
+                    alternatives.insert(0, _alternative(word, is_spelling=True))
+                yield Concept(analyze(word), tuple(alternatives[:_MAX_ALTERNATIVES]))
+                break
+    for match in _KANA_WORD.finditer(text):
+        word = match.group()
+        yield Concept(analyze(word), (_alternative(_other_kana(word), is_spelling=True),))
+    for match in _OKURIGANA.finditer(text):
+        word = match.group()
+        kanji = re.sub(f"[{_HIRAGANA}]", "", word)
+        yield Concept(analyze(word), (_alternative(kanji, is_spelling=True),))
+
+
+def _is_part(text: str, start: int, end: int) -> bool:
+    """True if the span cuts a run of katakana or Latin letters."""
+    return any(
+        0 < at < len(text)
+        and all("ァ" <= letter <= "ー" or letter.isascii() for letter in text[at - 1 : at + 1].strip())
+        and len(text[at - 1 : at + 1].strip()) == 2
+        for at in (start, end)
+    )
+
+
+def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
+    """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
+    skeleton = [re.sub(f"[{_HIRAGANA}]", "", match.group()) for match in _OKURIGANA.finditer(word)]
+    analysis = analyze(skeleton[0] if skeleton else word)
+    if len(word) == 1:
+        return Alternative((), tuple(analysis.kanji), is_spelling)
+    return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()), (), is_spelling)
+
+
+def _other_kana(word: str) -> str:
+    """Return a word in hiragana for katakana, and the other way round."""
+    return "".join(
+        chr(ord(letter) - _KANA_SHIFT)
+        if "ァ" <= letter <= "ヶ"
+        else chr(ord(letter) + _KANA_SHIFT)
+        if "ぁ" <= letter <= "ゖ"
+        else letter
+        for letter in word
+    )
+
+
+@lru_cache(maxsize=1)
+def _groups() -> dict[str, list[tuple[str, ...]]]:
+    """Return word -> groups of synonyms; the files are read at the first question."""
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for name in ("synonyms.txt", "sudachi_synonyms.txt"):
+        for line in Path(__file__).with_name(name).read_text("utf-8").splitlines():
+            words = () if line.startswith("#") else tuple(dict.fromkeys(unified(word) for word in line.split()))
+            for word in words:
+                groups.setdefault(word, []).append(words)
+    return groups

@@ -1,0 +1,130 @@
+"""``list_resources`` and ``read_resource``: resources of all servers, as tools for the model.
+
+Follows mission "RKLLM CLI MCP対応", 3. リソース統合: the model reads a resource because the question needs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.config.section import Approve
+from rkllm_mcp.config.servers import BuiltinServer
+from rkllm_mcp.errors import ToolboxError
+from rkllm_mcp.events import Event, ResourceRead, Status
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import CallContext
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+
+# Names of the server of these tools, the first that is free.
+_SERVER_NAMES = ("resources", "host_resources", "mcp_resources")
+LIST, READ = "list_resources", "read_resource"
+# What one list shows; a longer one is searched.
+_LISTED = 20
+_TEXT_CHARS = 120
+_KEYWORD_CHARS = 2000
+# Larger contents are not parsed to count their records.
+_COUNTED_CHARS = 1_000_000
+
+
+class ResourceTools:
+    """The two tools as a server of this process.
+
+    Args:
+        hub: the resources of all servers.
+        offering: returns names and URIs of resources by server, of the servers that offer any.
+        taken: names of other servers.
+        approve: which calls need approval.
+    """
+
+    def __init__(
+        self,
+        hub: ResourceHub,
+        offering: Callable[[], Mapping[str, Sequence[str]]],
+        taken: Sequence[str],
+        approve: Approve,
+    ) -> None:
+        name = next(name for name in (*_SERVER_NAMES, " ".join(taken)) if name not in taken)
+        self.spec = BuiltinServer(name=name, tools=(), approve=approve)
+        self._hub = hub
+        self._offering = offering
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools; none while no server offers a resource."""
+        offering = self._offering()
+        if not offering:
+            return ()
+        servers = ", ".join(offering)
+        keywords = " ".join((servers, *(name for names in offering.values() for name in names)))[:_KEYWORD_CHARS]
+        listing = f"List the resources (files, records, data) of: {servers}."
+        return (
+            self._tool(LIST, listing, {"query": "words of its name; all if omitted"}, keywords),
+            self._tool(READ, f"Read a resource of: {servers}.", {"uri": "as list_resources shows it"}, keywords),
+        )
+
+    def _tool(self, name: str, description: str, parameters: Mapping[str, str], keywords: str) -> ToolSpec:
+        properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
+        schema = {"type": "object", "properties": properties, "required": [key for key in properties if name == READ]}
+        server = self.spec.name
+        return ToolSpec(name, description, schema, server, name, read_only=True, destructive=False, keywords=keywords)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """List or read; a resource that cannot be read is an error result."""
+        run = self._read if tool == READ else self._list
+        try:
+            text, is_error = await run(str(arguments.get("uri" if tool == READ else "query", "")), context), False
+        except ToolboxError as error:
+            text, is_error = f"{str(error)[:1].upper()}{str(error)[1:]}", True
+        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+    async def _list(self, query: str, context: CallContext) -> str:
+        offering = self._offering()
+        resources, templates = await self._hub.readable(context=context)
+        listed = [(one.server, one.uri, one.name, one.description) for one in resources]
+        listed += [(one.server, one.uri_template, one.name, one.description) for one in templates]
+        servers: dict[str, set[str]] = {}
+        for server, uri, _, _ in listed:
+            servers.setdefault(uri, set()).add(server)
+        lines = [
+            f"{uri if len(servers[uri]) == 1 else f'{server}:{uri}'} — {': '.join(filter(None, words))[:_TEXT_CHARS]}"
+            for server, uri, *words in listed
+            if server in offering
+        ]
+        wanted = query.lower().split()
+        lines.sort(key=lambda line: -sum(word in line.lower() for word in wanted))
+        more = [f"… and {len(lines) - _LISTED} more; name what you look for in a query."][: len(lines) > _LISTED]
+        return "\n".join([*lines[:_LISTED], *more]) or "There are no resources."
+
+    async def _read(self, reference: str, context: CallContext) -> str:
+        async def tell(*events: Event) -> None:
+            if context.emit is not None:
+                await context.emit(events)
+
+        server, uri = await self._hub.locate(reference, context)
+        if server not in self._offering():
+            raise ToolboxError(f"server '{server}' offers no resources now")
+        await tell(Status(f"[MCP: Connecting to {server} server...]"))
+        content = await self._hub.read_resource(f"{server}:{uri}", context=context)
+        await tell(ResourceRead(uri), Status(f"[MCP: Fetched resource: {uri}]"))
+        if (count := _record_count(content.contents)) is not None:
+            await tell(Status(f"[MCP: Loaded {count} record{'' if count == 1 else 's'}]"))
+        return content.text
+
+
+def _record_count(contents: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of records of a JSON list or a CSV table; None for other contents."""
+    text = contents[0].get("text") if len(contents) == 1 else None
+    if not isinstance(text, str) or len(text) > _COUNTED_CHARS:
+        return None
+    if contents[0].get("mimeType") == "text/csv":
+        return max(0, sum(bool(line.strip()) for line in text.splitlines()) - 1)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    lists = [one for one in value.values() if isinstance(one, list)] if isinstance(value, dict) else [value]
+    return len(lists[0]) if len(lists) == 1 and isinstance(lists[0], list) else None

@@ -1,0 +1,125 @@
+"""Questions in a person's own words: document 004's examples, other words and spellings, and weak results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.questions import NO_DOCUMENT, outcomes, read_collection
+from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.search.question import understand
+from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Hit, NewChunk, NewDocument, SearchRequest
+
+pytestmark = pytest.mark.anyio
+
+# The documents that the example queries of document 004 are about, with the words that it names for each.
+EXAMPLES = {
+    "アルムナイ": "マイナビアルムナイは、退職者と企業をつなぐプラットフォームです。再入社の機会を届けます。",
+    "手当": "在宅で勤務する日には、1日200円のリモートワーク手当を支給します。月の上限は4,000円です。",
+    "育成": "新入社員と管理職には研修制度があります。キャリアパスを上司と話し合い、スキル開発の講座を選べます。",
+    "副業": "副業のルール: 申請方法は人事部への届出です。承認基準は本業に支障がなく、競合にあたらないことです。",
+    "昼食": "食堂は11時から14時まで開いています。日替わりの定食とカレーがあります。",
+}
+
+
+@asynccontextmanager
+async def library_of(folder: Path, documents: Mapping[str, str]) -> AsyncGenerator[tuple[Library, str], None]:
+    """Open a library with one knowledge base of these documents."""
+    async with open_library(folder) as library:
+        base = await library.create("rules")
+        for title, text in documents.items():
+            await library.add(base.id, NewDocument(title, (NewChunk(text),), title, uri=title))
+        yield library, base.id
+
+
+async def found(folder: Path, documents: Mapping[str, str], query: str, threshold: float | None = None) -> list[Hit]:
+    async with library_of(folder, documents) as (library, base_id):
+        return list((await library.search(SearchRequest(query, base_id, threshold))).hits)
+
+
+@pytest.mark.parametrize(
+    ("query", "title", "threshold"),
+    [
+        ("マイナビのアルムナイサービスについて教えて", "アルムナイ", 0.7),
+        ("リモートワーク手当の金額は？", "手当", 0.6),
+        ("リモートワーク手当は？", "手当", 0.6),
+        ("社員教育について", "育成", 0.6),
+        ("副業 許可 条件", "副業", 0.6),
+        ("副業の規定を教えて", "副業", 0.6),
+        ("副業の申請方法は？", "副業", 0.6),
+        ("副業について", "副業", 0.6),
+        ("副業", "副業", 0.6),
+        ("マイナビのサービスは？", "アルムナイ", 0.6),
+    ],
+)
+async def test_each_example_query_finds_its_document_above_its_threshold(
+    tmp_path: Path, query: str, title: str, threshold: float
+) -> None:
+    hits = await found(tmp_path, EXAMPLES, query, threshold)
+    assert hits[0].title == title
+    assert hits[0].score >= threshold
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("ゴミの日", "ごみは月曜日に集めます。"),
+        ("ごみの日", "ゴミは月曜日に集めます。"),
+        ("申し込みの窓口", "申込の窓口は2階です。"),
+        ("申込の窓口", "申し込みの窓口は2階です。"),
+        ("サーバの名前", "サーバーの名称は春です。"),
+        ("ヴァイオリンの練習", "バイオリンの稽古は土曜です。"),
+        ("有給は何日？", "有給休暇は年に10日です。"),
+        ("ホテル代はいくら", "宿泊費の上限は1万円です。"),
+        ("マイカーで通勤", "自家用車での通勤には許可が必要です。"),
+        ("レシートの提出", "領収書は月末までに出してください。"),
+    ],
+)
+async def test_one_word_in_other_letters_and_other_words_for_one_thing_meet(
+    tmp_path: Path, query: str, text: str
+) -> None:
+    others = {"別": "来客にはお茶を出します。", "他": "会議は10時に始まります。"}
+    hits = await found(tmp_path, {"答え": text, **others}, query)
+    assert hits[0].title == "答え"
+    assert hits[0].score >= DEFAULT_THRESHOLD
+
+
+async def test_exact_words_rank_above_synonyms(tmp_path: Path) -> None:
+    documents = {
+        "同義": "宿泊費は1万円までです。",
+        "同語": "ホテル代は1万円までです。",
+        "別": "会議は10時に始まります。",
+    }
+    hits = await found(tmp_path, documents, "ホテル代について教えてください", 0.5)
+    assert [hit.title for hit in hits] == ["同語", "同義"]
+
+
+async def test_the_best_of_nothing_good_is_returned_and_marked_unless_a_threshold_is_given(tmp_path: Path) -> None:
+    query = "来月の社内旅行でスキーに行く人の名前と会議の資料"
+    async with library_of(tmp_path, EXAMPLES | {"会議": "会議は10時に始まります。"}) as (library, base_id):
+        (weak,) = (await library.search(SearchRequest(query, base_id))).hits
+        strict = (await library.search(SearchRequest(query, base_id, DEFAULT_THRESHOLD))).hits
+        nothing = (await library.search(SearchRequest("zebra crossing", base_id))).hits
+        strong = (await library.search(SearchRequest("会議", base_id))).hits
+    assert (weak.title, weak.is_weak) == ("会議", True)
+    assert 0 < weak.score < DEFAULT_THRESHOLD
+    assert (strict, nothing) == ((), ())
+    assert not strong[0].is_weak
+
+
+async def test_four_of_five_questions_that_people_ask_find_their_document(tmp_path: Path) -> None:
+    documents, questions = read_collection()
+    asked = [question for question in questions if question.title != NO_DOCUMENT]
+    async with open_library(tmp_path) as library:
+        found = await outcomes(library, documents, asked)
+    assert len(asked) > 150
+    assert sum(each.is_right and not each.is_weak for each in found) / len(asked) >= 0.8
+
+
+def test_request_phrases_are_no_terms_unless_there_is_nothing_else() -> None:
+    assert understand("副業について教えてください").analysis.terms == ["副業"]
+    assert understand("有給は何日？").analysis.terms == understand("有給は").analysis.terms
+    assert understand("教えて").analysis.terms
