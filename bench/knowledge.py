@@ -29,8 +29,8 @@ from pathlib import Path
 import anyio
 
 from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, mean_ndcg, read_collection
-from mcp_servers.knowledge.embedding.choice import embedder_from
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument
 
 # nDCG@10 of the best without a model, and of the FTS5 index alone, as the reference measured them.

@@ -25,8 +25,8 @@ from pathlib import Path
 import anyio
 
 from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, read_collection
-from mcp_servers.knowledge.embedding.choice import embedder_from
 from mcp_servers.knowledge.library import LibrarySettings, open_library
+from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.types import Hit
 
 _FOREIGN = {"xquad_en": "scifact", "scifact": "xquad_en"}

@@ -6,17 +6,35 @@ import hashlib
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from rkllm_mcp.records import ApprovalOutcome, StoredTurn
+from rkllm_mcp.events import EndReason
 
 Role = Literal["system", "user", "assistant", "tool"]
+# free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
+# disabled; stopped: the call was cancelled; the others are the user's decision.
+ApprovalOutcome: TypeAlias = Literal[
+    "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
+]
+# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
+Ending: TypeAlias = EndReason | Literal["", "interrupted"]
+# Note behind an incomplete answer.
+ENDINGS: Mapping[Ending, str] = {
+    "round_limit": "the limit of tool rounds was reached",
+    "token_limit": "cut at the longest answer",
+    "cancelled": "stopped before its end",
+    "failed": "failed before its end",
+    "interrupted": "broken off before its end",
+}
 
 
 def _no_parameters() -> Mapping[str, Any]:
     return {"type": "object", "properties": {}}
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,11 @@ class ToolSpec:
     keywords: str = ""
 
     @property
+    def summary(self) -> str:
+        """The first sentence of the description."""
+        return _SENTENCE_END.split(self.description.strip(), maxsplit=1)[0]
+
+    @property
     def qualified_name(self) -> str:
         """``mcp__{server}__{tool}``, the unique name inside the host."""
         return f"mcp__{self.server}__{self.wire_name or self.name}" if self.server else self.name
@@ -73,6 +96,12 @@ class ToolResult:
     seconds: float = 0.0
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
+    notice: str = ""  # what people are shown where the text addresses the model
+
+    @property
+    def shown(self) -> str:
+        """The text for people."""
+        return self.notice or self.text
 
 
 @dataclass(frozen=True)
@@ -87,10 +116,23 @@ class Message:
     cut: bool = False  # the assistant message ended at a token limit
     # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
     context: str = ""
+    foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
 
 
 def _new_id() -> str:
     return uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True)
+class StoredTurn:
+    """One stored turn: a question, or its final answer."""
+
+    role: Literal["user", "assistant"]
+    text: str  # of an incomplete answer: the text so far
+    thinking: str = ""
+    context: str = ""  # text that the host put before the user's
+    ending: Ending = ""
+    at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
 
 
 @dataclass
@@ -119,6 +161,13 @@ class Conversation:
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the history, as compaction and editing do; the KV cache of the old one may be lost."""
         self.messages[:] = messages
+
+    def untrusted_texts(self) -> Iterator[str]:
+        """Yield the texts from outside that the model has read: tool results, contexts and servers' prompts."""
+        for message in self.messages:
+            # Results without a call are sentences of the host.
+            yield from (result.text for result in message.results if result.call_id)
+            yield from filter(None, (message.context, message.text if message.foreign else ""))
 
     def next_call_id(self) -> str:
         """Return the id of the next call: ``call_1``, ``call_2``, …."""

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from rkllm_mcp.events import EndReason
+from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
 
-# free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
-# disabled; stopped: the call was cancelled; the others are the user's decision.
-ApprovalOutcome: TypeAlias = Literal[
-    "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
-]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
-Ending: TypeAlias = EndReason | Literal["", "interrupted"]
-# Note behind an incomplete answer.
-ENDINGS: Mapping[Ending, str] = {
-    "round_limit": "the limit of tool rounds was reached",
-    "token_limit": "cut at the longest answer",
-    "cancelled": "stopped before its end",
-    "failed": "failed before its end",
-    "interrupted": "broken off before its end",
-}
 
 
 @dataclass(frozen=True)
@@ -92,18 +77,6 @@ class Switch:
     server: str
     tool: str  # wire name; empty for the whole server
     is_on: bool | None  # None removes the switch, so that the server's or the configuration's setting applies
-
-
-@dataclass(frozen=True)
-class StoredTurn:
-    """One stored turn: a question, or its final answer."""
-
-    role: Literal["user", "assistant"]
-    text: str  # of an incomplete answer: the text so far
-    thinking: str = ""
-    context: str = ""  # text that the host put before the user's
-    ending: Ending = ""
-    at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
 
 
 @dataclass(frozen=True)

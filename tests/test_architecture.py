@@ -107,7 +107,7 @@ def _layers() -> Layers:
             f"rkllm_mcp.runtime.{name}"
             for name in ("abi", "frames", "inputs", "library", "model", "native_run", "worker")
         ),
-        longest_chain=18,
+        longest_chain=14,
         repeated_classes=_NONE,
         path=("prompt", "toolcalls", "runtime", "mcp_client", "agent", "surfaces"),
     )

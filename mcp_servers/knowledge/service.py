@@ -10,12 +10,15 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import anyio
 
 from mcp_servers.knowledge import ingest, results
-from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
-from mcp_servers.knowledge.embedding.remote import ModelAddress
+from mcp_servers.knowledge.embedding import Embedder, Reranker
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
+from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
@@ -24,7 +27,7 @@ from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
 from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
-from mcp_servers.knowledge.ocr.judge import ChatJudge, Judge
+from mcp_servers.knowledge.ocr.judge import Judge
 from mcp_servers.knowledge.ocr.normalize import normalize
 from mcp_servers.knowledge.results import (
     AddedOutput,
@@ -43,6 +46,7 @@ from mcp_servers.knowledge.validation import parse_uuid
 # Selects all knowledge bases.
 ALL_BASES = "*"
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
+_MODEL_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
 
 class KnowledgeService:
@@ -221,3 +225,42 @@ def _judge(models: ModelSettings) -> Judge | None:
     if not url.startswith(("http://", "https://")) or not model:
         raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
     return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
+
+
+def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
+    """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
+
+    ``hashing`` needs no model; ``cpu:FOLDER`` is an ONNX model on this machine's processor; ``http://HOST/v1#MODEL`` is
+    a service with OpenAI's interface.
+
+    ``dimensions`` (0: the model's default) and ``query_template`` (text with ``{query}``; empty chooses by model name)
+    apply to services. Raises BadArgumentError for an unknown form or a folder without a model, MissingExtraError
+    without ONNX Runtime.
+    """
+    kind, _, rest = text.partition(":")
+    if kind in {"", "none"}:
+        return None
+    if text == "hashing":
+        return HashingEmbedder()
+    if kind == "cpu" and rest:
+        return OnnxEmbedder(rest)
+    address = _address("embedder", text, key)
+    return RemoteEmbedder(address, dimensions=dimensions, query_template=query_template)
+
+
+def reranker_from(text: str, *, key: str = "") -> Reranker | None:
+    """Return the reranker of a setting, as ``embedder_from``."""
+    kind, _, rest = text.partition(":")
+    if kind in {"", "none"}:
+        return None
+    return OnnxReranker(rest) if kind == "cpu" and rest else RemoteReranker(_address("reranker", text, key))
+
+
+def _address(name: str, text: str, key: str) -> ModelAddress:
+    url, _, model = text.partition("#")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise BadArgumentError(name, f"is {text.partition(':')[0]!r}, which is not a model", _MODEL_FORMS)
+    if not model:
+        raise BadArgumentError(name, "names no model", "write it behind the address: http://HOST/v1#MODEL")
+    return ModelAddress(url.rstrip("/"), model, key)

@@ -64,7 +64,7 @@ class HttpSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Models in the notation of ``embedding.choice``; services are ``http://HOST/v1#MODEL``."""
+    """Models in the notation of ``service.embedder_from``; services are ``http://HOST/v1#MODEL``."""
 
     embedder: str = "none"
     embedder_key: str = field(default="", repr=False)

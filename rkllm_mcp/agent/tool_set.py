@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -84,6 +85,7 @@ class ToolFinder:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
+        await context.on_start()
         query = str(call.arguments.get("query", ""))
         matching = [tool for tool, _ in await self._search.search(query, self._tools)]
         found = matching[:FOUND_TOOLS]
@@ -100,15 +102,17 @@ TWO_STEPS_NOTE = (
     "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
     "told to you then."
 )
+TWO_STEPS_NOTES: Mapping[Language, str] = {
+    "en": TWO_STEPS_NOTE,
+    "ja": "ツールは引数なしで一覧にしてあります。適切なツールを空の引数で呼び出すと、その引数が示されます。",
+}
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 def named(tool: ToolSpec) -> ToolSpec:
     """Return ``tool`` as it stands in a list of names: with its purpose, without parameters."""
-    purpose = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
-    return replace(tool, description=purpose[:_PURPOSE_CHARS], input_schema={})
+    return replace(tool, description=tool.summary[:_PURPOSE_CHARS], input_schema={})
 
 
 class ToolSet:
@@ -198,15 +202,22 @@ class ToolSelection:
     """Select the tools of conversations.
 
     Args:
-        search: finds tools for a request.
+        open_search: creates the search for tools; called when there are too many to list.
         cost: tokens of one listed tool.
         settings: the selection settings.
     """
 
-    def __init__(self, search: Search, cost: Callable[[ToolSpec], int], settings: SelectionSettings) -> None:
-        self.search = search
+    def __init__(
+        self, open_search: Callable[[], Search], cost: Callable[[ToolSpec], int], settings: SelectionSettings
+    ) -> None:
         self.settings = settings
+        self._open_search = open_search
         self._cost = cost
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for tools."""
+        return self._open_search()
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation.

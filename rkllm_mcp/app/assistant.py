@@ -8,8 +8,8 @@ An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,20 +18,20 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
-from rkllm_mcp.agent.instructions import TurnRequest, system_text
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.model_form import turn_preparation
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.messages import Conversation, Ending, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
@@ -42,15 +42,19 @@ from rkllm_mcp.protocols import (
     FixedApprover,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
-from rkllm_mcp.records import Ending, StoredConversation
+from rkllm_mcp.records import PastCalls, StoredConversation
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
+    from rkllm_mcp.app.model_form import PromptListing
     from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.tools.search import Embedder, ToolSearch
 
 logger = logging.getLogger(__name__)
 
+# The list of tools may take this part of the context window; question, results and answer need the rest.
+TOOL_SHARE = 3
 # Batches that an answer may be ahead of the reader of a generator; a full stream slows the answer and drops nothing.
 BATCHES_AHEAD = 256
 # A cancelled answer waits at most this long for its reader to take the line about a failed save, seconds.
@@ -151,6 +155,8 @@ def _uncounted(event: Event) -> None:
 
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
+
+NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
 # Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
@@ -429,9 +435,10 @@ class Assistant:
 
     def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
         # Resources load the MCP client, which a question that names none does not need.
-        offerings = self.toolbox.offerings if "@" in text else None
+        options = options or AnswerOptions()
+        offerings = self.toolbox.offerings if "@" in text and options.resources else None
         prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or AnswerOptions(), text)
+        return partial(self._answer_question, prepare, options, text)
 
     def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
@@ -462,7 +469,9 @@ class Assistant:
         model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
-            context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
+            context = CallContext(
+                asker=asker, tokens=options.tokens, conversation_id=conversation.id, language=options.language
+            )
             asked = await prepare(emit, context)
             request = TurnRequest(asked, self.tools(options), model_options)
             try:
@@ -470,11 +479,14 @@ class Assistant:
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
-        if options.approvals == "ask":
-            return StreamApprover(self._pending, emit, options.approval_timeout_s)
-        is_granted = options.approvals == "grant"
-        return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
+    @contextmanager
+    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> Generator[Approver]:
+        if options.approvals in ("grant", "refuse"):
+            is_granted = options.approvals == "grant"
+            yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
+            return
+        with StreamApprover(self._pending, emit, options.approval_timeout_s) as asker:
+            yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
         self.toolbox.retry()
@@ -498,3 +510,34 @@ class Assistant:
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
             raise UsageError(f"there is no tool '{wanted}'; {advice}")
         return replace(options.model, tool_choice=ForcedTool(spec.name))
+
+
+def turn_preparation(
+    config: Config,
+    listing: PromptListing,
+    tools: TurnTools,
+    past: PastCalls | None = None,
+    embedder: Embedder | None = None,
+) -> TurnPreparation:
+    """Return the preparation of turns: the tools of a conversation and the context of a question.
+
+    Args:
+        config: the configuration.
+        listing: how the model takes the tools.
+        tools: every server's tools.
+        past: the calls that served earlier requests, if they are stored.
+        embedder: an embedding model, if one is configured.
+    """
+    agent = config.agent
+    settings = SelectionSettings(
+        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
+        auto_select=agent.auto_select,
+        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
+    )
+
+    def open_search() -> ToolSearch:
+        from rkllm_mcp.tools.search import ToolSearch
+
+        return ToolSearch(past, embedder)
+
+    return TurnPreparation(tools, ToolSelection(open_search, listing.cost, settings), agent.person_language)

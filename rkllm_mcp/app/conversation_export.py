@@ -13,7 +13,8 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import ENDINGS, ConversationSummary, Ending, StoredConversation, StoredTurn
+from rkllm_mcp.messages import ENDINGS, Ending, StoredTurn
+from rkllm_mcp.records import ConversationSummary, StoredConversation
 
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.

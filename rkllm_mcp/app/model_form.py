@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
-from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.settings import sampling_of
+from rkllm_mcp.app.settings import sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
@@ -18,12 +16,8 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.prompt.tool_list import ToolCosts
 from rkllm_mcp.providers.rkllm import ModelForm
-from rkllm_mcp.records import PastCalls
 from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.search import Embedder, ToolSearch
 
-# The list of tools may take this part of the context window; question, results and answer need the rest.
-TOOL_SHARE = 3
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
 _CONTROL = re.compile(r"<[^<>\s]+>")
 
@@ -36,7 +30,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     """
     card = model.card
     base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
+    form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(
@@ -45,7 +39,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=_thinking_mode(thinking, template),
         think=thinking != "off",
-        sampling=sampling_of(config, model),
+        sampling=sampling_by_purpose(config, model),
         max_new_tokens=config.model.max_new_tokens,
     )
 
@@ -72,31 +66,6 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
 
 
-def turn_preparation(
-    config: Config,
-    listing: PromptListing,
-    tools: TurnTools,
-    past: PastCalls | None = None,
-    embedder: Embedder | None = None,
-) -> TurnPreparation:
-    """Return the preparation of turns: the tools of a conversation and the context of a question.
-
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
-    """
-    agent = config.agent
-    settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
-        auto_select=agent.auto_select,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
-    )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
-
-
 def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
     try:
         tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
@@ -121,5 +90,4 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     """Return how thinking is recognised; a family that can think may do so unasked."""
     if setting != "off" and template.open_thinking:
         return "open"
-    can_think = bool(template.no_thinking or template.open_thinking)
-    return "auto" if can_think or setting != "off" else "off"
+    return "auto" if template.can_think or setting != "off" else "off"

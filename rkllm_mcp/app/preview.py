@@ -114,7 +114,8 @@ async def prompt_parts(
     """
     from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
     from rkllm_mcp.agent.question import question_from_text
-    from rkllm_mcp.app.model_form import listing, model_form, turn_preparation
+    from rkllm_mcp.app.assistant import turn_preparation
+    from rkllm_mcp.app.model_form import listing, model_form
     from rkllm_mcp.app.settings import chosen_model
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt

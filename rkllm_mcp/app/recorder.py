@@ -23,8 +23,8 @@ import anyio
 from rkllm_mcp.config.header_templates import redacted, redacted_so_far
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import Event, Text, Thinking, Usage
-from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.records import Ending, StoredConversation, StoredTurn
+from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store.conversations import Conversations
 
 # A write waits for another process at most half of it; the rest is for a disk that does not answer.
@@ -238,7 +238,8 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
     unanswered = Message("user")
     for turn in kept.turns:
         if turn.role == "user":
-            messages.append(Message("user", turn.text, context=turn.context))
+            # The store does not say which questions were servers' prompts.
+            messages.append(Message("user", turn.text, context=turn.context, foreign=True))
         elif turn.text.strip():
             is_cut = turn.ending == "token_limit"
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))

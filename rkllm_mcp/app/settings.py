@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.models.cards import ModelFolder, choose_model
+from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
 
 if TYPE_CHECKING:
+    from rkllm_mcp.generation import Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
 _Value = TypeVar("_Value")
 
 
-def chosen_model(config: Config) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts.
+def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
 
     Raises:
         ModelNotFoundError: the model does not exist or lacks a file.
     """
-    return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
@@ -45,7 +45,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         model_path=model.file,
         context_tokens=config.model.context_tokens or model.card.context_tokens,
         max_new_tokens=config.model.max_new_tokens,
-        sampling=sampling_of(config, model),
+        sampling=loaded_sampling(config, model),
         skip_special_token=model.card.skip_special_token,
         cpus=section.cpus,
         log_level=section.log_level,
@@ -56,19 +56,40 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     )
 
 
-def sampling_of(config: Config, model: ModelFolder) -> Sampling:
-    """Return the sampling: the owner's settings, else the model's, else None for the runtime's defaults."""
-    chosen, card, default = config.model, model.card.sampling, Sampling()
-    temperature = _first(chosen.temperature, card.temperature, default.temperature)
-    top_k = _first(chosen.top_k, card.top_k, default.top_k)
+def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
+    """Return the sampling of each purpose: the owner's settings, else the model's, else the runtime's defaults."""
+    from rkllm_mcp.generation import SamplingByPurpose
+
+    card = model.card.sampling
+    return SamplingByPurpose(
+        _sampling(config, card, card), _sampling(config, card.thinking, card), _sampling(config, card.tools, card)
+    )
+
+
+def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
+    """Return the sampling with which the model is loaded, for runtimes before 1.3, which have one for all runs.
+
+    A call that is wrong costs more than an answer that is plain, but a model that thinks with a low temperature
+    repeats itself.
+    """
+    sampling = sampling_by_purpose(config, model)
+    return sampling.tools if (config.model.thinking or model.card.thinking) == "off" else sampling.thinking
+
+
+def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
+    from rkllm_mcp.generation import Sampling
+
+    chosen, default = config.model, Sampling()
+    temperature = _first(chosen.temperature, part.temperature, card.temperature, default.temperature)
+    top_k = _first(chosen.top_k, part.top_k, card.top_k, default.top_k)
     return Sampling(
         temperature=temperature,
         # Temperature 0 means the likeliest token; what the runtime does with a zero is not known.
         top_k=1 if temperature == 0 else top_k,
-        top_p=_first(chosen.top_p, card.top_p, default.top_p),
-        repeat_penalty=_first(chosen.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
-        frequency_penalty=_first(card.frequency_penalty, default.frequency_penalty),
-        presence_penalty=_first(card.presence_penalty, default.presence_penalty),
+        top_p=_first(chosen.top_p, part.top_p, card.top_p, default.top_p),
+        repeat_penalty=_first(chosen.repeat_penalty, part.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
+        frequency_penalty=_first(part.frequency_penalty, card.frequency_penalty, default.frequency_penalty),
+        presence_penalty=_first(part.presence_penalty, card.presence_penalty, default.presence_penalty),
     )
 
 
@@ -86,6 +107,16 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
 def unsupported_settings(config: Config) -> list[str]:
     """Return one line for every setting that has no effect, by itself or together with others."""
     return [*config.remarks, *_without_effect(config)]
+
+
+def unset_rights(config: Config) -> list[str]:
+    """Return a line for every tenant without ``may_approve``, whose default will change."""
+    return [
+        f"tenant '{tenant.name}' may approve its own calls, because may_approve is not set; the next release refuses "
+        "them: set may_approve to true or false"
+        for tenant in config.tenants
+        if tenant.may_approve is None
+    ]
 
 
 def _without_effect(config: Config) -> Iterator[str]:

@@ -18,7 +18,13 @@ from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
 from rkllm_mcp.app.assistant import AnswerStream, Assistant
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    EmitOccurrences,
+    Occurrence,
+    Refusal,
+    RequestRefusedError,
+)
 from rkllm_mcp.completions.structured_output import FormatMismatchError
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
@@ -95,16 +101,6 @@ def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 
-
-@dataclass(frozen=True)
-class Refusal:
-    """The answer does not match the response format; ``text`` is the reason."""
-
-    text: str
-
-
-Occurrence: TypeAlias = Event | Refusal
-EmitOccurrences: TypeAlias = Callable[[Sequence[Occurrence]], Awaitable[None]]
 
 # Adds these messages to the conversation, answers the last one and emits the events of the answer.
 _Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]

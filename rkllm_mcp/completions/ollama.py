@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.completion import Occurrence, Refusal
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -24,7 +23,7 @@ from rkllm_mcp.completions.openai_types import (
     Tokens,
     Tools,
 )
-from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.completions.request import Occurrence, Refusal, RequestRefusedError
 from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage
 
 ThinkLevel = bool | Literal["low", "medium", "high"]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rkllm_mcp.completions.completion import Occurrence, Refusal
+from rkllm_mcp.completions.request import Occurrence, Refusal
 from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage, event_to_dict, to_json
 
 Json = dict[str, Any]

@@ -5,26 +5,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError
 
 
-class Section(BaseModel):
+class DocumentedModel(BaseModel):
+    """A model whose JSON Schema has the strings below its fields as their descriptions.
+
+    pydantic's ``use_attribute_docstrings`` does the same when a class is made, and parses the sources at every start.
+    The validator is built with the first use of a class: most of them are only parts of another.
+    """
+
+    model_config = ConfigDict(defer_build=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the descriptions; pydantic calls this for each model of a schema."""
+        schema = handler(core_schema)
+        properties: dict[str, dict[str, Any]] = handler.resolve_ref_schema(schema).get("properties", {})
+        for kind in reversed(cls.__mro__):
+            for name, text in _attribute_docstrings(kind) if issubclass(kind, DocumentedModel) else ():
+                if name in properties:
+                    properties[name]["description"] = text
+        return schema
+
+
+def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield the fields that a class declares with a string below them."""
+    import ast
+    import inspect
+    import textwrap
+
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, inspect.cleandoc(text)
+            case _:
+                continue
+
+
+class Section(DocumentedModel):
     """A table of a configuration file."""
 
     # protected_namespaces: sections have a field "model".
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        protected_namespaces=(),
-        use_attribute_docstrings=True,
-        # The validator is built with the first use of a section: most of them are only parts of another.
-        defer_build=True,
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
 FilePath: TypeAlias = Annotated[Path, Field(strict=False)]
@@ -37,7 +67,8 @@ Temperature: TypeAlias = Annotated[float, Field(ge=0, le=2)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Approve: TypeAlias = Literal["dangerous", "always", "never"]
+Right: TypeAlias = Literal["chat", "tools", "approve"]
+Approve: TypeAlias = Literal["writes", "dangerous", "always", "never"]
 
 
 def combination(key: str, found: str, allowed: str) -> PydanticCustomError:

@@ -227,8 +227,8 @@ _Result = TypeVar("_Result")
 class ResourceHub:
     """Resources and prompts of all servers.
 
-    ``on_status`` receives a line about each server that could not list something; ``clean`` escapes call markup in text
-    for the model; ``completion_patience_s`` bounds a completion, seconds.
+    ``on_status`` receives a line about each server that could not list something; ``completion_patience_s`` bounds a
+    completion, seconds.
     """
 
     completion_patience_s = COMPLETION_PATIENCE_S
@@ -238,12 +238,10 @@ class ResourceHub:
         connections: Mapping[str, AnyConnection],
         updates: ResourceUpdates,
         on_status: Callable[[str], None] | None = None,
-        clean: Callable[[str], str] = str,
     ) -> None:
         self._connections = connections
         self._updates = updates
         self._on_status = on_status
-        self._clean = clean
 
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
@@ -289,7 +287,7 @@ class ResourceHub:
         Raises:
             ToolboxError: the resource does not exist or cannot be read.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         name = connection.spec.name
         content = await _request(
             connection,
@@ -297,16 +295,7 @@ class ResourceHub:
             context,
             f"resource '{uri}' of server '{name}' could not be read",
         )
-        return replace(content, text=self._readable(content.text))
-
-    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[str, str]:
-        """Return the server of ``server:uri``, or of a URI that only one server has, and the URI there.
-
-        Raises:
-            ToolboxError: no server has the resource, or several have it.
-        """
-        connection, uri = await self._resource_server(reference, context)
-        return connection.spec.name, uri
+        return replace(content, text=without_invisible(content.text)[0])
 
     async def subscribe(
         self,
@@ -328,7 +317,7 @@ class ResourceHub:
             ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
                 lost.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
             await follow(session, self._updates, uri, on_update, task_status)
 
@@ -356,7 +345,7 @@ class ResourceHub:
         )
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
-        turns = (replace(turn, text=self._readable(turn.text)) for turn in filled.messages)
+        turns = (replace(turn, text=without_invisible(turn.text)[0], foreign=True) for turn in filled.messages)
         return replace(filled, messages=tuple(turns))
 
     # --- completion --------------------------------------------------------------------------------------------------
@@ -415,11 +404,6 @@ class ResourceHub:
                 return ()
         return ()
 
-    def _readable(self, text: str) -> str:
-        """Return a server's text without invisible characters and call markup, like the result of a tool."""
-        visible, _ = without_invisible(text)
-        return self._clean(visible)
-
     # --- finding the server ------------------------------------------------------------------------------------------
 
     async def _listed(
@@ -467,8 +451,8 @@ class ResourceHub:
         names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
-    async def _resource_server(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
-        """Return the server of a resource, and the resource's URI there."""
+    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
+        """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
         server, colon, uri = reference.partition(":")
         # "file:///a" is a URI even if a server is named "file".
         if colon and server in self._connections and not uri.startswith("//"):

@@ -69,8 +69,8 @@ _MOST_NAMES = 8
 EMULATED_HEADER = b"RKLLM-EMULATOR "
 
 
-class SamplingCard(Section):
-    """Sampling parameters; None leaves the runtime's default."""
+class SamplingValues(Section):
+    """Sampling parameters; None leaves the value of ``[sampling]``, and there the runtime's default."""
 
     temperature: Temperature | None = None
     top_k: Positive | None = None
@@ -78,6 +78,17 @@ class SamplingCard(Section):
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
+
+
+class SamplingCard(SamplingValues):
+    """``[sampling]``: of answers, and where it differs, of thinking and of rounds that may call a tool."""
+
+    thinking: SamplingValues = SamplingValues()
+    """Of answers with thinking."""
+    tools: SamplingValues = SamplingValues()
+    """Of rounds that may call a tool."""
+    source: str = ""
+    """Publisher's document with the values for answers and thinking."""
 
 
 class ModelCard(Section):
@@ -102,7 +113,7 @@ class ModelCard(Section):
     stop: Names = ()
     """Further tokens that end an answer, in addition to those of the template."""
     sampling: SamplingCard = SamplingCard()
-    """Sampling parameters."""
+    """Sampling parameters, as the publisher recommends them."""
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False
@@ -122,7 +133,13 @@ class ModelCard(Section):
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
 # #520).
 _RECURRENT = frozenset({"qwen3.5", "rwkv7"})
-_TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
+_TABLES: Mapping[str, type[Section]] = {
+    "sampling": SamplingCard,
+    "sampling.thinking": SamplingValues,
+    "sampling.tools": SamplingValues,
+    "source": SourceCard,
+    "published": PublishedCard,
+}
 
 
 @dataclass(frozen=True)
@@ -169,38 +186,50 @@ def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
     found: dict[str, ModelFolder] = {}
     for directory in directories if directories is not None else model_directories():
         for card in sorted(directory.glob(f"*/{CARD_NAME}")):
-            found.setdefault(card.parent.name, _read_folder(card.parent))
+            if card.parent.name not in found:
+                found[card.parent.name] = _checked(_read_folder(card.parent))
     return [found[name] for name in sorted(found)]
 
 
-def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = None) -> ModelFolder:
+def load_model(
+    name_or_path: str | Path, directories: Sequence[Path] | None = None, *, check_names: bool = True
+) -> ModelFolder:
     """Return the model of a name or path, with all its files.
 
     ``name_or_path`` is a folder's name, a folder, or a .rkllm file with ``model.toml`` or ``tokenizer.json`` in the
-    same folder. Names are searched for in ``directories``, by default ``model_directories()``.
+    same folder. Names are searched for in ``directories``, by default ``model_directories()``. ``check_names`` compares
+    the card's template and syntaxes with those that exist, for which both are imported.
 
     Raises:
         ModelNotFoundError: the model does not exist, or lacks a file.
         ConfigError: its ``model.toml`` is invalid.
     """
-    directories = model_directories() if directories is None else directories
+    found = _find(name_or_path, model_directories() if directories is None else directories)
+    return _complete(_checked(found) if check_names else found)
+
+
+def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(".rkllm") or text in {".", ".."}:
-        return _complete(_at_path(Path(name_or_path).expanduser()))
+        return _at_path(Path(name_or_path).expanduser())
     for directory in directories:
         if (directory / text / CARD_NAME).is_file():
-            return _complete(_read_folder(directory / text))
+            return _read_folder(directory / text)
     if Path(text, CARD_NAME).is_file():
         raise ModelNotFoundError(f"There is no model {text!r}.", f"For the folder of that name write ./{text}")
     raise ModelNotFoundError(f"There is no model {text!r}.", _what_is_there(text, directories))
 
 
 def choose_model(
-    section: ModelSection, directories: Sequence[Path] | None = None, *, emulated: bool = False
+    section: ModelSection,
+    directories: Sequence[Path] | None = None,
+    *,
+    emulated: bool = False,
+    check_names: bool = True,
 ) -> ModelFolder:
     """Return the configured model, or the only available one if none is configured.
 
-    With ``emulated`` only scripts for the emulated runtime are candidates.
+    With ``emulated`` only scripts for the emulated runtime are candidates. ``check_names`` is that of ``load_model``.
 
     Raises:
         ModelNotFoundError: the model does not exist, or several are available.
@@ -208,7 +237,7 @@ def choose_model(
     """
     named = section.path or section.name
     if named is not None:
-        return load_model(named, directories)
+        return load_model(named, directories, check_names=check_names)
     here = [folder for folder in list_models(directories) if not folder.missing]
     real = [folder for folder in here if not folder.card.emulated]
     candidates = real if real and not emulated else [folder for folder in here if folder.card.emulated]
@@ -262,7 +291,6 @@ def _read_folder(folder: Path) -> ModelFolder:
         card = ModelCard.model_validate(raw)
     except ValidationError as error:
         raise _card_error(error, str(source)) from None
-    _check_registered(card, str(source))
     place = folder.absolute()
     return ModelFolder(place, card, place / Path(card.file).expanduser(), place / Path(card.tokenizer).expanduser())
 
@@ -279,16 +307,18 @@ def _card_error(error: ValidationError, source: str) -> ConfigError:
     return ConfigError(source, key, describe(detail["input"]), allowed_for(detail))
 
 
-def _check_registered(card: ModelCard, source: str) -> None:
-    """Check the names of template and syntaxes; imported here to keep ``config`` light."""
+def _checked(model: ModelFolder) -> ModelFolder:
+    """Return a model whose card names a template and syntaxes that exist."""
     from rkllm_mcp.prompt.families import TEMPLATES
     from rkllm_mcp.toolcalls.formats import SYNTAXES
 
+    card, source = model.card, str(model.folder / CARD_NAME)
     if card.template not in TEMPLATES:
         raise ConfigError(source, "template", repr(card.template), _one_of("allowed are", card.template, TEMPLATES))
     for syntax in card.syntaxes or ():
         if syntax not in SYNTAXES:
             raise ConfigError(source, "syntaxes", repr(syntax), _one_of("allowed are", syntax, SYNTAXES))
+    return model
 
 
 def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:

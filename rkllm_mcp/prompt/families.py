@@ -203,12 +203,13 @@ HAMMER_2_1 = replace(
             "[BEGIN OF TASK INSTRUCTION]\nYou call tools for the user. Choose the tools that answer the request and "
             "fill in their arguments with the right types. When no tool fits, say so; when a required argument is "
             "missing, ask for it. The user asks; a tool turn brings the results of a call.\n"
-            "[END OF TASK INSTRUCTION]\n\n[BEGIN OF AVAILABLE_TOOLS]\n["
+            "\n[END OF TASK INSTRUCTION]\n\n[BEGIN OF AVAILABLE_TOOLS]\n["
         ),
         conclusion=(
-            "]\n[END OF AVAILABLE_TOOLS]\n\n[BEGIN OF TASK INSTRUCTION]\nWrite calls as a JSON list and nothing else:\n"
+            "]\n[END OF AVAILABLE_TOOLS]\n\n\n[BEGIN OF TASK INSTRUCTION]\n"
+            "Write calls as a JSON list and nothing else:\n"
             '```\n[\n    {"name": "function_name", "arguments": {"argument1": "value1", "argument2": "value2"}}\n]\n'
-            "```\n[END OF TASK INSTRUCTION]"
+            "```\n\n[END OF TASK INSTRUCTION]"
         ),
         syntaxes=("json_list", "hermes"),
         tool=bare_tool,
@@ -264,8 +265,8 @@ GEMMA_4 = ChatTemplate(
     assistant_closing="<turn|>\n",
     end_of_turn="<turn|>",
     stop=("<|tool_response>", "<eos>", "<|turn>"),
-    # enable_thinking=false is an empty channel that the prompt closes; thinking is asked for in the system turn.
-    no_thinking="<|channel>thought\n<channel|>",
+    # Thinking is asked for in the system turn. With thinking off the larger models get an empty channel; E2B and E4B,
+    # which run here, were not trained on that.
     head_form=PrefixLayout(beginning="<bos>", thinking_preface="<|think|>\n"),
     calls_end_turn="",
     results_stay_in_turn=True,
@@ -385,8 +386,7 @@ DEEPSEEK_R1 = ChatTemplate(
     ),
 )
 
-# TeleChat2: Hermes' tags (its own tutorial reads them so). Turns and wording could not be checked against the published
-# template.
+# TeleChat2: Hermes' tags behind the Chinese instruction that it was trained on, as in its authors' training code.
 TELECHAT_2 = ChatTemplate(
     system_opening="<_system>",
     system_closing="\n",
@@ -398,7 +398,23 @@ TELECHAT_2 = ChatTemplate(
     assistant_closing="<_end>\n",
     end_of_turn="<_end>",
     stop=("<_user>", "<_system>"),
-    tool_form=replace(HERMES, syntaxes=("hermes", "bare_json")),
+    tool_form=replace(
+        HERMES,
+        introduction=(
+            "\n\n# 可用工具\n你可以调用<tools></tools>标签中包含的一个或多个工具来辅助你回答问题,"
+            "以下是可用工具详情：\n<tools>\n"
+        ),
+        conclusion=(
+            "</tools>\n\n# 调用方法\n你需要遵循工具的要求，使用json格式返回工具名称及参数，"
+            "并用<tool_call></tool_call>包含。"
+            '下方是一个调用模板：\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+            "</tool_call>\n"
+        ),
+        syntaxes=("hermes", "bare_json"),
+        tool_opening="",
+        tool_closing="\n",
+        text_separator="",
+    ),
 )
 
 

@@ -209,6 +209,11 @@ class ChatTemplate:
     clean: Callable[[str], str] | None = None
 
     @property
+    def can_think(self) -> bool:
+        """True if a prompt of the family can ask for thinking, or for none."""
+        return bool(self.no_thinking or self.open_thinking or self.head_form.thinking_preface)
+
+    @property
     def answer_markers(self) -> tuple[str, ...]:
         """Text around and within calls. Its control tokens are part of an answer, because the detector needs them."""
         form = self.tool_form
@@ -232,8 +237,7 @@ class ChatTemplate:
         """
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
-            context = self.tool_form.without_markers(message.context)
-            words = f"{context}\n\n{message.text}" if context else message.text
+            words = f"{message.context}\n\n{message.text}" if message.context else message.text
             return self._cleaned([ControlText(opening), PlainText(words), ControlText(self.user_closing)])
         if message.role == "tool":
             results = self.tool_form.results(message.results, message.text)

@@ -5,7 +5,7 @@
 * One token ledger per conversation; an answer is stored as the ids that were generated, also when it was cut short.
 * A prefill that is longer than the engine expected is reported.
 * If the runtime dies before any event was emitted, the same ids are run once more.
-* A stop string or the first call ends the run early, with complete statistics.
+* A stop string, the first call or an answer that repeats itself ends the run early, with complete statistics.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from functools import partial
 from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.events import Event, Status, Usage
+from rkllm_mcp.events import Event, Status, Text, Usage
 from rkllm_mcp.generation import (
     GenerationOptions,
     Generator,
     ModelOptions,
     RunStats,
     Sampling,
+    SamplingByPurpose,
     SamplingOverrides,
     Token,
     common_prefix,
@@ -36,6 +37,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
+from rkllm_mcp.providers.repetition import LOOP_TOKENS, RepetitionWatch, repetition_sentence
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
@@ -59,22 +61,18 @@ class ModelForm:
     syntaxes: tuple[str, ...]
     thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
     think: bool = False  # ask the model to think
-    sampling: Sampling | None = None  # per run, if the runtime supports it; None: as loaded
+    sampling: SamplingByPurpose | None = None  # per run, if the runtime supports it; None: as loaded
     max_new_tokens: int = 512  # default limit of an answer
 
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
-        return self.think if wish is None or not self._can_think else wish
+        return self.think if wish is None or not self.template.can_think else wish
 
     def read_as(self, wish: bool | None) -> ThinkingMode:
         """Return how thinking is detected, given the request's option."""
-        if wish is None or not self._can_think:
+        if wish is None or not self.template.can_think:
             return self.thinking
         return "open" if wish and self.template.open_thinking else "auto"
-
-    @property
-    def _can_think(self) -> bool:
-        return bool(self.template.no_thinking or self.template.open_thinking)
 
 
 @dataclass
@@ -86,6 +84,8 @@ class _PromptRun:
     turn: TurnBuilder
     sampling: Sampling | None
     ids: list[int] = field(default_factory=list[int])
+    repetition: RepetitionWatch = field(default_factory=RepetitionWatch)
+    is_repeating: bool = False
 
 
 class RkllmModel:
@@ -181,7 +181,7 @@ class RkllmModel:
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
-        return _PromptRun(conversation, prompt, turn, self._sampling(options))
+        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools))
 
     async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
         """Run the prompt once and emit the events of the turn."""
@@ -196,7 +196,7 @@ class RkllmModel:
                             self._progress.over(conversation.id)
                         if events := self._read(batch, run):
                             await emit(events)
-                        if turn.is_over:
+                        if turn.is_over or run.is_repeating:
                             generation.finish_early()
                     stats = generation.stats()
                 finally:
@@ -209,6 +209,8 @@ class RkllmModel:
         figures = _figures(len(prompt.ids), stats)
         self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
+        if run.is_repeating and not turn.calls:
+            closing.append(Text(f"\n\n{repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
         if turn.calls:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
@@ -223,14 +225,19 @@ class RkllmModel:
         for token in batch:
             run.ids.append(token.id)
             events += run.turn.add_text(self._visible(token))
-            if run.turn.is_over:
+            run.is_repeating = run.repetition.add(token.id)
+            if run.turn.is_over or run.is_repeating:
                 break
         return events
 
-    def _sampling(self, options: ModelOptions) -> Sampling | None:
-        if options.sampling == SamplingOverrides():
-            return self._form.sampling
-        return options.sampling.over(self._form.sampling or Sampling())
+    def _sampling(self, options: ModelOptions, tools: Sequence[ToolSpec]) -> Sampling | None:
+        form = self._form.sampling
+        may_call = options.tool_choice != "none" and bool(tools or options.others)
+        sampling = None if form is None else form.tools if may_call else form.answer
+        if form is not None and self._form.thinks(options.thinking):
+            sampling = form.thinking
+        has_own = options.sampling != SamplingOverrides()
+        return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
     def _visible(self, token: Token) -> str:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.records import ConversationSummary, StoredConversation
 from rkllm_mcp.store.database import Database, Work
 
 TITLE_CHARS = 60

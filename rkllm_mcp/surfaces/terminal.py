@@ -142,7 +142,7 @@ _WIDE = "\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\uff60\uffe0-\uffe6\U0001
 _OPENING = "「『（【〔〈《"
 _CLOSING = "、。，．・：；？！」』）】〕〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
 # What is not broken: blanks, a word, a wide character, each with the brackets and stops around it.
-_PIECES = re.compile(rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*")
+_PIECES = rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*"
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> str:
@@ -190,7 +190,7 @@ def wrapped(text: str, columns: int) -> list[str]:
     columns = max(columns, 1)
     lines: list[str] = []
     line = ""
-    for piece in _PIECES.findall(text):
+    for piece in re.findall(_PIECES, text):
         if line and width(line + piece) > columns and not piece.isspace():
             lines.append(line.rstrip())
             line = ""

@@ -144,8 +144,9 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
 
 def _is_data(call: ParsedCall) -> bool:
     """Return True for an object with other keys than a call's, such as the declaration of a tool."""
-    has_schema = isinstance(call.arguments, dict) and cast("dict[str, Any]", call.arguments).get("type") == "object"
-    return call.arguments is not None and (bool(call.rest) or has_schema)
+    arguments: Any = call.arguments
+    has_schema = isinstance(arguments, dict) and cast("dict[str, Any]", arguments).get("type") == "object"
+    return arguments is not None and (bool(call.rest) or has_schema)
 
 
 def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:

@@ -6,21 +6,19 @@ Follows mission "RKLLM CLI MCP対応", 3. リソース統合: the model reads a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from rkllm_mcp.config.section import Approve
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.resources import ResourceHub
 
-# Names of the server of these tools, the first that is free.
-_SERVER_NAMES = ("resources", "host_resources", "mcp_resources")
 LIST, READ = "list_resources", "read_resource"
 # What one list shows; a longer one is searched.
 _LISTED = 20
@@ -37,7 +35,7 @@ class ResourceTools:
         hub: the resources of all servers.
         offering: returns names and URIs of resources by server, of the servers that offer any.
         taken: names of other servers.
-        approve: which calls need approval.
+        asks_always: every call needs approval.
     """
 
     def __init__(
@@ -45,10 +43,13 @@ class ResourceTools:
         hub: ResourceHub,
         offering: Callable[[], Mapping[str, Sequence[str]]],
         taken: Sequence[str],
-        approve: Approve,
+        *,
+        asks_always: bool,
     ) -> None:
-        name = next(name for name in (*_SERVER_NAMES, " ".join(taken)) if name not in taken)
-        self.spec = BuiltinServer(name=name, tools=(), approve=approve)
+        name = "resources"
+        while name in taken:
+            name = f"host_{name}"
+        self.spec = BuiltinServer(name=name, tools=(), approve="always" if asks_always else "writes")
         self._hub = hub
         self._offering = offering
 
@@ -72,7 +73,7 @@ class ResourceTools:
         server = self.spec.name
         return ToolSpec(name, description, schema, server, name, read_only=True, destructive=False, keywords=keywords)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """List or read; a resource that cannot be read is an error result."""
         run = self._read if tool == READ else self._list
         try:
@@ -104,12 +105,13 @@ class ResourceTools:
             if context.emit is not None:
                 await context.emit(events)
 
-        server, uri = await self._hub.locate(reference, context)
+        connection, uri = await self._hub.locate(reference, context)
+        server = connection.spec.name
         if server not in self._offering():
             raise ToolboxError(f"server '{server}' offers no resources now")
         await tell(Status(f"[MCP: Connecting to {server} server...]"))
         content = await self._hub.read_resource(f"{server}:{uri}", context=context)
-        await tell(ResourceRead(uri), Status(f"[MCP: Fetched resource: {uri}]"))
+        await tell(ResourceRead(uri), Status(f"[MCP: Fetched resource: {on_one_line(uri)}]"))
         if (count := _record_count(content.contents)) is not None:
             await tell(Status(f"[MCP: Loaded {count} record{'' if count == 1 else 's'}]"))
         return content.text
@@ -123,8 +125,10 @@ def _record_count(contents: Sequence[Mapping[str, Any]]) -> int | None:
     if contents[0].get("mimeType") == "text/csv":
         return max(0, sum(bool(line.strip()) for line in text.splitlines()) - 1)
     try:
-        value = json.loads(text)
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    lists = [one for one in value.values() if isinstance(one, list)] if isinstance(value, dict) else [value]
-    return len(lists[0]) if len(lists) == 1 and isinstance(lists[0], list) else None
+    # A list may be the only one of an object: {"users": [...]}.
+    values: Iterable[Any] = cast("Mapping[str, Any]", value).values() if isinstance(value, dict) else [value]
+    counts = [len(cast("list[Any]", one)) for one in values if isinstance(one, list)]
+    return counts[0] if len(counts) == 1 else None

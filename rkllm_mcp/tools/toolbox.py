@@ -159,6 +159,7 @@ class Toolbox:
         self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
+        self._indexed_resources: Mapping[str, Sequence[str]] = {}
 
     @cached_property
     def offerings(self) -> ResourceHub:
@@ -170,7 +171,7 @@ class Toolbox:
         from rkllm_mcp.tools.resource_tools import ResourceTools
 
         asks = any(server.spec.approve == "always" for server in self.connections)
-        return ResourceTools(self.offerings, self._offering, tuple(self._connections), "always" if asks else None)
+        return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=asks)
 
     @property
     def connections(self) -> tuple[ToolServer, ...]:
@@ -261,7 +262,6 @@ class Toolbox:
         # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
-            self._index = None  # the model does not get the resources of a disabled server
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
         tool = self.resolve(name)
         if tool is None:
@@ -285,7 +285,6 @@ class Toolbox:
             call,
             context,
             self._policies,
-            escape=self.clean,
             foreign_tokens=self._foreign_tokens.get(tool.server, frozenset()),
         )
 
@@ -312,17 +311,15 @@ class Toolbox:
         own = claimed.pop(server)
         return frozenset[str]().union(*claimed.values()) - own
 
-    def clean(self, text: str) -> str:
-        """Escape markup in untrusted text that the model could repeat as a call of one of these tools."""
-        return self._policies.escape_result(text, self.tools())
-
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _current(self) -> _Index:
-        if self._index is None:
+        # Switches change without a notice.
+        offering = self._offering()
+        if self._index is None or self._indexed_resources != offering:
             listed = [tool for connection in self.connections for tool in connection.tools]
-            listed += self._resource_tools.tools if self._offering() else ()
-            self._index = _index([self._presented(tool) for tool in listed])
+            listed += self._resource_tools.tools if offering else ()
+            self._index, self._indexed_resources = _index([self._presented(tool) for tool in listed]), offering
         return self._index
 
     def _offering(self) -> dict[str, tuple[str, ...]]:

@@ -55,7 +55,7 @@ class House:
 
     async def ask(self, words: str, *answers: str) -> None:
         self.engine.answers[:] = answers
-        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), self.costs.of, self.settings))
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, self.costs.of, self.settings))
         request = TurnRequest(Question(words), self.toolbox.specs)
 
         @one_by_one

@@ -21,9 +21,9 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn, ToolCall, ToolResult
 from rkllm_mcp.protocols import EmitEvents
-from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
+from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database, state_file

@@ -163,6 +163,17 @@ def instructions() -> Iterator[tuple[str, str]]:
             yield name, rest.strip()
 
 
+def test_the_image_has_all_bytecode_because_a_container_writes_none() -> None:
+    steps = list(instructions())
+    last_stage = steps[max(index for index, (name, _) in enumerate(steps) if name == "FROM") :]
+    (install,) = [rest for name, rest in last_stage if name == "RUN" and "pip install" in rest]
+    assert "pip install --compile " in install
+    assert "python -m compileall -q " in install
+    # Set any earlier, pip and compileall would write none either.
+    (written,) = [index for index, (name, rest) in enumerate(last_stage) if "PYTHONDONTWRITEBYTECODE=1" in rest]
+    assert written > last_stage.index(("RUN", install))
+
+
 def is_sent(path: str) -> bool:
     """Whether the image is built from a path: the last pattern that fits it, or a folder above it, decides."""
     sent = True

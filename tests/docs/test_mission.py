@@ -41,6 +41,56 @@ def test_every_file_that_is_named_exists() -> None:
     assert [name for name in SCRIPTS if not (REPOSITORY / name).is_file()] == []
 
 
+# By test: the document whose example it runs, and words of the example; those without words read it from the document.
+EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "test_001_the_client_lists_and_calls_as_sections_3_1_to_3_3_show": (
+        "001",
+        ("The weather in Tokyo is sunny, 25°C.",),
+    ),
+    "test_002_the_tool_resource_and_prompt_of_the_document_are_offered": ("002", ("file:///path/to/document.txt",)),
+    "test_002_the_prompt_of_section_4_2_is_used_as_it_is_typed": ("002", ("Rust コードのレビューを開始します...",)),
+    "test_the_example_of_a_resource_that_the_question_needs": (
+        "002",
+        ("データベースから最新のユーザー情報を取得して要約して", "[MCP: Loaded 150 records]"),
+    ),
+    "test_the_configuration_file_is_read": ("002", ()),
+    "test_a_call_is_found_in_the_missions_two_styles": ("002", ()),
+    "test_example_1_the_weather": ("002", ("東京の天気を教えて", "[MCP: Detected 1 tool call]")),
+    "test_example_4_two_tools": ("002", ("東京の天気を取得して、その結果をファイル weather_report.txt に保存して",)),
+    "test_003_the_headers_of_the_example_reach_the_api_with_its_tokens_and_its_tool_has_the_long_name": (
+        "003",
+        ("Bearer ${servicenow}", "mcp__servicenow__get_incidents"),
+    ),
+    "test_003_the_servers_of_the_types_stdio_and_builtin_are_read_as_the_document_has_them": (
+        "003",
+        ("@anthropic-ai/mcp-server-filesystem",),
+    ),
+    "test_operations_without_an_id_are_named_by_method_and_path": ("003", ("get_users_list", "post_incidents")),
+    "test_004_the_requests_of_the_document_get_its_responses": ("004", ("マイナビのアルムナイサービスについて教えて",)),
+    "test_the_missions_examples_are_answered_without_a_model": (
+        "004",
+        ("サ-ビス（service）のガイドライン", "マネ-ジャ-"),
+    ),
+    "test_the_knowledge_tools_are_chosen_as_their_document_says": ("004", ("リモートワーク手当は？", "マネ-ジャ-")),
+    "test_004_a_forced_tool_skips_the_choice": ("004", ("マイナビのサービスは？",)),
+}
+
+
+def test_a_row_that_says_works_names_a_test_that_runs_the_documents_own_example() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("|") and "*works*" in line]
+    assert len(rows) > 15
+    unproved = [row for row in rows if not set(re.findall(r"::(test_\w+)`", row)) & set(EXAMPLES)]
+    assert unproved == []
+    for name, (number, words) in EXAMPLES.items():
+        (path,) = {test.partition("::")[0] for test in TESTS if test.endswith(f"::{name}")}
+        source = (REPOSITORY / "tests" / path).read_text("utf-8")
+        assert [word for word in words if word not in source] == [], name
+        assert words or "block(" in source
+        (document,) = shared_path("mission").glob(f"{number}_*.txt")
+        text = document.read_text("utf-8")
+        assert [word for word in words if word not in text] == [], name
+
+
 def test_every_command_that_is_named_exists() -> None:
     # A test compares that page with the program.
     reference = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")

@@ -69,7 +69,7 @@ async def with_tiny(
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
-            preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+            preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
             request = TurnRequest(Question("Do it."), toolbox.tools())
             await answer(model, preparation, conversation, request, settings or LoopSettings(), emit, NO_CONTEXT)
     return events, model, conversation

@@ -10,12 +10,15 @@ from typing import Any
 import anyio
 import pytest
 
+from bench.tool_retrieval import read_tools
 from rkllm_mcp import MCPClient
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, StdioServer
 from rkllm_mcp.diagnostics.doctor import config_warnings
 from rkllm_mcp.messages import PromptArgument, PromptTemplate, Resource, ToolCall
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.end_to_end.test_mission_examples import make_example, scripted_model
 from tests.support.knowledge_server import open_tools
@@ -149,7 +152,7 @@ async def test_003_the_headers_of_the_example_reach_the_api_with_its_tokens_and_
 
 
 def test_003_the_servers_of_the_types_stdio_and_builtin_are_read_as_the_document_has_them(tmp_path: Path) -> None:
-    servers = {
+    servers: dict[str, Any] = {
         "files": {
             "transport": "stdio",
             "command": "npx",
@@ -215,3 +218,11 @@ async def test_004_the_requests_of_the_document_get_its_responses(tmp_path: Path
         "status": "success",
     }
     quoted("004", QUERY, OCR, summary.facts["summary"], corrected.facts["normalized_text"])
+
+
+async def test_004_a_forced_tool_skips_the_choice() -> None:
+    question, forced = "マイナビのサービスは？", "search_documents"
+    selection = ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
+    find, only = await selection.choose(question, read_tools(), forced)
+    assert (find.name, only.name) == ("find_tools", forced)
+    quoted("004", f'query="{question}"', f'force_tool="{forced}"')

@@ -60,7 +60,7 @@ def tiny(name: str) -> str:
 async def environment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
     """The toolbox of a configuration file with these servers; bounded."""
     path = folder / "mcp_config.toml"
-    path.write_text("".join(servers), encoding="utf-8")
+    path.write_text("".join(['[security]\napprove = "dangerous"\n', *servers]), encoding="utf-8")
     with anyio.fail_after(PATIENCE_S):
         async with open_tools(load_config(path)) as opened:
             await opened.toolbox.connected()
@@ -254,7 +254,7 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
 
     async with environment(tmp_path, tiny("one")) as opened:
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
-        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
         request = TurnRequest(Question("Wait."), opened.toolbox.tools())
         arguments = (model, preparation, Conversation(), request, LoopSettings(), emit, NO_CONTEXT)
         async with anyio.create_task_group() as answering:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rkllm_mcp.app.settings import loaded_sampling, sampling_by_purpose
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, list_models
 from rkllm_mcp.prompt.families import TEMPLATES
@@ -88,9 +90,13 @@ def test_figures_name_their_source(model: ModelFolder) -> None:
 @every_entry
 def test_sampling_suits_calls_and_no_marker_is_left_out(model: ModelFolder) -> None:
     card = model.card
-    assert card.sampling.repeat_penalty == 1.0
-    assert card.sampling.temperature is not None
-    assert card.sampling.temperature <= (0.2 if card.thinking == "off" else 0.6)
+    sampling = sampling_by_purpose(Config(), model)
+    assert sampling.tools.repeat_penalty == 1.0
+    assert sampling.tools.presence_penalty == 0.0
+    assert sampling.tools.temperature <= (0.2 if card.thinking == "off" else 0.6)
+    assert loaded_sampling(Config(), model) == (sampling.tools if card.thinking == "off" else sampling.thinking)
+    # Figures that are not the low ones for calls name their source.
+    assert sampling.answer == sampling.tools or card.sampling.source or card.emulated
     assert not card.skip_special_token
 
 
@@ -139,3 +145,25 @@ def test_a_forced_call_is_read_when_the_model_has_completed_it(model: ModelFolde
     detector = Detector([TOOL], model.card.syntaxes)
     events = detector.feed(begun) + detector.feed(whole.removeprefix(begun)) + detector.finish()
     assert [getattr(event, "arguments", event) for event in events] == [{"place": "A"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "thinking"),
+    [
+        ("qwen3-0.6b", (0.7, 0.8, 20, 1.0), (0.6, 0.95, 20, 1.0)),
+        ("gemma3-1b", (1.0, 0.95, 64, 1.0), (1.0, 0.95, 64, 1.0)),
+        ("qwen2.5-3b", (0.7, 0.8, 20, 1.05), (0.7, 0.8, 20, 1.05)),
+        ("llama3.2-1b", (0.6, 0.9, 40, 1.0), (0.6, 0.9, 40, 1.0)),
+    ],
+)
+def test_answers_and_thinking_are_sampled_as_the_publisher_says(
+    name: str, answer: tuple[float, ...], thinking: tuple[float, ...]
+) -> None:
+    (model,) = [each for each in list_models([REPOSITORY / "models"]) if each.name == name]
+    sampling = sampling_by_purpose(Config(), model)
+    figures = [
+        (each.temperature, each.top_p, each.top_k, each.repeat_penalty) for each in (sampling.answer, sampling.thinking)
+    ]
+    assert figures == [answer, thinking]
+    chosen = sampling_by_purpose(Config.model_validate({"model": {"temperature": 0.4}}), model)
+    assert {each.temperature for each in (chosen.answer, chosen.thinking, chosen.tools)} == {0.4}

@@ -53,7 +53,7 @@ FAMILIES = (
     Family("minicpm4", "<s>", tools_are_text=True, calls_are_text=True),
     Family("smollm3", calls_are_text=True, results_are_user=True, thinks=True, adjusted=smollm3_differences),
     Family("deepseek-r1", "<｜begin▁of▁sentence｜>", tools_are_text=True, only_thinking=True),
-    Family("telechat2", tools_are_text=True),
+    Family("telechat2"),
     Family("rwkv7", tools_are_text=True, calls_are_text=True, results_are_user=True, thinks=True),
     Family("xlam2", not_for=("a call behind text",)),
     Family("hammer2.1", calls_are_text=True),

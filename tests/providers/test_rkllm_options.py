@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from rkllm_mcp.events import ModelEvent, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import ModelOptions, Sampling, SamplingOverrides
+from rkllm_mcp.generation import ModelOptions, Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
@@ -24,11 +24,12 @@ pytestmark = pytest.mark.anyio
 class Asked:
     """A model of a family on a scripted engine."""
 
-    def __init__(self, *answers: str, template: str = "qwen3") -> None:
+    def __init__(self, *answers: str, template: str = "qwen3", sampling: SamplingByPurpose | None = None) -> None:
         self.engine = ScriptedEngine(demo_vocabulary(), list(answers))
         form = TEMPLATES[template]
         thinking = "auto" if form.no_thinking or form.open_thinking else "off"
-        self.model = RkllmModel(self.engine, ModelForm(demo_vocabulary(), form, form.tool_form.syntaxes, thinking))
+        written = ModelForm(demo_vocabulary(), form, form.tool_form.syntaxes, thinking, sampling=sampling)
+        self.model = RkllmModel(self.engine, written)
 
     async def respond(self, conversation: Conversation | None = None, **wishes: object) -> list[ModelEvent]:
         conversation = conversation or question()

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits, HistoryStats, title_of
 from rkllm_mcp.store.database import MIGRATIONS, open_database

@@ -48,7 +48,7 @@ class Desk:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, costs, self.selection))
         options = ModelOptions(tool_choice=ForcedTool(forced) if forced else "auto")
         request = TurnRequest(Question(words), self.toolbox.specs if tools else (), options)
         with anyio.fail_after(60):

@@ -228,7 +228,7 @@ async def test_requests_beyond_those_find_their_tool_too_and_seldom_another_serv
 @pytest.mark.parametrize("forced", [candidate.name for candidate in THREE])
 async def test_a_forced_tool_skips_the_choice(forced: str) -> None:
     # There is room for one tool, and each request is for another than the forced one.
-    selection = ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
+    selection = ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
     for wanted, texts in MISSION.items():
         chosen = await selection.choose(texts[0], HUNDRED, forced)
         assert [candidate.name for candidate in chosen if candidate.server == "knowledge"] == [forced]

@@ -125,7 +125,8 @@ async def test_a_server_that_is_switched_off_offers_nothing_and_one_that_asks_al
         assert (await said(toolbox, "read_resource", uri="others:memo://monday"))[1]
         toolbox.disable("memos")
         assert offering(toolbox) == []
-        toolbox.enable("memos")
+        # As the page does it.
+        toolbox.switches.turn_server("memos", is_on=True)
         toolbox.disable("read_resource")
         assert offering(toolbox) == ["list_resources"]
     policies = ExecutionPolicies(approvals=Approvals())

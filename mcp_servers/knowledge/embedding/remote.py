@@ -21,7 +21,7 @@ import anyio
 import httpx2
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
-from mcp_servers.knowledge.errors import EngineUnreachableError
+from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 
 QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
 _OK = 200
@@ -166,3 +166,35 @@ class RemoteReranker:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+
+# Tokens for text around the requested lines. A Japanese token is about one character, so the lines themselves need no
+# more tokens than the question has characters.
+_EXTRA_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class ChatJudge:
+    """Judge behind an OpenAI-style chat completion service: one request, no retry."""
+
+    address: ModelAddress
+
+    async def answer(self, instructions: str, text: str) -> str:
+        """Return the model's answer at temperature 0; raise ModelServiceUnavailableError."""
+        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
+        max_tokens = len(text) + _EXTRA_TOKENS
+        body = {"model": self.address.model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
+        client = ModelClient(self.address)
+        try:
+            completion = await client.post("/chat/completions", body)
+        except EngineUnreachableError as error:
+            raise ModelServiceUnavailableError(error.reason) from error
+        finally:
+            await client.aclose()
+        try:
+            content: object = completion["choices"][0]["message"]["content"]
+        except (LookupError, TypeError) as error:
+            raise ModelServiceUnavailableError("its answer is not a chat completion") from error
+        if not isinstance(content, str):
+            raise ModelServiceUnavailableError("its answer has no text")
+        return content

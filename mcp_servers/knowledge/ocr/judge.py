@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_servers.knowledge.embedding.remote import ModelAddress, ModelClient
-from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 from mcp_servers.knowledge.ocr.rules import HALF_LONG, LONG, is_mark, long_mark
 
 INSTRUCTIONS = (
@@ -108,35 +106,3 @@ def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
     if character in {LONG, HALF_LONG}:
         return long_mark(excerpt.text[at - 1])
     return excerpt.text[at] if is_mark(character) else character
-
-
-# Tokens for text around the requested lines. A Japanese token is about one character, so the lines themselves need no
-# more tokens than the question has characters.
-_EXTRA_TOKENS = 64
-
-
-@dataclass(frozen=True)
-class ChatJudge:
-    """Judge behind an OpenAI-style chat completion service: one request, no retry."""
-
-    address: ModelAddress
-
-    async def answer(self, instructions: str, text: str) -> str:
-        """Return the model's answer at temperature 0; raise ModelServiceUnavailableError."""
-        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
-        max_tokens = len(text) + _EXTRA_TOKENS
-        body = {"model": self.address.model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
-        client = ModelClient(self.address)
-        try:
-            completion = await client.post("/chat/completions", body)
-        except EngineUnreachableError as error:
-            raise ModelServiceUnavailableError(error.reason) from error
-        finally:
-            await client.aclose()
-        try:
-            content: object = completion["choices"][0]["message"]["content"]
-        except (LookupError, TypeError) as error:
-            raise ModelServiceUnavailableError("its answer is not a chat completion") from error
-        if not isinstance(content, str):
-            raise ModelServiceUnavailableError("its answer has no text")
-        return content

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from rkllm_mcp.elicitation import ENGLISH as ENGLISH_MISTAKES
 from rkllm_mcp.elicitation import FieldKind, Wording
 from rkllm_mcp.events import EndReason
+from rkllm_mcp.messages import ENDINGS, Ending
 from rkllm_mcp.protocols import Decision
-from rkllm_mcp.records import ENDINGS, Ending
 
 Language: TypeAlias = Literal["en", "ja"]
 

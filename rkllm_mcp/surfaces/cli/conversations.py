@@ -26,7 +26,8 @@ from rkllm_mcp.app.conversation_export import (
 )
 from rkllm_mcp.app.preview import find_conversation, open_stored
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import ENDINGS, StoredConversation, StoredTurn
+from rkllm_mcp.messages import ENDINGS, StoredTurn
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json

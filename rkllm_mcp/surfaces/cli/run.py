@@ -26,7 +26,6 @@ from rkllm_mcp.events import (
     event_to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -40,6 +39,7 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, wants_color
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
     from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.surfaces.chat.forms import FormPrompt
     from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.toolcalls.detector import Detector
@@ -141,6 +141,7 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
+    from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.toolcalls.resolve import names_in
 
     names = names_in(text) or ("any",)
@@ -182,6 +183,8 @@ def read_tools(path: Path) -> tuple[ToolSpec, ...]:
 
 
 def _tool(item: Any, path: Path) -> ToolSpec:
+    from rkllm_mcp.messages import ToolSpec
+
     tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     function: Any = tool.get("function", tool)
     tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
@@ -255,7 +258,7 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
-    model = chosen_model(config).name if config.provider.kind == "rkllm" else None
+    model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
     renderer = program or _terminal_renderer(session, config)
     for line in starting_lines(model, len(config.active_servers)):
         renderer.show(Status(line))

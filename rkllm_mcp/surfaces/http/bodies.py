@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import HTTPError
 
 # The longest silence in the middle of a body, seconds.
@@ -37,16 +38,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class RequestBody(BaseModel):
+class RequestBody(DocumentedModel):
     """A request of our own interface: exact types, no unknown fields. Forms and results may use it as well."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
 
-class LenientBody(BaseModel):
+class LenientBody(DocumentedModel):
     """A request of another project's interface: exact types; unknown fields are ignored."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
 
 
 async def read(

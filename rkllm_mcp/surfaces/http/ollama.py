@@ -15,14 +15,12 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
@@ -32,6 +30,7 @@ from rkllm_mcp.completions.ollama import (
     generate_body,
 )
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
+from rkllm_mcp.completions.request import Occurrence
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -48,6 +47,9 @@ from rkllm_mcp.surfaces.http.openai import (
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, evaluated, line_stream, lines, list_response, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost
 
 VERSION = "0.12.0"
 _TAG = ":latest"

@@ -10,21 +10,18 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from anyio import to_thread
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.environment import AuxiliaryModel
-from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
+from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
 from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
 from rkllm_mcp.events import End
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
@@ -41,6 +38,11 @@ from rkllm_mcp.surfaces.http.streaming import (
     records,
     while_connected,
 )
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import AuxiliaryModel
+    from rkllm_mcp.app.tenants import Tenant
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
@@ -100,7 +102,10 @@ async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> Cha
         HTTPError: 400, a field is wrong; 422, a schema is too costly to check.
     """
     own = tenant.section.mcp if tenant.section is not None else None
-    host_tools = service.config.service.mcp if own is None else own
+    may_use_tools = "tools" in tenant.rights
+    if body.mcp and not may_use_tools:
+        raise HTTPError(403, "this key may not use the host's tools; leave mcp out", param="mcp", code="key_purpose")
+    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
     try:
         # Checking a hundred tools takes a while, and all other answers would wait for it.
         return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -20,13 +20,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.tenants import Tenant
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0

@@ -9,7 +9,8 @@ import pytest
 
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.records import StoredApproval, StoredConversation, StoredTurn
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import StoredApproval, StoredConversation
 from rkllm_mcp.surfaces.chat.completion import Completions
 from tests.support.feature_demo import DESK, make_features
 

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import CallRecord, StoredConversation, StoredTurn
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import state_file
 from rkllm_mcp.surfaces.cli.conversations import layout

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.embedding import Embedder, Vectors
-from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.service import embedder_from, reranker_from
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, Hit, SearchRequest

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker
-from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
 from mcp_servers.knowledge.embedding.onnx import read_model_folder
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError, MissingExtraError
 from mcp_servers.knowledge.library import LibrarySettings, open_library
+from mcp_servers.knowledge.service import embedder_from, reranker_from
 from mcp_servers.knowledge.types import SearchRequest
 from tests.support.knowledge import document
 from tests.support.onnx_models import write_embedder, write_reranker

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker
-from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError
+from mcp_servers.knowledge.service import embedder_from, reranker_from
 from tests.support.model_service import ModelService, vector
 
 pytestmark = pytest.mark.anyio

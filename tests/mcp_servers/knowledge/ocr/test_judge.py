@@ -13,9 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_servers.knowledge.embedding.remote import ModelAddress
+from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError
-from mcp_servers.knowledge.ocr.judge import ChatJudge
 from mcp_servers.knowledge.ocr.normalize import normalize
 
 pytestmark = pytest.mark.anyio
