@@ -65,7 +65,6 @@ def _run(command: list[str], content: bytes, limit_s: float) -> str:
             stderr=subprocess.DEVNULL,
             timeout=limit_s,
             check=False,
-            # More threads would only compete for the processor.
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},
             preexec_fn=_end_with_parent,  # the parser process has one thread
         )

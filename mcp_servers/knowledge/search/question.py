@@ -110,6 +110,7 @@ def _is_part(text: str, start: int, end: int) -> bool:
     return any(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]) for at in (start, end))
 
 
+@lru_cache(maxsize=8_192)
 def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
     """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
     skeleton = [re.sub(f"[{_HIRAGANA}]", "", match.group()) for match in _OKURIGANA.finditer(word)]
@@ -124,8 +125,8 @@ def _groups() -> dict[str, list[tuple[str, ...]]]:
     """Return word -> groups of synonyms; the files are read at the first question."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name in ("synonyms.txt", "sudachi_synonyms.txt"):
-        for line in Path(__file__).with_name(name).read_text("utf-8").splitlines():
-            words = () if line.startswith("#") else tuple(dict.fromkeys(unified(word) for word in line.split()))
+        for line in unified(Path(__file__).with_name(name).read_text("utf-8")).splitlines():
+            words = () if line.startswith("#") else tuple(dict.fromkeys(line.split()))
             for word in words:
                 groups.setdefault(word, []).append(words)
     return groups
