@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -85,6 +85,7 @@ class ToolFinder:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
+        await context.on_start()
         query = str(call.arguments.get("query", ""))
         matching = [tool for tool, _ in await self._search.search(query, self._tools)]
         found = matching[:FOUND_TOOLS]
@@ -101,15 +102,17 @@ TWO_STEPS_NOTE = (
     "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
     "told to you then."
 )
+TWO_STEPS_NOTES: Mapping[Language, str] = {
+    "en": TWO_STEPS_NOTE,
+    "ja": "ツールは引数なしで一覧にしてあります。適切なツールを空の引数で呼び出すと、その引数が示されます。",
+}
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 def named(tool: ToolSpec) -> ToolSpec:
     """Return ``tool`` as it stands in a list of names: with its purpose, without parameters."""
-    purpose = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
-    return replace(tool, description=purpose[:_PURPOSE_CHARS], input_schema={})
+    return replace(tool, description=tool.summary[:_PURPOSE_CHARS], input_schema={})
 
 
 class ToolSet:

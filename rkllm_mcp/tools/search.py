@@ -106,7 +106,9 @@ def _saturated(count: float) -> float:
 # Weights by field; names describe a tool best.
 _NAME_WEIGHT = 3.0
 _SERVER_WEIGHT = 1.0
-_DESCRIPTION_WEIGHT = 1.0
+# The whole description, with its first sentence; both count for that one.
+_DESCRIPTION_WEIGHT = 0.5
+_SUMMARY_WEIGHT = 1.0
 _KEYWORD_WEIGHT = 0.4
 _PARAMETER_NAME_WEIGHT = 0.5
 _PARAMETER_WEIGHT = 0.2
@@ -237,6 +239,7 @@ def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
         RankedField(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
         RankedField(terms_of(tool.server, glossary), _SERVER_WEIGHT),
         RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), _DESCRIPTION_WEIGHT),
+        RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), _SUMMARY_WEIGHT),
         RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), _KEYWORD_WEIGHT),
         RankedField(parameter_names, _PARAMETER_NAME_WEIGHT),
         RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), _PARAMETER_WEIGHT),

@@ -222,7 +222,7 @@ async def test_004_the_requests_of_the_document_get_its_responses(tmp_path: Path
 
 async def test_004_a_forced_tool_skips_the_choice() -> None:
     question, forced = "マイナビのサービスは？", "search_documents"
-    selection = ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
+    selection = ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
     find, only = await selection.choose(question, read_tools(), forced)
     assert (find.name, only.name) == ("find_tools", forced)
     quoted("004", f'query="{question}"', f'force_tool="{forced}"')
