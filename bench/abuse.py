@@ -114,7 +114,8 @@ class _Run:
             self.abused.kills += _kill_workers(self.service.process.pid)
 
     async def _probe(self) -> None:
-        async with httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False) as http:
+        http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
+        async with http:
             while True:
                 began = time.monotonic()
                 status = (await http.get("/healthz")).status_code
@@ -284,7 +285,8 @@ class Hostile:
 
     async def wrong_key(self) -> None:
         """Try keys."""
-        async with httpx2.AsyncClient(base_url=self._url, verify=False) as http:
+        http = httpx2.AsyncClient(base_url=self._url, verify=False)
+        async with http:
             for _ in range(10):
                 headers = {"Authorization": f"Bearer sk-{self._random.getrandbits(64):x}"}
                 if (status := (await http.get("/v1/conversations", headers=headers)).status_code) != 401:

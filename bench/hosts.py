@@ -6,7 +6,7 @@ r"""Tokens that a host of the runtime prefills for several dialogues, counted in
 
 A host is anything with OpenAI's ``/chat/completions`` that loads ``librkllmrt.so``; without ``--command`` it is
 ``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{folder}`` a folder with the model folder
-``host``, ``{model}`` the model's file and ``{port}`` a free port, which ``--url`` may name as well. The client sends the
+``host``, ``{model}`` the model's file and ``{port}`` a free port, which ``--url`` may name, too. The client sends the
 whole dialogue with each question, as programs do, with twenty tools of its own. Three dialogues of six questions:
 
 * ``alone``    one dialogue after the other

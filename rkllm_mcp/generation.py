@@ -199,6 +199,17 @@ class ModelOptions:
         return self.tool_choice.name if isinstance(self.tool_choice, ForcedTool) else None
 
 
+Language: TypeAlias = Literal["en", "ja"]
+
+
+def language_of(setting: str | None) -> Language:
+    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
+    return "ja" if (setting or "").strip().lower().startswith(("ja", "日本")) else "en"
+
+
+ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]
+
+
 @dataclass(frozen=True)
 class AnswerOptions:
     """Options of one answer of the assistant.
@@ -208,19 +219,24 @@ class AnswerOptions:
         tools: show tools to the model, which may call them.
         allowed_tools: the only tools that the answer may use, by any of their names; all when None.
         approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user
+            for the content of servers' forms.
         approval_timeout_s: limit of the wait for an approval, seconds; None for the configuration's.
         tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
         save: save question and answer before ``End``; a ``Status`` reports what cannot be saved.
+        resources: ``@server:uri`` in the question is read.
+        language: of questions for approval; None for the configuration's.
     """
 
     model: ModelOptions = field(default_factory=ModelOptions)
     tools: bool = True
     allowed_tools: tuple[str, ...] | None = None
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    approvals: ApprovalMode = "refuse"
     approval_timeout_s: float | None = None
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     save: bool = False
+    resources: bool = True
+    language: Language | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -96,6 +96,12 @@ class ToolResult:
     seconds: float = 0.0
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
+    notice: str = ""  # what people are shown where the text addresses the model
+
+    @property
+    def shown(self) -> str:
+        """The text for people."""
+        return self.notice or self.text
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class Message:
     cut: bool = False  # the assistant message ended at a token limit
     # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
     context: str = ""
+    foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
 
 
 def _new_id() -> str:
@@ -154,6 +161,13 @@ class Conversation:
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the history, as compaction and editing do; the KV cache of the old one may be lost."""
         self.messages[:] = messages
+
+    def untrusted_texts(self) -> Iterator[str]:
+        """Yield the texts from outside that the model has read: tool results, contexts and servers' prompts."""
+        for message in self.messages:
+            # Results without a call are sentences of the host.
+            yield from (result.text for result in message.results if result.call_id)
+            yield from filter(None, (message.context, message.text if message.foreign else ""))
 
     def next_call_id(self) -> str:
         """Return the id of the next call: ``call_1``, ``call_2``, …."""

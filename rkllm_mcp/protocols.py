@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from rkllm_mcp.events import Approval, Elicitation, Event, ToolCallFailed, Usage
-from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.generation import Language, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
@@ -68,6 +68,10 @@ class FixedApprover:
 DENY_ALL: Approver = FixedApprover("deny")
 
 
+async def no_start() -> None:
+    """Take no notice of the start of a call."""
+
+
 @dataclass(frozen=True)
 class CallContext:
     """Context of one call."""
@@ -78,6 +82,10 @@ class CallContext:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
     request: str = ""  # the user's text that caused the call
+    # Texts from outside in the conversation; a call that stands in one of them needs approval.
+    untrusted_texts: Callable[[], Iterable[str]] = tuple[str]
+    language: Language | None = None  # of questions for approval; None for the configuration's
+    on_start: Callable[[], Awaitable[None]] = no_start  # called when the call is approved and begins
     # Entered while the call waits for a person or the host's model, which does not count towards its time limit.
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
 

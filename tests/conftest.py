@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import PurePosixPath
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.support.cuts import EVERY_POINT
@@ -17,6 +18,12 @@ from tests.tiers import MARKERS, TABLE, tier_of, unmatched
 # A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No property depends on the speed of the machine.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10

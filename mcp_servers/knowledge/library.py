@@ -28,7 +28,7 @@ from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import PreparedDocument
-from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale, rebuild_text_index
+from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
@@ -36,7 +36,7 @@ from mcp_servers.knowledge.storage.vectors import (
     set_active_embedding,
     set_next_embedding,
 )
-from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.text_analysis import embedded_text
 from mcp_servers.knowledge.types import (
     UNRESTRICTED,
     Access,
@@ -215,7 +215,6 @@ class Library:
         chunks = [index_chunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _ensure_current_text_index(connection, base)
             sets = _embedders_of(connection, base)
             at_once = {key: vectors[name] for key, name in sets.items() if name in vectors}
             return stored_documents.write_document(connection, base, PreparedDocument(new, chunks, at_once), access)
@@ -224,7 +223,6 @@ class Library:
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
             _check_owner(stored.document.base_id, stored.document.tenant, access)
-            _ensure_current_text_index(connection, stored_bases.base_by_key(connection, stored.base))
             stored_documents.delete_document(connection, stored)
         return stored.document
 
@@ -284,12 +282,6 @@ def _check_owner(base_id: str, tenant: str, access: Access) -> None:
     # All tenants see it; none of them may change it for the others.
     if not access.is_unrestricted and tenant != access.tenant:
         raise AccessDeniedError(base_id, "it belongs to all tenants, so only the owner may change it")
-
-
-def _ensure_current_text_index(connection: sqlite3.Connection, base: StoredBase) -> None:
-    # An index has terms of one analyzer version: deleting needs the terms that were added.
-    if base.analyzer != ANALYZER_VERSION:
-        rebuild_text_index(connection, base.key)
 
 
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:

@@ -48,6 +48,14 @@ void console_escaped(const char *label, const char *text) {
     buf_free(&line);
 }
 
+/* The same with the text in quotation marks, which are not escaped inside it. */
+void console_quoted(const char *label, const char *text) {
+    struct buf quoted = {0};
+    buf_printf(&quoted, "\"%s\"", text);
+    console_escaped(label, buf_text(&quoted));
+    buf_free(&quoted);
+}
+
 /* Prints a line of the layer below, "E RKNN: [time of day] text". */
 void console_npu(const char *text) {
     struct buf line = {0};

@@ -15,6 +15,7 @@ int console_level_wanted(void);
 void console_line(char severity, const char *format, ...) PRINTF_LIKE(2, 3);
 void console_raw(const char *text, size_t len);
 void console_escaped(const char *label, const char *text);
+void console_quoted(const char *label, const char *text);
 void console_npu(const char *text);
 void console_noise(void);
 

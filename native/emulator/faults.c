@@ -176,6 +176,7 @@ static const struct fault {
     {"callback-thread", "callback-thread library|calling|new", MEMBER(callback_thread), FAULTS_OF_RULE},
     {"is-running", "is-running normal|inverted", MEMBER(is_running_inverted), FAULTS_OF_MODEL},
     {"reuse", "reuse always|keep-history-only|off", MEMBER(reuse), FAULTS_OF_MODEL},
+    {"history-stays", "history-stays", MEMBER(history_stays), FAULTS_OF_MODEL},
     {"system-prompt", "system-prompt cached|dropped", MEMBER(system_dropped), FAULTS_OF_MODEL},
     {"full-match", "full-match last|none|all", MEMBER(full_match), FAULTS_OF_MODEL},
     {"leave-pause", "leave-pause clear|run|abort|never", MEMBER(leave_pause), FAULTS_OF_MODEL},

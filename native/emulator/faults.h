@@ -85,6 +85,7 @@ struct faults {
     int abort_idle_fails;
     int abort_in_prefill;
     int reuse;       /* enum reuse */
+    int history_stays; /* kept history stays in later runs without it, until the cache is cleared */
     int system_dropped;
     int full_match;  /* enum full_match */
     int leave_pause; /* enum leave_pause */

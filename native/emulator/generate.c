@@ -170,7 +170,7 @@ static enum run_end compute_rows(struct model *m) {
 
 /* Empties an entry's cache as far as the faults want, when the run was not to leave its tokens. */
 static void leave_cache(const struct model *m, struct sequence *entry) {
-    bool leaves = m->faults.reuse == REUSE_ALWAYS || m->run.keep_history || m->paused;
+    bool leaves = m->faults.reuse == REUSE_ALWAYS || entry->history.kept || m->paused;
     if (!leaves) ids_truncate(&entry->kv.ids, model_system_part(m, entry));
 }
 
@@ -182,9 +182,9 @@ static void settle(struct model *m) {
     m->paused = run->end == RUN_PAUSED && generated;
     for (int i = 0; i < m->batch_size; i++) {
         struct sequence *entry = &m->batch[i];
-        entry->history.kept = run->keep_history;
-        entry->history.pending = run->keep_history && entry->sampled.len ? entry->sampled.data[entry->sampled.len - 1]
-                                                                          : -1;
+        bool kept = run->keep_history || (m->faults.history_stays && entry->history.kept);
+        entry->history.kept = kept;
+        entry->history.pending = kept && entry->sampled.len ? entry->sampled.data[entry->sampled.len - 1] : -1;
         leave_cache(m, entry);
         ids_truncate(&entry->transcript, 0);
         ids_append(&entry->transcript, entry->prompt.data, entry->prompt.len);

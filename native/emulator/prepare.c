@@ -101,7 +101,7 @@ static bool make_room(struct model *m, struct sequence *entry, size_t count) {
 /* True when the run goes on behind what the entry's cache holds, whatever the input is. */
 static bool goes_on(const struct model *m, const struct sequence *entry) {
     bool stale = m->faults.hidden_needs_clear && m->run.mode != RKLLM_INFER_GENERATE && entry->kv.ids.len;
-    return stale || (m->run.keep_history && entry->history.kept);
+    return stale || (entry->history.kept && (m->run.keep_history || m->faults.history_stays));
 }
 
 /* Checks that the new tokens fit, and begins the prompt with what stands before them. */
@@ -144,7 +144,7 @@ static bool assemble(struct model *m, struct sequence *entry, const RKLLMInput *
     struct buf text = {0};
     struct ids fresh = {0};
     bool good = input_read(m, input, behind_history || behind_turns, &text, entry, &fresh);
-    if (text.len && m->console_level >= CONSOLE_DETAILS) console_escaped("prompt text", buf_text(&text));
+    if (text.len && m->console_level >= CONSOLE_DETAILS) console_quoted("prompt text", buf_text(&text));
     buf_free(&text);
     good = good && begin_prompt(m, entry, fresh.len, behind_turns);
     if (good) {

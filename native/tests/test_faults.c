@@ -178,6 +178,19 @@ static void tokens_can_be_left_for_the_next_run_always_with_history_or_never(voi
     session_close(&s);
 }
 
+static void kept_history_can_stay_until_the_cache_is_cleared(void) {
+    struct session s;
+    int whole = (int)strlen("xuser\nhellox\nxassistant\n");
+    open_with(&s, "fault history-stays\nfault reuse off\n");
+    CHECK_INT(prefilled(&s, TURN("hello"), 0), whole);
+    CHECK_INT(prefilled(&s, TURN("hello"), 1), whole);
+    CHECK_INT(prefilled(&s, TURN("hello"), 0), whole + 9 + whole);
+    CHECK_INT(prefilled(&s, TURN("hello"), 0), 2 * (whole + 9) + whole);
+    CHECK_INT(session_clear(&s), 0);
+    CHECK_INT(prefilled(&s, TURN("hello"), 0), whole);
+    session_close(&s);
+}
+
 static void the_system_prompt_stays_cached_or_does_not(void) {
     struct session s;
     open_with(&s, "fault reuse off\n");
@@ -327,6 +340,7 @@ static const struct check_test tests[] = {
 #if RKLLM_ABI >= 121
     {"tokens can be left for the next run always, with history or never",
      tokens_can_be_left_for_the_next_run_always_with_history_or_never},
+    {"kept history can stay until the cache is cleared", kept_history_can_stay_until_the_cache_is_cleared},
     {"the system prompt stays cached or does not", the_system_prompt_stays_cached_or_does_not},
     {"a full match evaluates the last token, none or all", a_full_match_evaluates_the_last_token_none_or_all},
     {"the paused state is left in the way that was chosen", the_paused_state_is_left_in_the_way_that_was_chosen},

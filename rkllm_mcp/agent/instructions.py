@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context
-from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolCaller, ToolFinder, ToolSelection, ToolSet
+from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTES, ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.events import Event
-from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.generation import Language, ModelOptions, language_of
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
 
@@ -17,8 +17,12 @@ DEFAULT_SYSTEM_PROMPT = (
     "You are a helpful assistant that runs on a small board. Answer briefly. When a tool can give the answer, call it; "
     "never make up what a tool would say."
 )
+JAPANESE_SYSTEM_PROMPT = (
+    "あなたは小さなボードの上で動く、役に立つアシスタントです。簡潔に答えてください。ツールで答えが得られるときはツールを呼び出し、"
+    "ツールの結果を想像で作らないでください。"
+)
 ANSWER_IN_THE_QUESTIONS_LANGUAGE = "Answer in the language of the question."
-LANGUAGE_NAMES: Mapping[str, str] = {"ja": "Japanese", "en": "English"}
+ANSWER_IN_JAPANESE = "日本語で答えてください。"
 
 
 def system_text(system_prompt: str | None = None, language: str | None = None) -> str:
@@ -26,11 +30,16 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
 
     Args:
         system_prompt: the configured text, used unchanged; None for the default.
-        language: the language of answers, as a code (``ja``) or a name; None for that of the question.
+        language: the language of answers and instructions, as a code (``ja``) or a name; None for answers in that of
+            the question.
     """
     if system_prompt is not None and language is None:
         return system_prompt
-    wanted = f"Answer in {LANGUAGE_NAMES.get(language, language)}." if language else ANSWER_IN_THE_QUESTIONS_LANGUAGE
+    if language_of(language) == "ja":
+        own = JAPANESE_SYSTEM_PROMPT if system_prompt is None else f"{system_prompt} "
+        return f"{own}{ANSWER_IN_JAPANESE}"
+    named = "English" if language == "en" else language
+    wanted = f"Answer in {named}." if named else ANSWER_IN_THE_QUESTIONS_LANGUAGE
     return f"{DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt} {wanted}"
 
 
@@ -113,9 +122,13 @@ class TurnRequest:
 
 
 class TurnPreparation:
-    """Prepares the answers of an assistant; ``selection`` chooses the listed tools of a conversation."""
+    """Prepares the answers of an assistant; ``selection`` chooses the listed tools of a conversation.
 
-    def __init__(self, tools: TurnTools, selection: ToolSelection) -> None:
+    ``language`` is that of its instructions.
+    """
+
+    def __init__(self, tools: TurnTools, selection: ToolSelection, language: Language = "en") -> None:
+        self._language: Language = language
         self._tools = tools
         self._selection = selection
 
@@ -149,7 +162,7 @@ class TurnPreparation:
         return PreparedTurn(tool_set, self._caller(conversation, request), "\n\n".join(parts), instructions)
 
     def _standing_instructions(self) -> list[str]:
-        own = [TWO_STEPS_NOTE] if self._selection.settings.two_steps else []
+        own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
 
     async def _findings(self, request: TurnRequest, context: CallContext, emit: EmitEvents) -> list[ContextResult]:

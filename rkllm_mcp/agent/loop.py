@@ -13,7 +13,8 @@ call. After ``repair_rounds`` rounds in a row without a new result, the model mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -32,6 +33,13 @@ ROUND_LIMIT_NOTE = (
 CALLS_OVER = "no more tools are run for this answer"
 REPAIR_LIMIT_NOTE = "[Do not try this call again. Answer the user now in plain text.]"
 NO_ANSWER = "[No answer within the limit of tool rounds; ask again in smaller steps.]"
+# The notes in Japanese, for questions in Japanese.
+_JAPANESE: Mapping[str, str] = {
+    ROUND_LIMIT_NOTE: "[ツール呼び出しの上限に達しました。これ以上ツールを呼び出さず、今ある結果で答えてください。]",
+    REPAIR_LIMIT_NOTE: "[この呼び出しは繰り返さず、普通の文章で答えてください。]",
+    NO_ANSWER: "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
+}
+_KANA = re.compile(r"[\u3041-\u30FF]")
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
 SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
@@ -216,18 +224,24 @@ async def run_agent(
         if counter.is_repair_limit:
             if not calls.has_last_round:
                 return "answered", turn
-            conversation.add(Message("tool", REPAIR_LIMIT_NOTE, results=outcome.results))
+            conversation.add(Message("tool", _in_language(REPAIR_LIMIT_NOTE, conversation), results=outcome.results))
             reason = "answered"
             break
-        notes = outcome.notes if counter.left else (*outcome.notes, ROUND_LIMIT_NOTE)
+        notes = outcome.notes if counter.left else (*outcome.notes, _in_language(ROUND_LIMIT_NOTE, conversation))
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
         # A single call whose parameters were revealed is made again.
         is_forced = is_reveal and len(turn.calls) == 1
         options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
     turn = await _respond(model, conversation, calls, later, emit, may_call=False)
     if not turn.has_text and not turn.is_cut:
-        await emit([Text(NO_ANSWER)])
+        await emit([Text(_in_language(NO_ANSWER, conversation))])
     return "token_limit" if turn.is_cut else reason, turn
+
+
+def _in_language(note: str, conversation: Conversation) -> str:
+    """Return a note in the language of the last question."""
+    asked = next((message.text for message in reversed(conversation.messages) if message.role == "user"), "")
+    return _JAPANESE.get(note, note) if _KANA.search(asked) else note
 
 
 class _RoundCounter:
@@ -341,12 +355,12 @@ async def answer(
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
-    context = replace(context, request=asked.text)
+    context = replace(context, request=asked.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
     parallel, instructions = settings.parallel_tools, prepared.instructions
     calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
-    question = [*asked.preceding, Message("user", asked.text, context=prepared.context)]
+    question = [*asked.preceding, Message("user", asked.text, context=prepared.context, foreign=asked.foreign)]
     try:
         await answer_with_tools(model, conversation, question, calls, request.options, settings, emit)
     finally:

@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 import anyio
 
 from rkllm_mcp.events import Approval, Elicitation
-from rkllm_mcp.protocols import Decision, ElicitationAnswer, EmitEvents
+from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EmitEvents, FixedApprover
 
 PendingRequest: TypeAlias = Approval | Elicitation
 
@@ -114,3 +114,11 @@ class StreamApprover:
             finally:
                 self._open.discard(scope)
         return None
+
+
+class FormApprover(FixedApprover):
+    """Refuses every call with ``advice``, and leaves servers' forms to ``forms``."""
+
+    def __init__(self, forms: Approver, advice: str) -> None:
+        super().__init__("deny", advice)
+        self.elicit = forms.elicit

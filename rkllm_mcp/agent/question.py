@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, cast
 
-from rkllm_mcp.agent.tool_runner import first_line, together
+from rkllm_mcp.agent.tool_runner import first_line, start_line, together
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, Resource, ResourceContent, ToolCall, ToolResult, ToolSpec
@@ -181,12 +181,11 @@ async def gather_context(
     results: dict[str, ToolResult] = {}
 
     async def ask(tool: ToolSpec, argument: str) -> None:
-        await emit([Status(f"[MCP: Calling tool '{tool.name}']")])
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
-        result = await caller.call(call, replace(context, request=""))
+        result = await caller.call(call, replace(context, request="", on_start=start_line(tool.name, emit)))
         results[tool.name] = result
-        outcome = f"failed and is left out: {first_line(result.text)}" if result.is_error else "completed"
+        outcome = f"failed and is left out: {first_line(result.shown)}" if result.is_error else "completed"
         await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]")])
 
     asked = {tool.name: text_argument(tool) for tool in tools}
@@ -229,6 +228,7 @@ class Question:
     text: str
     context: str = ""
     preceding: tuple[Message, ...] = ()
+    foreign: bool = False  # the words are those of a server's prompt
 
 
 async def question_from_text(
@@ -254,4 +254,4 @@ async def question_from_prompt(
     await emit([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
-    return Question(filled.messages[-1].text, preceding=filled.messages[:-1])
+    return Question(filled.messages[-1].text, preceding=filled.messages[:-1], foreign=True)

@@ -103,12 +103,21 @@ class CallRunner:
         else:
             result = await self._run_tool(call)
         await self._emit(
-            [ToolFinished(call.id, call.name, result.is_error, result.text, round(result.seconds, 3), result.truncated)]
+            [
+                ToolFinished(
+                    call.id,
+                    call.name,
+                    result.is_error,
+                    result.shown,
+                    round(result.seconds, 3),
+                    result.truncated,
+                )
+            ]
         )
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
-        await self._emit([Status(f"[MCP: Calling tool '{call.name}']")])
-        context = replace(self._context, on_progress=self._progress_of(call), emit=self._emit)
+        start = start_line(call.name, self._emit)
+        context = replace(self._context, on_progress=self._progress_of(call), on_start=start, emit=self._emit)
         result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
@@ -117,7 +126,7 @@ class CallRunner:
                 self._forget_what_was_read()
             self._results[_key(call)] = result
             self.news += 1
-        outcome = f"failed: {first_line(result.text)}" if result.is_error else "completed"
+        outcome = f"failed: {first_line(result.shown)}" if result.is_error else "completed"
         await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
         return result
 
@@ -132,6 +141,11 @@ class CallRunner:
             await self._emit([ToolProgress(call.id, progress, total, message)])
 
         return on_progress
+
+
+def start_line(name: str, emit: EmitEvents) -> Callable[[], Awaitable[None]]:
+    """Return an ``on_start`` that emits the status line of a call that begins, once it is approved."""
+    return partial(emit, [Status(f"[MCP: Calling tool '{name}']")])
 
 
 def first_line(text: str, limit_chars: int = 200) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -84,6 +85,7 @@ class ToolFinder:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
+        await context.on_start()
         query = str(call.arguments.get("query", ""))
         matching = [tool for tool, _ in await self._search.search(query, self._tools)]
         found = matching[:FOUND_TOOLS]
@@ -100,6 +102,10 @@ TWO_STEPS_NOTE = (
     "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
     "told to you then."
 )
+TWO_STEPS_NOTES: Mapping[Language, str] = {
+    "en": TWO_STEPS_NOTE,
+    "ja": "ツールは引数なしで一覧にしてあります。適切なツールを空の引数で呼び出すと、その引数が示されます。",
+}
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
 

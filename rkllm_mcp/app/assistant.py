@@ -8,8 +8,8 @@ An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
@@ -155,6 +155,8 @@ def _uncounted(event: Event) -> None:
 
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
+
+NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
 # Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
@@ -433,9 +435,10 @@ class Assistant:
 
     def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
         # Resources load the MCP client, which a question that names none does not need.
-        offerings = self.toolbox.offerings if "@" in text else None
+        options = options or AnswerOptions()
+        offerings = self.toolbox.offerings if "@" in text and options.resources else None
         prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or AnswerOptions(), text)
+        return partial(self._answer_question, prepare, options, text)
 
     def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
@@ -466,7 +469,9 @@ class Assistant:
         model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
-            context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
+            context = CallContext(
+                asker=asker, tokens=options.tokens, conversation_id=conversation.id, language=options.language
+            )
             asked = await prepare(emit, context)
             request = TurnRequest(asked, self.tools(options), model_options)
             try:
@@ -474,11 +479,14 @@ class Assistant:
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
-        if options.approvals == "ask":
-            return StreamApprover(self._pending, emit, options.approval_timeout_s)
-        is_granted = options.approvals == "grant"
-        return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
+    @contextmanager
+    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> Generator[Approver]:
+        if options.approvals in ("grant", "refuse"):
+            is_granted = options.approvals == "grant"
+            yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
+            return
+        with StreamApprover(self._pending, emit, options.approval_timeout_s) as asker:
+            yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
         self.toolbox.retry()
@@ -532,4 +540,4 @@ def turn_preparation(
 
         return ToolSearch(past, embedder)
 
-    return TurnPreparation(tools, ToolSelection(open_search, listing.cost, settings))
+    return TurnPreparation(tools, ToolSelection(open_search, listing.cost, settings), agent.person_language)

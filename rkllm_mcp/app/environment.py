@@ -126,11 +126,6 @@ class ModelHost:
         """
         return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
 
-    @property
-    def syntaxes(self) -> tuple[str, ...]:
-        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
-        return self.npu.form.syntaxes if self.npu else ()
-
     async def ready(self) -> None:
         """Wait until the model is loaded.
 

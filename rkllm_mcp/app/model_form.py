@@ -30,7 +30,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     """
     card = model.card
     base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
+    form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(

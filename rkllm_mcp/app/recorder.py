@@ -238,7 +238,8 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
     unanswered = Message("user")
     for turn in kept.turns:
         if turn.role == "user":
-            messages.append(Message("user", turn.text, context=turn.context))
+            # The store does not say which questions were servers' prompts.
+            messages.append(Message("user", turn.text, context=turn.context, foreign=True))
         elif turn.text.strip():
             is_cut = turn.ending == "token_limit"
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))

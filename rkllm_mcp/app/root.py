@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -19,7 +20,6 @@ from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost, Too
 from rkllm_mcp.app.settings import chosen_model, engine_settings, unsupported_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
     ASSUMED_CONTEXT_TOKENS,
@@ -208,7 +208,17 @@ async def _open_on_npu(config: Config, auxiliary: Sequence[str]) -> AsyncGenerat
 
 
 # Name of the connections' texts in the store; see mcp_client.server_cache.
-_SERVERS = "servers"
+SERVER_FACTS = "servers"
+
+
+def _own_places(config: Config) -> tuple[Path, ...]:
+    """Return the configuration files and the state folder of this host, with the data of all tenants."""
+    from rkllm_mcp.config.loading import search_order
+    from rkllm_mcp.store.database import state_file
+
+    local, *common = search_order()
+    files = (local, *([config.source] if config.source else []))
+    return (*files, *(path.parent for path in common), state_file(os.environ).parent)
 
 
 @asynccontextmanager
@@ -217,7 +227,6 @@ async def open_tools(
     *,
     status: Callable[[str], None] | None = None,
     sampler: Sampler | None = None,
-    syntaxes: Sequence[str] = (),
     required: bool = False,
     log_in: ShowAddress | None = None,
     tenant: str = "",
@@ -228,7 +237,6 @@ async def open_tools(
         config: the configuration.
         status: takes one line for each server that is connected or failed, and if nothing can be stored.
         sampler: our model, for servers that request sampling.
-        syntaxes: how the model writes calls.
         required: raise an error if the store cannot be opened.
         log_in: shows a person the address at which to log in to a server; None if no person can be shown it.
         tenant: the tenant whose servers these are, empty for the owner; each tenant has files of their own.
@@ -240,15 +248,12 @@ async def open_tools(
     from rkllm_mcp.store.conversations import HistoryLimits
     from rkllm_mcp.store.database import state_file
     from rkllm_mcp.store.tool_calls import Retention
-    from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
+    from rkllm_mcp.toolcalls.untrusted_text import without_markers
     from rkllm_mcp.tools.approvals import Approvals, Switches
     from rkllm_mcp.tools.execution import ExecutionPolicies
 
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
-
-    def escape_result(text: str, tools: Sequence[ToolSpec]) -> str:
-        return escape_markers(text, tools, syntaxes)
 
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
@@ -259,7 +264,6 @@ async def open_tools(
             recorder=store.calls,
             switches=Switches(await store.switches.all() or (), store.switches.keep),
             result_chars=config.agent.tool_result_chars,
-            escape_result=escape_result,
             escape_description=without_markers,
         )
         if not config.active_servers:
@@ -270,16 +274,16 @@ async def open_tools(
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
         from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
-        from rkllm_mcp.mcp_client.sandbox import cache_folder
+        from rkllm_mcp.mcp_client.sandbox import SandboxFolders, cache_folder
         from rkllm_mcp.tools.tool_servers import open_toolbox
 
         with open_connection_services(
             store.database.path.parent,
-            remembered=await store.texts(_SERVERS),
+            remembered=await store.texts(SERVER_FACTS),
             consent=NoConsent(tenant) if log_in is None else BrowserConsent(log_in),
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
-            sandbox_caches=cache_folder(os.environ),
+            sandbox=SandboxFolders(cache_folder(os.environ), _own_places(config)),
         ) as host:
             async with open_toolbox(
                 config.resolved_servers(),
@@ -339,7 +343,7 @@ async def open_app(
 
         model, usage = model_host.chat_model, UsageCounter()
         sampler = ModelSampler(model, model_host.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=model_host.syntaxes, tenant=tenant)
+        opening = open_tools(config, status=status, sampler=sampler, tenant=tenant)
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = model_host.npu

@@ -109,6 +109,16 @@ def unsupported_settings(config: Config) -> list[str]:
     return [*config.remarks, *_without_effect(config)]
 
 
+def unset_rights(config: Config) -> list[str]:
+    """Return a line for every tenant without ``may_approve``, whose default will change."""
+    return [
+        f"tenant '{tenant.name}' may approve its own calls, because may_approve is not set; the next release refuses "
+        "them: set may_approve to true or false"
+        for tenant in config.tenants
+        if tenant.may_approve is None
+    ]
+
+
 def _without_effect(config: Config) -> Iterator[str]:
     provider = config.provider
     if provider.kind != "rkllm" and config.agent.embedding_model is not None:

@@ -20,7 +20,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.root import StatusSink, check_model, open_app, open_model
-from rkllm_mcp.config.sections import Config, TenantSection
+from rkllm_mcp.config.section import Right
+from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
 
@@ -37,6 +38,7 @@ class Tenant:
     name: str  # empty for the owner
     app: Assistant  # the assistant
     section: TenantSection | None  # configuration of the tenant; None for the owner
+    rights: tuple[Right, ...] = RIGHTS  # of the key of a request
 
 
 @dataclass

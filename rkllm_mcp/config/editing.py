@@ -98,7 +98,7 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     before = read_file(path) if path.exists() else {}
     tenants: list[dict[str, Any]] = before.get("tenants", [])
     index = next((number for number, tenant in enumerate(tenants) if tenant.get("name") == name), None)
-    after = [*tenants, {"name": name, "api_key": entry}]
+    after = [*tenants, {"name": name, "api_key": entry, "may_approve": False}]
     if index is not None:
         after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
     wanted = {**before, "tenants": after}
@@ -109,7 +109,7 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
     if index is None:
         separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        text = f"{text}{separator}[[tenants]]\nname = {toml_value(name)}\n{line}"
+        text = f"{text}{separator}[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
     else:
         text = _with_tenant_key(text, index, entry)
     _write_checked(path, text, wanted, f"write this by hand, for the tenant {name}:\n{line}")

@@ -68,6 +68,7 @@ def plain_keys(file: Mapping[str, Any]) -> list[str]:
     service: Any = file.get("service", {})
     tenants: Any = file.get("tenants", [])
     found = {f"service.api_keys[{index}]": entry for index, entry in enumerate(service.get("api_keys", []))}
+    found |= {f"service.keys[{index}].key": each.get("key", "") for index, each in enumerate(service.get("keys", []))}
     found |= {f"tenants[{index}].api_key": tenant.get("api_key", "") for index, tenant in enumerate(tenants)}
     return [place for place, entry in found.items() if not is_hashed(entry) and "${" not in entry]
 

@@ -67,7 +67,8 @@ Temperature: TypeAlias = Annotated[float, Field(ge=0, le=2)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Approve: TypeAlias = Literal["dangerous", "always", "never"]
+Right: TypeAlias = Literal["chat", "tools", "approve"]
+Approve: TypeAlias = Literal["writes", "dangerous", "always", "never"]
 
 
 def combination(key: str, found: str, allowed: str) -> PydanticCustomError:

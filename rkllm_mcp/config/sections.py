@@ -20,12 +20,14 @@ from rkllm_mcp.config.section import (
     Numbers,
     Positive,
     Probability,
+    Right,
     Seconds,
     Section,
     Temperature,
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
+from rkllm_mcp.generation import Language, language_of
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -93,6 +95,20 @@ class ProviderSection(RemoteSection):
         return self
 
 
+RIGHTS: tuple[Right, ...] = ("chat", "tools", "approve")
+
+
+class KeySection(Section):
+    """A key of the owner for certain purposes; the keys of `api_keys` have all rights."""
+
+    key: Annotated[str, Field(min_length=1)]
+    """The key, as `rkllm-mcp config add-key` writes it, or in plain text."""
+    allow: Annotated[tuple[Right, ...], Field(strict=False, min_length=1)] = RIGHTS
+    """chat: ask the model, read and delete conversations; tools: use and switch tools, resources and prompts; approve:
+    allow calls that need approval.
+    """
+
+
 class ServiceSection(Section):
     """The HTTP service of `rkllm-mcp serve`; `rkllm-mcp tools serve --http` uses host, port and api_keys."""
 
@@ -102,6 +118,8 @@ class ServiceSection(Section):
     """The port to listen on."""
     api_keys: Names = ()
     """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
+    keys: Annotated[tuple[KeySection, ...], Field(strict=False)] = ()
+    """Further keys of the owner, each for certain purposes."""
     allowed_hosts: Names = ()
     """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
     trusted_proxies: Names = ()
@@ -135,14 +153,20 @@ class ServiceSection(Section):
 
     @model_validator(mode="after")
     def _check_entries(self) -> ServiceSection:
-        for index, entry in enumerate(self.api_keys):
+        places = {f"api_keys[{index}]": entry for index, entry in enumerate(self.api_keys)}
+        places |= {f"keys[{index}].key": each.key for index, each in enumerate(self.keys)}
+        for place, entry in places.items():
             if problem := problem_of_entry(entry):
-                raise combination(f"api_keys[{index}]", problem, KEY_ADVICE)
+                raise combination(place, problem, KEY_ADVICE)
         for index, entry in enumerate(self.trusted_proxies):
             if not _is_network(entry):
                 advice = "write it like 10.0.0.2 or 10.0.0.0/24"
                 raise combination(f"trusted_proxies[{index}]", "it is no address and no network", advice)
         return self
+
+    def owner_keys(self) -> list[tuple[str, tuple[Right, ...]]]:
+        """Return the entries of all keys of the owner with their rights."""
+        return [*((entry, RIGHTS) for entry in self.api_keys), *((each.key, each.allow) for each in self.keys)]
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return True if an address is one of ``trusted_proxies``."""
@@ -191,6 +215,10 @@ class TenantSection(Section):
     """The system prompt; agent.system_prompt when not given."""
     approve: Approve | None = None
     """If different from security.approve."""
+    may_approve: bool | None = None
+    """The tenant may approve its own calls; otherwise calls that need approval are refused. `config add-key` writes
+    false; true when not given, which will change with the next release.
+    """
     mcp: bool | None = None
     """If different from service.mcp."""
     daily_tokens: Positive | None = None
@@ -265,7 +293,9 @@ class AgentSection(Section):
     system_prompt: str | None = None
     """The system prompt; the project's own when not given."""
     language: str | None = None
-    """Language of the answers, such as ja or en; the question's when not given. With ja the chat is in Japanese."""
+    """Language of the answers, such as ja or en; the question's when not given. With ja the chat and the instructions
+    for the model are in Japanese.
+    """
     parallel_tools: bool | Literal["auto"] = "auto"
     """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2
@@ -288,17 +318,18 @@ class AgentSection(Section):
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
 
     @property
-    def person_language(self) -> Literal["en", "ja"]:
-        """Language of our own texts: ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``."""
-        named = (self.language or "").strip().lower()
-        return "ja" if named.startswith(("ja", "日本")) else "en"
+    def person_language(self) -> Language:
+        """Language of our own texts."""
+        return language_of(self.language)
 
 
 class SecuritySection(Section):
     """Permissions of servers and tools."""
 
-    approve: Approve = "dangerous"
-    """Calls that need approval: those that may delete, execute, send or change data, all, or none."""
+    approve: Approve = "writes"
+    """Calls that need approval: all that are not known to be read-only; those whose name or hints say that they delete,
+    execute, send or change something; all; or none.
+    """
     question_timeout_s: Seconds = 300.0
     """Time limit for the user's approval of a call and for a server's form; then the answer continues without."""
     allowed_commands: Names | None = None
@@ -346,7 +377,7 @@ class Sections(Section):
     @property
     def key_entries(self) -> list[str]:
         """Every entry for a key of the service, hashed or not."""
-        return [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
+        return [*(entry for entry, _ in self.service.owner_keys()), *(tenant.api_key for tenant in self.tenants)]
 
     @model_validator(mode="after")
     def _check_keys(self) -> Sections:
@@ -485,7 +516,7 @@ class Config(Sections):
 
     def for_tenant(self, tenant: TenantSection | None) -> Config:
         """Return the configuration of one tenant's assistant, or the owner's, without keys and other tenants."""
-        service = self.service.model_copy(update={"api_keys": (), "cors": ()})
+        service = self.service.model_copy(update={"api_keys": (), "keys": (), "cors": ()})
         changes: dict[str, Any] = {"tenants": (), "service": service}
         if tenant is not None:
             chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]

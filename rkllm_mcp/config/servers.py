@@ -56,15 +56,36 @@ _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "openapi_spec": "openapi"}
 
 
+# Default of timeout_s by transport, seconds: programs and streams may work for long, a request should not.
+CALL_TIMEOUTS_S: Mapping[str, float] = {
+    "stdio": 60.0,
+    "http": 30.0,
+    "sse": 60.0,
+    "websocket": 60.0,
+    "builtin": 10.0,
+    "openapi": 30.0,
+}
+
+
 class ServerBase(Section):
     """Settings common to all servers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_timeout(cls, value: Any) -> Any:
+        """Set the time limit of the transport where the entry has none."""
+        if not isinstance(value, Mapping):
+            return value
+        entry = cast("Mapping[str, Any]", value)
+        transport = transport_of(entry) or cls.model_fields["transport"].default
+        return {"timeout_s": CALL_TIMEOUTS_S.get(transport, 30.0), **entry}
 
     name: Annotated[str, Field(min_length=1)]
     """The name in tool names, status lines and commands."""
     enabled: bool = True
     """false leaves the server out without deleting it."""
     timeout_s: Seconds = 30.0
-    """Time limit for a call."""
+    """Time limit for a call; by default 60 for stdio, sse and websocket, 30 for http and openapi, 10 for builtin."""
     connect_timeout_s: Seconds = 30.0
     """Time limit for start and handshake; the first run of npx and uvx downloads."""
     allowed_tools: Names | None = None

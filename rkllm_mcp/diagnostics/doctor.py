@@ -6,6 +6,7 @@ The same checks run on machines without an NPU; with the emulated runtime, check
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rkllm_mcp.app.preview import AUTOMATIC, EMULATOR
-from rkllm_mcp.app.settings import unsupported_settings
+from rkllm_mcp.app.settings import unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
@@ -42,8 +43,10 @@ from rkllm_mcp.diagnostics.checks import (
 )
 from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError
+from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, choose_model
 from rkllm_mcp.models.rkllm_header import read_rkllm_file
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
     from rkllm_mcp.providers.remote_settings import RemoteSettings
@@ -124,7 +127,37 @@ def config_warnings(config: Config) -> list[str]:
     """Return a line for each remote service, each setting without effect, and each missing file."""
     from rkllm_mcp.providers.remote_settings import egress_notices
 
-    return [*egress_notices(config), *_faults(config), *_missing(config)]
+    return [*egress_notices(config), *_faults(config), *_missing(config), *approval_notices(config)]
+
+
+def approval_notices(config: Config) -> list[str]:
+    """Return a line for each server with tools that ``approve = "writes"`` asks for and ``"dangerous"`` does not.
+
+    The tools of an MCP server are those of its last connection here.
+    """
+    from rkllm_mcp.app.root import SERVER_FACTS
+    from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
+    from rkllm_mcp.store import stored_texts
+    from rkllm_mcp.store.database import state_file
+    from rkllm_mcp.tools.approvals import newly_asked
+
+    facts = Forgetful(stored_texts(state_file(os.environ, config.tenant), SERVER_FACTS))
+    notices: list[str] = []
+    for server in config.resolved_servers():
+        tools: Iterable[ToolSpec] = ()
+        if isinstance(server, BuiltinServer):
+            own = (tool for tool in server.tools if tool.entry_point is not None and not tool.problem)
+            tools = [ToolSpec(tool.name, read_only=tool.read_only, destructive=tool.destructive) for tool in own]
+        elif not isinstance(server, OpenAPIServer):
+            tools = ServerCache(server, facts).tools or ()
+        if names := newly_asked(server, tools):
+            tools_named = ", ".join(map(on_one_line, names))
+            notices.append(
+                f"Server '{server.name}': calls of {tools_named} need approval (approve = \"writes\": not known to be "
+                "read-only) and are refused where no user can be asked. Put those that may run unasked into its "
+                'always_allow, or set its approve to "dangerous".'
+            )
+    return notices
 
 
 def _missing(config: Config) -> list[str]:
@@ -175,7 +208,7 @@ def _faults(config: Config) -> list[str]:
         for tool in server.tools
         if tool.problem
     )
-    return [*unsupported_settings(config), *refused, *idle, *gone]
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *gone]
 
 
 def _refused(config: Config) -> dict[str, str]:
@@ -206,6 +239,7 @@ def diagnose(config: Config, machine: Machine | None = None) -> list[CheckResult
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
         looked_at = examine(machine or Machine(), subjects)
         findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
+    findings += (CheckResult("approval", "info", notice) for notice in approval_notices(config))
     return [*findings, *_services(config), *(CheckResult("configuration", "warn", note) for note in _faults(config))]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.sandbox import sandboxed
+from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, sandboxed
 from rkllm_mcp.mcp_client.transports.process import environment
 
 # Programs that download and run the package named by their first argument.
@@ -79,11 +79,9 @@ async def launch_of(
     allowed: Sequence[str] | None,
     host: Mapping[str, str] = os.environ,
     *,
-    caches: Path | None = None,
+    folders: SandboxFolders = NO_FOLDERS,
 ) -> StdioServer:
     """Return ``spec`` with the command that is really started; ``allowed`` are the allowed commands, None allows any.
-
-    ``caches`` is the folder of the download caches of sandboxed programs; None: an empty cache at every start.
 
     Raises:
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
@@ -99,7 +97,7 @@ async def launch_of(
     if refusal:
         raise ServerUnavailableError(refusal)
     if spec.sandbox:
-        return await sandboxed(spec, program, env, caches)
+        return await sandboxed(spec, program, env, folders)
     # Start the file that was checked: a second search of the PATH might find another one.
     return spec.model_copy(update={"command": str(program)})
 

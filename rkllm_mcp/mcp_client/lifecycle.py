@@ -15,6 +15,7 @@ from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
+from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
 from rkllm_mcp.mcp_client.timeouts import own_call
 from rkllm_mcp.mcp_client.wire_log import WireLog
@@ -172,7 +173,7 @@ class ConnectionServices:
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
-    sandbox_caches: Path | None = None  # download caches of sandboxed programs; None: an empty one at every start
+    sandbox: SandboxFolders = NO_FOLDERS
     timings: Timings = field(default_factory=Timings)
     # Servers in this process, by name, instead of what the configuration names: an MCPServer of the SDK, a function
     # that makes one, or ``module:name``.
@@ -187,7 +188,7 @@ def open_connection_services(
     consent: Consent = NO_CONSENT,
     log_wire: bool = False,
     allowed_commands: Sequence[str] | None = None,
-    sandbox_caches: Path | None = None,
+    sandbox: SandboxFolders = NO_FOLDERS,
 ) -> Generator[ConnectionServices]:
     """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
 
@@ -201,7 +202,7 @@ def open_connection_services(
             wire=wire,
             sign_in=SignIn(TokenFile(folder / "oauth.json"), consent),
             allowed_commands=allowed_commands,
-            sandbox_caches=sandbox_caches,
+            sandbox=sandbox,
         )
     finally:
         if wire is not None:

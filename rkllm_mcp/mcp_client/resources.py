@@ -227,8 +227,8 @@ _Result = TypeVar("_Result")
 class ResourceHub:
     """Resources and prompts of all servers.
 
-    ``on_status`` receives a line about each server that could not list something; ``clean`` escapes call markup in text
-    for the model; ``completion_patience_s`` bounds a completion, seconds.
+    ``on_status`` receives a line about each server that could not list something; ``completion_patience_s`` bounds a
+    completion, seconds.
     """
 
     completion_patience_s = COMPLETION_PATIENCE_S
@@ -238,12 +238,10 @@ class ResourceHub:
         connections: Mapping[str, AnyConnection],
         updates: ResourceUpdates,
         on_status: Callable[[str], None] | None = None,
-        clean: Callable[[str], str] = str,
     ) -> None:
         self._connections = connections
         self._updates = updates
         self._on_status = on_status
-        self._clean = clean
 
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
@@ -297,7 +295,7 @@ class ResourceHub:
             context,
             f"resource '{uri}' of server '{name}' could not be read",
         )
-        return replace(content, text=self._readable(content.text))
+        return replace(content, text=without_invisible(content.text)[0])
 
     async def subscribe(
         self,
@@ -347,7 +345,7 @@ class ResourceHub:
         )
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
-        turns = (replace(turn, text=self._readable(turn.text)) for turn in filled.messages)
+        turns = (replace(turn, text=without_invisible(turn.text)[0], foreign=True) for turn in filled.messages)
         return replace(filled, messages=tuple(turns))
 
     # --- completion --------------------------------------------------------------------------------------------------
@@ -405,11 +403,6 @@ class ResourceHub:
             except ToolboxError:
                 return ()
         return ()
-
-    def _readable(self, text: str) -> str:
-        """Return a server's text without invisible characters and call markup, like the result of a tool."""
-        visible, _ = without_invisible(text)
-        return self._clean(visible)
 
     # --- finding the server ------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,17 @@ _PROJECT_FILES = ("package.json", "pyproject.toml")
 # Limit for chains of scripts whose interpreters are scripts.
 _MAX_STEPS = 8
 _SHEBANG_BYTES = 256
+
+
+@dataclass(frozen=True)
+class SandboxFolders:
+    """Folders of the host that matter to every sandbox."""
+
+    caches: Path | None = None  # download caches of the programs; None: an empty one at every start
+    hidden: tuple[Path, ...] = ()  # configuration and state of the host, which no sandbox shows
+
+
+NO_FOLDERS = SandboxFolders()
 
 
 def is_system(path: Path) -> bool:
@@ -123,12 +135,21 @@ def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path
 
 
 def _project(script: Path, home: Path) -> Iterator[Path]:
-    """Yield the project folder of a script: the nearest one with a project file, else the script's own folder."""
+    """Yield the project folder of a script, the nearest one with a project file, else the script and its modules."""
     for path in dict.fromkeys((script, script.resolve())):
         tree = _outermost_node_modules(path)
         folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
         marked = (folder for folder in folders if any((folder / name).is_file() for name in _PROJECT_FILES))
-        yield tree or next(marked, folders[0] if folders else path)
+        project = tree or next(marked, None)
+        yield from [project] if project else _modules(path) if path.parent in folders else [path]
+
+
+def _modules(script: Path) -> Iterator[Path]:
+    """Yield a script, and the source files and Python packages beside it that it may import."""
+    yield script
+    for path in script.parent.iterdir():
+        if (path.suffix == script.suffix and path.is_file()) or (path / "__init__.py").is_file():
+            yield path
 
 
 def _outermost_node_modules(path: Path) -> Path | None:
@@ -154,12 +175,8 @@ _PROBE_TIMEOUT_S = 10.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-async def sandboxed(
-    spec: StdioServer, program: Path, env: Mapping[str, str], caches: Path | None = None
-) -> StdioServer:
+async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> StdioServer:
     """Return ``spec`` with bubblewrap as its command.
-
-    ``caches`` is the folder of the download caches; None: an empty cache at every start.
 
     Raises:
         ServerUnavailableError: bubblewrap is missing or does not work here, or a configured folder does not exist.
@@ -169,11 +186,11 @@ async def sandboxed(
         raise ServerUnavailableError(problem)
     # Found on the host's PATH, not on the server's.
     bwrap = shutil.which("bwrap") or "bwrap"
-    changes = {"command": bwrap, "args": tuple(arguments(spec, program, env, caches)), "cwd": None}
+    changes = {"command": bwrap, "args": tuple(arguments(spec, program, env, folders)), "cwd": None}
     return spec.model_copy(update=changes)
 
 
-def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], caches: Path | None = None) -> list[str]:
+def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> list[str]:
     """Return the arguments of bubblewrap for a server.
 
     Raises:
@@ -188,15 +205,29 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], caches: 
     words += ["--cap-drop", "ALL", *_system(network=spec.sandbox_network)]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
-    for place in _outermost(places_of(spec, program, env)):
+    places = _outermost(places_of(spec, program, env))
+    for place in places:
         words += ["--ro-bind", str(place), str(place)]
-    if caches is not None and program.name in RUNNERS:
-        words += _cache(caches / _UNSAFE.sub("_", spec.name), home)
+    if folders.caches is not None and program.name in RUNNERS:
+        words += _cache(folders.caches / _UNSAFE.sub("_", spec.name), home)
     # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
+    for path in dict.fromkeys(_masked([*places, *named], folders.hidden)):
+        words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
+
+
+def _masked(shown: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
+    """Yield the paths inside the sandbox at which ``hidden`` files and folders of the host would be seen."""
+    for path in (path.resolve() for path in hidden if path.exists()):
+        for place in shown:
+            real = place.resolve()
+            if real == path or path in real.parents:
+                yield place
+            elif real in path.parents:
+                yield place / path.relative_to(real)
 
 
 def _system(*, network: bool) -> Iterator[str]:

@@ -35,8 +35,8 @@ class Remembered(Protocol):
 class Forgetful:
     """Storage in memory, until the program ends."""
 
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self._texts = dict(texts or {})
 
     def read(self, key: str) -> str | None:
         """Return the text stored under ``key``, or None."""

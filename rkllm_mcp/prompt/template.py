@@ -237,8 +237,7 @@ class ChatTemplate:
         """
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
-            context = self.tool_form.without_markers(message.context)
-            words = f"{context}\n\n{message.text}" if context else message.text
+            words = f"{message.context}\n\n{message.text}" if message.context else message.text
             return self._cleaned([ControlText(opening), PlainText(words), ControlText(self.user_closing)])
         if message.role == "tool":
             results = self.tool_form.results(message.results, message.text)

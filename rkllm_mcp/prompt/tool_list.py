@@ -305,6 +305,12 @@ class ToolForm:
             segments += [ControlText(self.call_separator if index else ""), *self.call(call)]
         return [*segments, ControlText(self.calls_closing)]
 
+    def in_language(self, language: str) -> ToolForm:
+        """Return the form with its instructions in a language, where they are our own words."""
+        texts: Mapping[str, str] = _JAPANESE if language == "ja" else {}
+        introduction = texts.get(self.introduction, self.introduction)
+        return replace(self, introduction=introduction, conclusion=texts.get(self.conclusion, self.conclusion))
+
     def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
         """Return the results of one round, in order, and a note of the host to the model."""
         told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
@@ -319,18 +325,12 @@ class ToolForm:
                 # The model may have invented the name.
                 PlainText(_UNNAMELY.sub("_", name) if named else ""),
                 ControlText(after),
-                PlainText(self.result_text(self.without_markers(text))),
+                PlainText(self.result_text(text)),
                 ControlText(self.result_closing),
             ]
         if note and not self.note_is_result:
             segments.append(PlainText(f"\n{note}" if results else note))
         return segments
-
-    def without_markers(self, text: str) -> str:
-        """Return untrusted ``text`` with a space inside every marker that would begin or end a result."""
-        markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
-        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
-        return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text
 
     def forced_call(self, name: str) -> list[Segment]:
         """Return the beginning of a call of ``name``, for the model to complete."""
@@ -385,6 +385,15 @@ MARKERS = ToolForm(
     result_closing="\n[END_TOOL_RESULT]",
     syntaxes=("project_json", "project_xml"),
 )
+
+# The same in Japanese. Texts that a family was trained on are part of its format and have no translation.
+_JAPANESE: Mapping[str, str] = {
+    MARKERS.introduction: "\n\n次のツールを利用できます。1 行の JSON が 1 つのツールの説明です:\n",
+    MARKERS.conclusion: (
+        "\n\nツールは必要なときだけ使い、不要なら直接答えてください。ツールを使うときは、次の形式だけをそのまま書いて止まってください:\n"
+        '[TOOL_CALL]\n{"name": "tool_name", "arguments": {"argument": "value"}}\n[END_TOOL_CALL]'
+    ),
+}
 
 TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
 

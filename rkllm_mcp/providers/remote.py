@@ -43,7 +43,7 @@ from rkllm_mcp.providers.remote_settings import (
 )
 from rkllm_mcp.providers.stream_parts import CallParts, StreamPart, UsagePart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, system_of, turns_of
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, escaped, system_of, turns_of
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.resolve import ToolCatalogue
 
@@ -81,6 +81,9 @@ def round_of(
         sampling = replace(sampling, temperature=service.temperature)
     if sampling.top_p is None:
         sampling = replace(sampling, top_p=service.top_p)
+    if not service.is_vendors_own:
+        # Such a service may render a template and read control tokens out of the whole text.
+        messages = [escaped(message) for message in messages]
     # Without tools there is nothing to choose.
     choice = options.tool_choice if declared or options.tool_choice == "none" else "auto"
     return Round(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 MAX_NAME_CHARS = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -39,6 +40,13 @@ class WireTurn:
 def system_of(messages: Sequence[Message]) -> str:
     """Return the system text."""
     return "\n\n".join(message.text for message in messages if message.role == "system" and message.text)
+
+
+def escaped(message: Message) -> Message:
+    """Return the message with markers broken in text from outside, for services that parse the text again."""
+    results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
+    text = without_markers(message.text) if message.foreign else message.text
+    return replace(message, text=text, context=without_markers(message.context), results=results)
 
 
 def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[WireTurn]:

@@ -340,6 +340,7 @@ class Run:
     def _close(self) -> None:
         self._release_text()
         self.state = RunState.DONE if self._error is None else RunState.FAILED
+        self._abort = None
         self._over_ns = time.monotonic_ns()
         self._has_returned.set()
         self.wake()

@@ -128,7 +128,7 @@ class _Requests:
 
 
 class Scheduler:
-    """The queue of one board: ``app`` gives it to every engine, and each surface admits its requests here.
+    """Admission to the NPU: one for all surfaces, tenants and models of a process.
 
     Args:
         parallel: number of answers that run at once.

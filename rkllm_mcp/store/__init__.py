@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,6 +122,15 @@ async def open_store(
 
 def _ignore(problem: str) -> None:
     del problem
+
+
+def stored_texts(path: Path, kind: str) -> dict[str, str]:
+    """Return the texts of one kind without opening the store for writing; empty if the file cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return _read_texts(kind, connection)
+    except sqlite3.Error:
+        return {}
 
 
 def _read_texts(kind: str, connection: sqlite3.Connection) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """How other hosts reach the board's services: standard input and output, or HTTP.
 
-Over HTTP the server listens on loopback only, unless ``[service] api_keys`` names keys; then every request needs one.
+Over HTTP the server listens on loopback only, unless ``[service]`` names keys for tools; then every request needs one.
 """
 
 from __future__ import annotations
@@ -210,9 +210,11 @@ def serve(session: Session, offer: ServeOptions) -> int:
     config = session.config()
     host = offer.host or config.service.host
     port = config.service.port if offer.port is None else offer.port
-    keys = config.service.api_keys
+    keys = tuple(entry for entry, rights in config.service.owner_keys() if "tools" in rights)
     if offer.over_http and not is_loopback(host) and (problem := problem_off_loopback(keys)):
         raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
+    if offer.over_http and config.service.owner_keys() and not keys:
+        raise UsageError("no key in [service] allows tools; add 'tools' to allow in one of [[service.keys]]")
 
     if not offer.over_http and sys.stdin.isatty():
         session.status(_AT_A_TERMINAL)

@@ -280,7 +280,7 @@ class _Coercion:
         if "array" in wanted and isinstance(schema.get("items"), Mapping):
             kind = " or ".join(_types(self._resolved(_as_schema(schema["items"])))) or "any"
             return f" of {kind}, such as {_EXAMPLES.get(kind, '[…]')}"
-        fields = _as_schema(schema.get("properties")) if "object" in wanted else {}
+        fields: Schema = _as_schema(schema.get("properties")) if "object" in wanted else {}
         required = _as_list(schema.get("required"))
         listed = (
             f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(_as_schema(item)))) or 'any'}"

@@ -1,16 +1,15 @@
-"""Text from servers: invisible characters, call markers and tool descriptions."""
+"""Text from servers: invisible characters, call markers, repeated calls and tool descriptions."""
 
 from __future__ import annotations
 
+import html
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from rkllm_mcp.messages import ToolSpec
-
-if TYPE_CHECKING:
-    from rkllm_mcp.toolcalls.syntax import CallFormat
+from rkllm_mcp.messages import ToolCall, ToolSpec
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"
@@ -46,7 +45,7 @@ def _preserved(found: re.Match[str]) -> str:
     return found.group(1) or ""
 
 
-_LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［", "{": "｛", "(": "（"})
+_LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［"})
 
 # <tool_call>, [/TOOL_CALLS], <seed:tool_call>, <start_function_call>, <function=; <|im_end|>, <|channel>, <channel|>.
 _MARKER = re.compile(
@@ -56,9 +55,6 @@ _MARKER = re.compile(
 )
 # Quotation marks, and fences without a language.
 _QUOTATION = re.compile(r"(?<!`)`{1,2}(?!`)|^[ \t]*`{3,}[ \t]*$", re.MULTILINE)
-_BRACKET = re.compile(r"[<\[{(]")
-# A call may contain another that is found once the outer one is broken; accidental nesting is not deeper.
-_PASSES = 4
 
 
 def without_markers(text: str) -> str:
@@ -66,56 +62,49 @@ def without_markers(text: str) -> str:
     return _MARKER.sub(lambda found: found.group().translate(_LOOK_ALIKES), text)
 
 
-def escape_markers(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str] = ()) -> str:
-    """Return ``text`` with everything broken that would be a call if the model repeated it.
+def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
+    """Return True if ``call`` stands in one of ``texts``, white space aside.
 
-    ``syntaxes`` are the model's own, in addition to those that any model may write.
+    It does if the generated text stands there, if the tool's name and the arguments as JSON do, or if the text contains
+    a call of this tool with these arguments in any format, also quoted or escaped as in JSON or HTML.
     """
-    text = without_markers(text)
-    if not tools or _BRACKET.search(text) is None:
-        return text
-    from rkllm_mcp.toolcalls.formats import DEFAULT_FORMATS, SYNTAXES
-
-    own = (call_format for name in syntaxes for call_format in SYNTAXES[name].formats)
-    formats = tuple(dict.fromkeys((*own, *DEFAULT_FORMATS)))
-    for _ in range(_PASSES):
-        calls = _calls(text, tools, formats)
-        if not calls:
-            return text
-        for start, end in calls:
-            text = f"{text[:start]}{_BRACKET.sub(_disarm, text[start:end], count=1)}{text[end:]}"
-    for start, end in _calls(text, tools, formats):
-        text = f"{text[:start]}{text[start:end].translate(_LOOK_ALIKES)}{text[end:]}"
-    return text
+    names = {call.name, tool.name, tool.wire_name, tool.qualified_name} - {""}
+    arguments = _squeezed(json.dumps(call.arguments, ensure_ascii=False, default=str))
+    raw = _squeezed(call.raw)
+    literals = {*([raw] if any(name in raw for name in names) else ()), *([arguments] if call.arguments else ())}
+    for text in texts:
+        for view in _views(text):
+            if any(name in view for name in names):
+                squeezed = _squeezed(view)
+                found = (_squeezed(json.dumps(each, ensure_ascii=False)) for each in _calls(view, tool, names))
+                if any(literal in squeezed for literal in literals) or arguments in found:
+                    return True
+    return False
 
 
-def _disarm(found: re.Match[str]) -> str:
-    return found.group().translate(_LOOK_ALIKES)
+def _squeezed(text: str) -> str:
+    # Without backslashes as well: quotation marks may be escaped any number of times.
+    return "".join(text.replace("\\", "").split())
 
 
-def _calls(text: str, tools: Sequence[ToolSpec], formats: tuple[CallFormat, ...]) -> list[tuple[int, int]]:
-    """Return the positions of calls, including quoted ones: a model may repeat them without the quotation marks."""
-    # Without any mark, without quotation marks only (some formats have a fence), and unchanged; positions stay equal.
-    views = {text.replace("`", " "), _QUOTATION.sub(_blank, text), text}
-    return sorted({call for view in views for call in _calls_in(view, tools, formats)})
+def _views(text: str) -> Iterator[str]:
+    """Yield ``text`` in the forms in which a model may repeat it: as it is, without quotation marks, unescaped."""
+    unescaped = html.unescape(text).replace("\\n", "\n").replace('\\"', '"')
+    yield from dict.fromkeys((text, unescaped, _QUOTATION.sub(" ", unescaped), unescaped.replace("`", " ")))
 
 
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found.group())
-
-
-def _calls_in(text: str, tools: Sequence[ToolSpec], formats: tuple[CallFormat, ...]) -> Iterator[tuple[int, int]]:
+def _calls(text: str, tool: ToolSpec, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the arguments of the calls of ``tool`` in ``text``, in any format."""
     from rkllm_mcp.events import ToolCallDetected
     from rkllm_mcp.toolcalls.detector import Detector
-    from rkllm_mcp.toolcalls.formats import Syntax
+    from rkllm_mcp.toolcalls.formats import DEFAULT_FORMATS, SYNTAXES, Syntax
 
-    detector = Detector(tools, [Syntax("any", formats, bare_anywhere=True)])
-    names = {tool.name for tool in tools}
-    place = 0
-    for piece in (*detector.consume(text), *detector.close()):
-        if any(isinstance(event, ToolCallDetected) and event.name in names for event in piece.events):
-            yield place, place + len(piece.raw)
-        place += len(piece.raw)
+    formats = dict.fromkeys((*DEFAULT_FORMATS, *(each for syntax in SYNTAXES.values() for each in syntax.formats)))
+    tools = [replace(tool, name=name) for name in names]
+    detector = Detector(tools, [Syntax("any", tuple(formats), bare_anywhere=True)])
+    for event in (*detector.feed(text), *detector.finish()):
+        if isinstance(event, ToolCallDetected):
+            yield event.arguments
 
 
 # Deeper levels are not shown to a model.

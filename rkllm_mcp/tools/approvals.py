@@ -14,15 +14,14 @@ from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
 from rkllm_mcp.events import Approval
+from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
 from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
-from rkllm_mcp.toolcalls.untrusted_text import on_one_line
-from rkllm_mcp.tools.risk import Risk, risk_of
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
+from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
-Concern: TypeAlias = Risk | Literal["asked"]
-Language: TypeAlias = Literal["en", "ja"]
-
+Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated"]
 _REASONS: Mapping[Language, Mapping[Concern, str]] = {
     "en": {
         "delete": "Warning: '{tool}' of server '{server}' deletes or overwrites something. This may be irreversible.",
@@ -30,14 +29,20 @@ _REASONS: Mapping[Language, Mapping[Concern, str]] = {
         "server on its machine.",
         "send": "'{tool}' of server '{server}' sends, publishes or orders something. This cannot be undone.",
         "change": "'{tool}' of server '{server}' changes something.",
+        "unknown": "'{tool}' of server '{server}' may change something: it is not known to be read-only.",
         "asked": "The configuration requires approval for '{tool}' of server '{server}'.",
+        "repeated": "Warning: this call of '{tool}' of server '{server}' stands word for word in a text from outside "
+        "(a tool result, a resource or a server's prompt). Allow it only if you want it yourself.",
     },
     "ja": {
         "delete": "警告: サーバー「{server}」の「{tool}」は削除や上書きを行います。元に戻せないことがあります。",
         "execute": "警告: サーバー「{server}」の「{tool}」は、そのサーバーの権限でプログラムやコマンドを実行します。",
         "send": "サーバー「{server}」の「{tool}」は送信・公開・注文などを行います。取り消せません。",
         "change": "サーバー「{server}」の「{tool}」はデータや設定などを変更します。",
+        "unknown": "サーバー「{server}」の「{tool}」は何かを変更する可能性があります（読み取り専用と確認できません）。",
         "asked": "設定により、サーバー「{server}」の「{tool}」の呼び出しには承認が必要です。",
+        "repeated": "警告: サーバー「{server}」の「{tool}」のこの呼び出しは、外部の文章（ツールの結果、リソース、"
+        "サーバーのプロンプト）にそのまま書かれていたものです。ご自身が望む場合だけ許可してください。",
     },
 }
 _CHANGED: Mapping[Language, str] = {
@@ -49,7 +54,9 @@ _EFFECTS: Mapping[Concern, str] = {
     "execute": "it runs a program or a command",
     "send": "it sends, publishes or orders something",
     "change": "it changes something",
+    "unknown": "it is not known to be read-only",
     "asked": "the configuration requires approval for it",
+    "repeated": "the same call stands in a text from outside, such as a tool result",
 }
 
 
@@ -70,25 +77,40 @@ def question_of(concern: Concern, server: str, tool: str, language: Language, *,
     return f"{question}{_CHANGED[language]}" if has_changed else question
 
 
-def refusal_of(name: str, concern: Concern | None, advice: str | None) -> str:
-    """Return the refusal for the model.
+# Why a call was not run -> the sentence for people, and what is added to the English one for the model.
+_REFUSALS: Mapping[str, tuple[str, str, str]] = {
+    "never": (
+        "'{name}' was not run: the user has blocked it.",
+        "「{name}」はブロックされているため、実行されませんでした。",
+        " Do not try it again; answer without it.",
+    ),
+    "deny": (
+        "'{name}' was not run: the user denied it.",
+        "「{name}」は許可されなかったため、実行されませんでした。",
+        " Do not try it again; continue without it, or ask the user.",
+    ),
+    "refused": (
+        "'{name}' was not run: {effect}, and no user could approve it.",
+        "「{name}」には承認が必要ですが、承認できる人がいないため、実行されませんでした。",
+        " Tell the user.",
+    ),
+    "late": (
+        "'{name}' was not run: {effect}, and it was not approved in time.",
+        "「{name}」は時間内に承認されなかったため、実行されませんでした。",
+        " Tell the user, who can ask for it again.",
+    ),
+}
 
-    ``concern`` None: refused permanently. ``advice`` None: the user refused; otherwise no person could be asked, and
-    ``advice`` is the remedy for the owner.
-    """
-    if concern is None:
-        return f"'{name}' was not run: the user has blocked it. Do not try it again; answer without it."
-    if advice is None:
-        return f"'{name}' was not run: the user denied it. Do not try it again; continue without it, or ask the user."
+
+def refusal(
+    ruling: ApprovalOutcome, why: str, name: str, language: Language, concern: Concern = "asked", advice: str = ""
+) -> ApprovalVerdict:
+    """Return the verdict on a call that is not run; ``advice`` is the remedy for the owner."""
+    english, japanese, for_model = _REFUSALS[why]
+    fact = english.format(name=name, effect=_EFFECTS[concern])
     remedy = f" {advice}" if advice else ""
-    effect = _EFFECTS[concern]
-    return f"'{name}' was not run: {effect}, and no user could approve it. Tell the user.{remedy}"
-
-
-def unanswered(name: str, concern: Concern) -> str:
-    """Return the refusal for the model after an approval request timed out."""
-    effect = _EFFECTS[concern]
-    return f"'{name}' was not run: {effect}, and it was not approved in time. Tell the user, who can ask for it again."
+    shown = japanese.format(name=name) if language == "ja" else fact
+    return ApprovalVerdict(ruling, f"{fact}{for_model}{remedy}", f"{shown}{remedy}")
 
 
 # A service runs for months and does not notice the end of a conversation; a dropped approval is asked again.
@@ -173,10 +195,11 @@ _Key: TypeAlias = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class ApprovalVerdict:
-    """Decision about a call; ``refusal`` is empty if it may run, else the text for the model."""
+    """Decision about a call; ``refusal`` is empty if it may run, else the text for the model, ``notice`` for people."""
 
     ruling: ApprovalOutcome
     refusal: str = ""
+    notice: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,7 +257,7 @@ class Approvals:
             return False
         if (grant is not None and grant.fingerprint == fingerprint) or self.conversations.allows(*key):
             return True
-        decision = await context.asker.approve(sampling_question(request, self.language))
+        decision = await context.asker.approve(sampling_question(request, context.language or self.language))
         self._note(decision, key)
         return decision not in (None, "deny", "never")
 
@@ -245,17 +268,24 @@ class Approvals:
             if isinstance(known, ApprovalVerdict):
                 return known
             decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, known.reason))
-            self._note(decision, known.key)
-        return _verdict(decision, call.name, known.concern, context)
+            # An approval of a repeated call is one of this call only.
+            if known.concern != "repeated" or decision == "never":
+                self._note(decision, known.key)
+        return _verdict(decision, call.name, known.concern, context, context.language or self.language)
 
     async def _known(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict | _Question:
         """Return the decision if it is known, else the question to ask."""
         name, fingerprint = tool.wire_name or tool.name, fingerprint_of(spec, tool)
+        language = context.language or self.language
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
-            return ApprovalVerdict("never", refusal_of(call.name, None, None))
+            return refusal("never", "never", call.name, language)
+        key = (context.conversation_id, spec.name, name, fingerprint)
+        if repeats_call(call, tool, context.untrusted_texts()):
+            reason = question_of("repeated", spec.name, name, language, has_changed=False)
+            return _Question("repeated", reason, key)
         has_changed = grant is not None and grant.fingerprint != fingerprint
         must_ask = _matches(name, spec.always_ask)
         is_named = _matches(name, spec.always_allow) and not must_ask
@@ -266,10 +296,9 @@ class Approvals:
             return ApprovalVerdict("free")
         if grant is not None and grant.kind == "always" and not has_changed and not must_ask:
             return ApprovalVerdict("remembered")
-        key = (context.conversation_id, spec.name, name, fingerprint)
         if self.conversations.allows(*key):
             return ApprovalVerdict("conversation")
-        reason = question_of(concern, spec.name, name, self.language, has_changed=has_changed)
+        reason = question_of(concern, spec.name, name, language, has_changed=has_changed)
         return _Question(concern, reason, key)
 
     def _note(self, decision: Decision | None, key: _Key) -> None:
@@ -316,19 +345,35 @@ def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *
     must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
-    danger = risk_of(tool, arguments, trusted=bool(spec.trusted))
+    trusted = bool(spec.trusted)
+    danger = risk_of(tool, arguments, trusted=trusted)
     if danger is None and (must_ask or spec.approve == "always"):
         return "asked"
+    if danger is None and spec.approve != "dangerous" and not is_known_to_read(tool, arguments, trusted=trusted):
+        return "unknown"
     return danger
 
 
-def _verdict(decision: Decision | None, name: str, concern: Concern, context: CallContext) -> ApprovalVerdict:
+def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
+    """Return the wire names of tools that need approval under ``"writes"`` but did not under ``"dangerous"``."""
+    names = ((tool.wire_name or tool.name, tool) for tool in tools)
+    return [
+        name
+        for name, tool in names
+        if _concern(spec, tool, {}, is_unasked=_matches(name, spec.always_allow)) == "unknown"
+    ]
+
+
+def _verdict(
+    decision: Decision | None, name: str, concern: Concern, context: CallContext, language: Language
+) -> ApprovalVerdict:
     if decision is None:
-        return ApprovalVerdict("refused", unanswered(name, concern))
+        return refusal("refused", "late", name, language, concern)
     standing = context.asker if isinstance(context.asker, FixedApprover) else None
+    if decision in ("deny", "never") and standing:
+        return refusal("refused", "refused", name, language, concern, standing.advice)
     if decision in ("deny", "never"):
-        ruling: ApprovalOutcome = "refused" if standing else decision
-        return ApprovalVerdict(ruling, refusal_of(name, concern, standing.advice if standing else None))
+        return refusal(decision, "deny", name, language)
     return ApprovalVerdict("granted" if standing else decision)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import anyio
 
@@ -28,14 +28,6 @@ _ERROR_CHARS = 300
 _REQUEST_CHARS = 500
 _STOPPED = "cancelled before it finished"
 
-# (text of a tool, all tools) -> the text with call markup of these tools escaped.
-EscapeResult: TypeAlias = Callable[[str, Sequence[ToolSpec]], str]
-
-
-def _unchanged(text: str, tools: Sequence[ToolSpec] = ()) -> str:
-    del tools
-    return text
-
 
 @dataclass(frozen=True)
 class ExecutionPolicies:
@@ -45,8 +37,7 @@ class ExecutionPolicies:
     recorder: CallRecorder | None = None  # None: calls are not recorded
     switches: Switches = field(default_factory=Switches)
     result_chars: int = RESULT_CHARS  # longer results are truncated
-    escape_result: EscapeResult = _unchanged
-    escape_description: Callable[[str], str] = _unchanged  # escapes call markup in tool descriptions
+    escape_description: Callable[[str], str] = str  # escapes call markup in tool descriptions
 
 
 class CallableServer(Protocol):
@@ -73,15 +64,14 @@ async def execute_call(
     context: CallContext,
     policies: ExecutionPolicies,
     *,
-    escape: Callable[[str], str] = _unchanged,
     foreign_tokens: frozenset[str] = frozenset(),
     clock: Callable[[], float] = time.time,
     now: Callable[[], float] = anyio.current_time,
 ) -> ToolResult:
     """Run one call; every failure is an error result, only cancellation is raised.
 
-    The server checks the arguments: an MCP server its own way, a server of this process when it is called. ``escape``
-    escapes call markup in the result; ``foreign_tokens`` names the tokens of other servers.
+    The server checks the arguments: an MCP server its own way, a server of this process when it is called.
+    ``foreign_tokens`` names the tokens of other servers.
     """
     watch = Deadline(now=now)
     watched = watch.within(context)
@@ -95,16 +85,17 @@ async def execute_call(
             # Before any clock starts: a person may take an hour.
             verdict = await policies.approvals.rule(server.spec, tool, call, watched)
             if verdict.refusal:
-                result = ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
+                refused = ToolResult(call.id, call.name, verdict.refusal, is_error=True)
+                result = replace(refused, ruling=verdict.ruling, notice=verdict.notice)
                 return result
             ruling = verdict.ruling
+        await context.on_start()
         call_watch = Deadline(now=now)
         received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
         seconds = call_watch.elapsed_s
         visible, _ = without_invisible(received.text)
         text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
-        # After truncation: the search for call markup takes time in proportion to the text.
-        result = replace(received, text=escape(text), truncated=truncated, seconds=seconds, ruling=ruling)
+        result = replace(received, text=text, truncated=truncated, seconds=seconds, ruling=ruling)
         return result
     finally:
         # Also if cancelled: the call may already have had its effect.
@@ -115,8 +106,9 @@ async def execute_call(
 
 def disabled_result(call: ToolCall) -> ToolResult:
     """Return the error result for a disabled tool."""
+    notice = f"Tool '{call.name}' is switched off."
     text = f"Tool '{call.name}' is switched off; answer without it."
-    return ToolResult(call.id, call.name, text, is_error=True, ruling="off")
+    return ToolResult(call.id, call.name, text, is_error=True, ruling="off", notice=notice)
 
 
 def own_tokens(context: CallContext, foreign: frozenset[str]) -> CallContext:
@@ -146,7 +138,7 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:
     """Return the redacted and truncated record of a call that ended ``at`` seconds since 1970."""
     tokens = tuple(context.tokens.values())
-    first_line = result.text.strip().split("\n", 1)[0] if result.is_error else ""
+    first_line = result.shown.strip().split("\n", 1)[0] if result.is_error else ""
     return CallRecord(
         at=at,
         server=tool.server,

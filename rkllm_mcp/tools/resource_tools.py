@@ -49,7 +49,7 @@ class ResourceTools:
         name = "resources"
         while name in taken:
             name = f"host_{name}"
-        self.spec = BuiltinServer(name=name, tools=(), approve="always" if asks_always else None)
+        self.spec = BuiltinServer(name=name, tools=(), approve="always" if asks_always else "writes")
         self._hub = hub
         self._offering = offering
 

@@ -5,7 +5,7 @@
 * A name is split into words (``delete_file``, ``deleteFile``, ``ファイル削除``). If it begins with a reading verb such
   as ``get`` or ``list``, only deleting verbs count: ``list_commands`` runs nothing, ``find_and_replace`` writes.
 * Descriptions are not used: the server writes them.
-* An unrecognised name counts as harmless; ``approve = "always"`` asks for every call.
+* An unrecognised name indicates no risk, which is not the same as known to read only: see ``is_known_to_read``.
 
 The words are our choice, after the tool names of some forty public servers.
 """
@@ -60,6 +60,18 @@ _READING_VERBS = """
 _READING = frozenset(_READING_VERBS.split())
 _JAPANESE_READING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
 _JOINTS = frozenset({"and", "or", "then"})
+# For a permission, a reading verb has to be unmistakable: these are also nouns or mean a change ("log_workout").
+_AMBIGUOUS_READING = frozenset({"log", "load", "watch", "status", "info"})
+# Words that are never nouns: after a reading verb they are a second action ("read_write_file").
+_ONLY_VERBS = frozenset(
+    {"write", "edit", "send", "create", "insert", "append", "modify", "rename", "replace", "execute", "exec", "pay"}
+)
+_PARTICLES = frozenset({"in", "out", "off"})  # "check_in", "check_out", "check_off_item"
+_JAPANESE_READS = re.compile(
+    rf"^(?:{'|'.join(_JAPANESE_READING)})(?:する|します)?(?:$|[_\-./])"
+    rf"|(?<!非)(?:{'|'.join(_JAPANESE_READING)})(?:する|します)?$"
+)
+_JAPANESE_JOINTS = re.compile("して|し、|てから|後に|[と・、]|および|及び|または|又は|かつ")
 # "add" alone is arithmetic.
 _HARMLESS_ALONE = frozenset({"add"})
 
@@ -99,12 +111,37 @@ def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> R
     return _worst(found)
 
 
+def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> bool:
+    """Return True if a call is known to change nothing.
+
+    Either a trusted server says so, or the name begins with a reading verb (a Japanese name may end with it) and
+    contains no connector; in both cases nothing in name, hints and arguments indicates a change.
+    """
+    if risk_of(tool, arguments, trusted=trusted) is not None:
+        return False
+    return (trusted and tool.read_only is True) or _reads_by_name(tool.wire_name or tool.name)
+
+
+def _reads_by_name(name: str) -> bool:
+    if "&" in name or "+" in name:
+        return False
+    if _JAPANESE_READS.search(name):
+        return _JAPANESE_JOINTS.search(name) is None
+    words = _words(name)
+    if not words or words[0] not in _READING - _AMBIGUOUS_READING or not _WORD.match(name):
+        return False
+    return _JOINTS.isdisjoint(words) and _ONLY_VERBS.isdisjoint(words) and not _PARTICLES & set(words[1:2])
+
+
 def risk_of_name(name: str) -> Risk | None:
     """Return the highest risk that a tool name indicates."""
-    words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
-    found = {_danger_of_words(part) for part in _parts(words)}
+    found = {_danger_of_words(part) for part in _parts(_words(name))}
     found.add(_danger_of_japanese(name))
     return _worst(found)
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
 
 
 def _worst(found: Set[object]) -> Risk | None:

@@ -306,7 +306,7 @@ async def open_toolbox(
             for server in toolbox.connections
             if isinstance(server, (Connection, PerRequestConnection))
         }
-        return ResourceHub(on_mcp, answers.updates, on_status, toolbox.clean)
+        return ResourceHub(on_mcp, answers.updates, on_status)
 
     toolbox = Toolbox(connect, open_resources, on_status, policies)
     failure: Exception | None = None

@@ -285,7 +285,6 @@ class Toolbox:
             call,
             context,
             self._policies,
-            escape=self.clean,
             foreign_tokens=self._foreign_tokens.get(tool.server, frozenset()),
         )
 
@@ -311,10 +310,6 @@ class Toolbox:
         claimed = {name: claimed_by(name, _headers_of(one.spec)) for name, one in self._connections.items()}
         own = claimed.pop(server)
         return frozenset[str]().union(*claimed.values()) - own
-
-    def clean(self, text: str) -> str:
-        """Escape markup in untrusted text that the model could repeat as a call of one of these tools."""
-        return self._policies.escape_result(text, self.tools())
 
     # --- names -------------------------------------------------------------------------------------------------------
 

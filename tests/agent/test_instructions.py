@@ -15,5 +15,10 @@ def test_without_words_the_project_speaks_and_the_question_sets_the_language() -
 
 
 def test_a_language_is_named() -> None:
-    assert system_text("You are a cat.", "ja") == "You are a cat. Answer in Japanese."
+    assert system_text("You are a cat.", "ja") == "You are a cat. 日本語で答えてください。"
+    assert system_text("You are a cat.", "en") == "You are a cat. Answer in English."
+    for setting in ("ja", "ja-JP", "日本語"):
+        text = system_text(None, setting)
+        assert text.startswith("あなたは小さなボードの上で動く")
+        assert text.endswith("日本語で答えてください。")
     assert system_text(None, "Ainu") == f"{DEFAULT_SYSTEM_PROMPT} Answer in Ainu."

@@ -54,6 +54,7 @@ async def answer(
     settings: LoopSettings | None = None,
     conversation: Conversation | None = None,
     options: ModelOptions | None = None,
+    question: Sequence[Message] = QUESTION,
 ) -> tuple[list[Event], ScriptedModel, ScriptedTools, Conversation]:
     model = ScriptedModel([r if isinstance(r, Round) else Round(r) for r in rounds])
     tools = tools or ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
@@ -67,8 +68,24 @@ async def answer(
     settings = settings or LoopSettings()
     calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
     with anyio.fail_after(60):
-        await answer_with_tools(model, conversation, QUESTION, calls, options or ModelOptions(), settings, emit)
+        await answer_with_tools(model, conversation, question, calls, options or ModelOptions(), settings, emit)
     return events, model, tools, conversation
+
+
+async def test_the_notes_of_a_limit_are_in_the_language_of_the_question() -> None:
+    for question, (limit, nothing) in {
+        "Weather?": (ROUND_LIMIT_NOTE, NO_ANSWER),
+        "天気は？": (
+            "[ツール呼び出しの上限に達しました。これ以上ツールを呼び出さず、今ある結果で答えてください。]",
+            "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
+        ),
+    }.items():
+        settings = LoopSettings(max_rounds=1)
+        events, *_, conversation = await answer(
+            [[call()], [call()]], settings=settings, question=[Message("user", question)]
+        )
+        assert next(message.text for message in conversation.messages if message.results) == limit
+        assert Text(nothing) in events
 
 
 async def test_an_answer_without_tools_is_one_round() -> None:

@@ -59,6 +59,7 @@ async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path
             Message("user", "Here are the rules.\n\n[resource memo://rules]\nNo globals."),
             Message("assistant", "I have read them."),
         ]
+        assert [turn.foreign for turn in turns[:4]] == [True, True, True, False]
         assert (turns[2].text, turns[3].role) == ("Review this rust code.", "assistant")
         (end,) = await all_of(app.reply_prompt(conversation, "code_review", {}))
         assert end == End("failed", "prompt 'code_review' needs language; add language=…")
@@ -66,7 +67,9 @@ async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path
 
 async def test_a_server_asks_the_model_on_the_npu_within_the_configured_length(tmp_path: Path) -> None:
     call = ToolCall("call_1", "ask_model", {"question": "Hello"})
-    async with demo_app(tmp_path, (ASKING,), extra="[agent]\nsampling_tokens = 6\n") as app:
+    async with demo_app(
+        tmp_path, (ASKING,), extra='[security]\napprove = "dangerous"\n[agent]\nsampling_tokens = 6\n'
+    ) as app:
         await app.ready()
         refused = await app.toolbox.call(call, CallContext(conversation_id="c"))
         assert refused.text == "The call failed: the owner of this assistant did not allow it (code -1)."

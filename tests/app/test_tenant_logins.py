@@ -63,7 +63,7 @@ class Accounts(Mcp):
 def entry(name: str, url: str, auth: str) -> str:
     return (
         f'[[servers]]\nname = "crm_{name}"\nurl = "{url}/mcp"\nauth = "{auth}"\nissuer = "{url}"\n'
-        f'client_id = "{name}"\nclient_secret = "secret-of-{name}"\n'
+        f'approve = "dangerous"\nclient_id = "{name}"\nclient_secret = "secret-of-{name}"\n'
     )
 
 

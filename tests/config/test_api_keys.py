@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.editing import add_key, add_tenant
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.secrets import (
@@ -147,7 +148,7 @@ def test_a_tenant_is_made_with_a_key_and_later_gets_another(tmp_path: Path) -> N
     add_tenant(path, "attic", NEW)
     assert path.read_text("utf-8") == (
         f'[[tenants]]\nname = "attic"\napi_key = "{NEW}" # theirs\n\n'
-        f'[[tenants]]\nname = "kitchen"\napi_key = "{ENTRY}"  # tablet\n'
+        f'[[tenants]]\nname = "kitchen"\napi_key = "{ENTRY}"  # tablet\nmay_approve = false\n'
     )
 
 
@@ -175,11 +176,32 @@ def test_a_file_in_a_form_that_is_not_edited_here_stays_as_it_is(text: str, tmp_
 
 def test_keys_that_stand_in_the_file_as_they_are_are_named() -> None:
     file: dict[str, Any] = {
-        "service": {"api_keys": [ENTRY, "plain", "${BOARD_KEY}"]},
+        "service": {"api_keys": [ENTRY, "plain", "${BOARD_KEY}"], "keys": [{"key": "plain"}, {"key": ENTRY}]},
         "tenants": [{"name": "t", "api_key": "plain"}, {"name": "u", "api_key": ENTRY}],
     }
-    assert plain_keys(file) == ["service.api_keys[1]", "tenants[0].api_key"]
+    assert plain_keys(file) == ["service.api_keys[1]", "service.keys[0].key", "tenants[0].api_key"]
     assert plain_keys({}) == []
+
+
+def test_keys_for_purposes_let_other_machines_in_and_a_tenant_without_may_approve_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    tenants = "".join(
+        f'[[tenants]]\nname = "{name}"\napi_key = "{name}"\n{line}'
+        for name, line in (("old", ""), ("no", "may_approve = false\n"), ("yes", "may_approve = true\n"))
+    )
+    keys = '[[service.keys]]\nkey = "k"\nallow = ["chat"]\n[[service.keys]]\nkey = "l"\n'
+    path.write_text(f'[service]\napi_keys = ["a"]\n{keys}{tenants}', "utf-8")
+    config = load_config(path)
+    every = ("chat", "tools", "approve")
+    assert config.service.owner_keys() == [("a", every), ("k", ("chat",)), ("l", every)]
+    (warning,) = unset_rights(config)
+    assert warning.startswith(
+        "tenant 'old' may approve its own calls, because may_approve is not set; the next release"
+    )
+    assert config.for_tenant(None).service.owner_keys() == []
+    path.write_text('[[service.keys]]\nkey = "sha256:xx"\nallow = ["chat", "sing"]\n', "utf-8")
+    with pytest.raises(ConfigError, match=r"service.keys\[0\]"):
+        load_config(path)
 
 
 def test_a_proxy_is_trusted_by_its_address_or_its_network(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
         (
             '[security]\napprove = "alway"\n',
             (
-                "security.approve: found 'alway' (a string); allowed are 'dangerous', 'always' or 'never'; "
+                "security.approve: found 'alway' (a string); allowed are 'writes', 'dangerous', 'always' or 'never'; "
                 "did you mean 'always'?"
             ),
         ),

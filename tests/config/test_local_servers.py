@@ -75,3 +75,22 @@ def test_a_specification_is_a_path_an_address_or_a_text(tmp_path: Path, value: s
     assert isinstance(spec, OpenAPIServer)
     assert spec.openapi_spec == settled.replace("{folder}", str(tmp_path))
     assert (spec.headers_template, spec.include, spec.exclude) == ({"A": "${b}"}, ("x",), ())
+
+
+@pytest.mark.parametrize(
+    ("entry", "seconds"),
+    [
+        ('command = "x"', 60.0),
+        ('url = "http://x/"', 30.0),
+        ('url = "http://x/"\ntransport = "sse"', 60.0),
+        ('url = "ws://x/"\ntransport = "websocket"', 60.0),
+        ("tools = []", 10.0),
+        ('openapi_spec = "x.json"', 30.0),
+        ('command = "x"\ntimeout_s = 5', 5.0),
+    ],
+)
+def test_each_transport_has_a_time_limit_of_its_own(entry: str, seconds: float, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f'[[servers]]\nname = "s"\n{entry}\n', "utf-8")
+    (server,) = load_config(path).servers
+    assert server.timeout_s == seconds

@@ -48,6 +48,7 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
         "tools": None,
         "system_prompt": None,
         "approve": None,
+        "may_approve": None,
         "mcp": None,
         "daily_tokens": 1000,
     }

@@ -120,27 +120,35 @@ def ask(url: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
     return response.status_code, response.json()
 
 
+def slow_demo(folder: Path, extra: str = "") -> Demo:
+    """A model that says forty tokens in a second."""
+    model = scripted_model(folder / "model", RULES)
+    script = model / "model.rkllm"
+    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    demo = make_demo(folder / "home", (), speed="", extra=extra)
+    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    return demo
+
+
+@contextmanager
+def serving(demo: Demo) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """The process and address of the service, once its model is loaded."""
+    with demo.started("serve", "--port", "0") as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        url = next(line.split()[-1] for line in lines if line.startswith("Serving at "))
+        assert any(line.startswith("Ready") for line in lines)
+        yield process, url
+
+
 def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_and_offers_it_again(
     tmp_path: Path,
 ) -> None:
-    model = scripted_model(tmp_path / "model", RULES)
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
-    demo = make_demo(tmp_path / "home", (), speed="")
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    demo = slow_demo(tmp_path)
     path = state_of(demo)
 
-    @contextmanager
-    def serving() -> Generator[tuple[subprocess.Popen[str], str]]:
-        with demo.started("serve", "--port", "0") as process:
-            assert process.stderr is not None
-            lines = iter(process.stderr.readline, "")
-            url = next(line.split()[-1] for line in lines if line.startswith("Serving at "))
-            assert any(line.startswith("Ready") for line in lines)
-            yield process, url
-
-    with serving() as (process, url):
-        body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}}
+    with serving(demo) as (process, url):
+        body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}, "max_tokens": 2000}
         with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
             # Held: an iterator that is dropped closes the connection.
             lines = response.iter_lines()
@@ -156,7 +164,7 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
     assert (
         "[broken off before its end]\nThe last answer was broken off; /again asks its question again." in gone_on.stderr
     )
-    with serving() as (process, url):
+    with serving(demo) as (process, url):
         status, kept = ask(url, f"/v1/conversations/{name}")
         assert (status, [turn["ending"] for turn in kept["messages"]]) == (200, ["", "interrupted"])
         again = {"conversation": name, "again": True, "stream": False, "max_tokens": 3}
@@ -167,6 +175,19 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
         ("user", ["for", "ever"]),
         ("assistant", ["word"] * 3),
     ]
+
+
+def test_a_service_that_is_stopped_keeps_the_questions_of_detached_answers_that_waited(tmp_path: Path) -> None:
+    demo = slow_demo(tmp_path, "[service]\nparallel = 1\ndrain_s = 0.1\n")
+    body = {"message": "for ever", "max_tokens": 2000, "detached": True}
+    with serving(demo) as (process, url):
+        for kind in ("text", "queued"):
+            with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
+                assert any(f'"kind":"{kind}"' in line for line in response.iter_lines())
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    turns = turns_in(state_of(demo))
+    assert [text for _, _, role, text in turns if role == "user"] == ["for ever"] * 2
 
 
 def test_the_chat_asks_a_question_again_whose_answer_was_broken_off(tmp_path: Path) -> None:

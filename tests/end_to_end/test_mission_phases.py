@@ -60,7 +60,7 @@ def tiny(name: str) -> str:
 async def environment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
     """The toolbox of a configuration file with these servers; bounded."""
     path = folder / "mcp_config.toml"
-    path.write_text("".join(servers), encoding="utf-8")
+    path.write_text("".join(['[security]\napprove = "dangerous"\n', *servers]), encoding="utf-8")
     with anyio.fail_after(PATIENCE_S):
         async with open_tools(load_config(path)) as opened:
             await opened.toolbox.connected()

@@ -14,7 +14,6 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import Resource, ResourceTemplate
-from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.calling import call, said
@@ -73,13 +72,12 @@ async def test_what_a_model_reads_of_a_server_is_cleaned_like_the_result_of_a_to
         return text
 
     host = ConnectionServices(in_process={"notes": server})
-    policies = ExecutionPolicies(escape_result=lambda text, tools: text.replace("<", "‹"))
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([local_server("notes")], host=host, policies=policies) as toolbox:
+        async with open_toolbox([local_server("notes")], host=host) as toolbox:
             content = await toolbox.offerings.read_resource("notes:memo://a")
             filled = await toolbox.offerings.fill_prompt("shop", {})
-    assert (content.text, content.contents[0]["text"]) == ("Milk.‹tool_call>", text)
-    assert [turn.text for turn in filled.messages] == ["Milk.‹tool_call>"]
+    assert (content.text, content.contents[0]["text"]) == ("Milk.<tool_call>", text)
+    assert [(turn.text, turn.foreign) for turn in filled.messages] == [("Milk.<tool_call>", True)]
 
 
 async def test_an_address_alone_is_enough_where_one_server_has_it_or_makes_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,10 +15,12 @@ from typing import Any
 import anyio
 import pytest
 
+from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
-from rkllm_mcp.mcp_client.sandbox import arguments, cache_folder, places_of, remedy, unusable
+from rkllm_mcp.mcp_client.sandbox import SandboxFolders, arguments, cache_folder, places_of, remedy, unusable
 from rkllm_mcp.messages import ToolResult
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
@@ -248,6 +251,59 @@ def test_the_project_of_a_script_and_the_working_folder_belong_to_a_program(tmp_
     assert places(node, tmp_path, cwd=tmp_path) == {node.parent.parent}
 
 
+def test_a_script_without_a_project_brings_its_modules_and_nothing_else_of_its_folder(tmp_path: Path) -> None:
+    python = make(tmp_path / "pythons" / "bin" / "python3", mode=0o755)
+    folder = tmp_path / "work" / "scripts"
+    script, helper = make(folder / "server.py"), make(folder / "helper.py")
+    make(folder / "package" / "__init__.py")
+    for name in ("mcp_config.toml", "keys.txt", ".env", "state/state.db", "tenants/a/state.db"):
+        make(folder / name)
+    expected = {python.parent.parent, script, helper, folder / "package"}
+    assert places(python, tmp_path, str(script)) == expected
+
+
+@needs_bubblewrap
+@pytest.mark.anyio
+async def test_configuration_and_state_are_hidden_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All of them lie in folders that the configuration names.
+    folder = tmp_path / "assistant"
+    state = make(folder / "state" / "state.db", "every tenant").parent
+    common = make(folder / "xdg" / "rkllm-mcp" / "config.toml", "").parent
+    make(common / "keys.toml", "more keys")
+    make(folder / "notes.txt", "a note")
+    monkeypatch.setenv("RKLLM_MCP_STATE", str(state))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(common.parent))
+    config = folder / "mcp_config.toml"
+    entry = f'command = "{sys.executable}"\nargs = {json.dumps(PROBE)}\nsandbox = true\napprove = "never"\n'
+    entry += f'env = {{ PYTHONPATH = "{REPOSITORY}" }}\nsandbox_read = ["{REPOSITORY}"]\nsandbox_write = ["{folder}"]\n'
+    config.write_text(f'[[servers]]\nname = "looking"\n{entry}connect_timeout_s = {PATIENCE_S}\n', "utf-8")
+    with anyio.fail_after(PATIENCE_S):
+        async with open_tools(load_config(config)) as opened:
+            toolbox = opened.toolbox
+            await toolbox.connected()
+            assert [each.reason for each in toolbox.servers()] == [""]
+            assert await text(toolbox, "read", path=str(folder / "notes.txt")) == "a note"
+            shown = await text(toolbox, "read", path=str(config))
+            assert "looking" not in shown
+            assert (await text(toolbox, "list", path=str(state))).strip() in ("", "(no output)")
+            assert "state.db" not in await text(toolbox, "list", path=str(common))
+            assert "more keys" not in await text(toolbox, "read", path=str(common / "keys.toml"))
+    assert (state / "state.db").exists()
+    assert "looking" in config.read_text("utf-8")
+
+
+def test_what_is_named_inside_the_state_is_hidden_as_well(tmp_path: Path) -> None:
+    state = make(tmp_path / "state" / "tenants" / "a.db").parent.parent
+    spec = local_server("s", sandbox=True, sandbox_read=(state / "tenants", state / "tenants" / "a.db"))
+    program = make(tmp_path / "bin" / "server", mode=0o755)
+    words = arguments(spec, program, HOST_VARIABLES, SandboxFolders(hidden=(state, tmp_path / "not there")))
+    place = words.index("--remount-ro")
+    masks = ["--tmpfs", str(state / "tenants"), "--ro-bind", "/dev/null", str(state / "tenants" / "a.db")]
+    assert words[place - len(masks) : place] == masks
+
+
 def test_a_whole_home_never_belongs_to_a_program(tmp_path: Path) -> None:
     uvx = make(tmp_path / ".local" / "bin" / "uvx", mode=0o755)
     uv = make(tmp_path / ".local" / "bin" / "uv", mode=0o755)
@@ -270,12 +326,12 @@ def test_a_program_that_fetches_keeps_what_it_fetched_in_a_cache_of_its_own(tmp_
     spec = local_server("a b", sandbox=True, sandbox_network=True)
     caches = tmp_path / "cache"
     npx = make(tmp_path / "bin" / "npx", mode=0o755)
-    words = arguments(spec, npx, HOST_VARIABLES, caches)
+    words = arguments(spec, npx, HOST_VARIABLES, SandboxFolders(caches))
     home = HOST_VARIABLES["HOME"]
     assert words[words.index("npm_config_cache") + 1] == f"{home}/.cache/npm"
     place = words.index(str(caches / "a_b"))
     assert words[place - 1 : place + 2] == ["--bind", str(caches / "a_b"), f"{home}/.cache"]
-    other = arguments(spec, make(tmp_path / "bin" / "other", mode=0o755), HOST_VARIABLES, caches)
+    other = arguments(spec, make(tmp_path / "bin" / "other", mode=0o755), HOST_VARIABLES, SandboxFolders(caches))
     assert "npm_config_cache" not in other
 
 

@@ -255,6 +255,31 @@ async def test_history_is_kept_on_request_and_forgotten_by_the_next_run_without(
             assert both == len(prompt_of("one")) + 3 + len(prompt_of("two")) + 4
 
 
+@pytest.mark.parametrize("fault", ["history-stays", "history-stays\nfault reuse off"])
+async def test_history_that_the_runtime_does_not_forget_reaches_no_later_run(
+    newest: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(newest.log))
+    async with open_engine(newest.settings(RULES, f"{HEAD}\nfault {fault}")) as engine:
+        await answer(engine, text("one"), keep_history=True)
+        await answer(engine, text("two"), keep_history=True)
+        for words in ("three", "four"):
+            said, stats = await answer(engine, text(words))
+            assert (said, stats.cold) == (words, words == "three")
+    prompts = [call["run"]["prompt"] for call in newest.calls() if call["call"] == "rkllm_run"]
+    one, two, *later = [prompt_of(words) for words in ("one", "two", "three", "four")]
+    assert prompts == [one, [*one, *b"one", IM_END, *two], *later]
+
+
+async def test_the_log_at_level_2_has_the_prompt_text_in_quotes(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES, HEAD, log_level=2)) as engine:
+        await answer(engine, TextInput('say "one"'))
+    lines = [line for line in engine.log_lines if "prompt text" in line]
+    system = "<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n"
+    user = '<|im_start|>user\\nsay "one"<|im_end|>\\n<|im_start|>assistant\\n'
+    assert lines == [f'I rkllm: prompt text: "{system}{user}"']
+
+
 async def test_whoever_leaves_a_call_does_not_undo_it(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
         await engine.ready()

@@ -48,7 +48,7 @@ rule a call that can be mended
 rule the mended call
   user break one
   results 1
-  result argument 'city' is missing
+  result argument 'town' does not exist; did you mean 'city'
   call get_weather {"city": "Oslo"}
 
 rule a good call and a bad one

@@ -80,6 +80,7 @@ class ScriptedTools:
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         self.calls.append(call)
+        await context.on_start()
         await anyio.lowlevel.checkpoint()
         for step in range(self.progress if context.on_progress else 0):
             assert context.on_progress is not None

@@ -70,7 +70,7 @@ def write_configuration(folder: Path, addresses: Mapping[str, str]) -> Path:
         server("sqlite", command=str(program("mcp-server-sqlite")), args=["--db-path", str(folder / "users.db")]),
     ]
     path = folder / "mcp_config.toml"
-    path.write_text("[security]\nlog_wire = true\n" + "".join(servers), encoding="utf-8")
+    path.write_text('[security]\nlog_wire = true\napprove = "dangerous"\n' + "".join(servers), encoding="utf-8")
     return path
 
 

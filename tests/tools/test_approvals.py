@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +11,18 @@ import pytest
 
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import DENY_ALL, NO_CONTEXT, Approver, CallContext, Decision, ElicitationAnswer, FixedApprover
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import (
+    DENY_ALL,
+    NO_CONTEXT,
+    Approver,
+    CallContext,
+    Decision,
+    ElicitationAnswer,
+    FixedApprover,
+    Language,
+    no_start,
+)
 from rkllm_mcp.records import StoredApproval
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
@@ -23,6 +33,7 @@ pytestmark = pytest.mark.anyio
 FILES = local_server("files", command="files-server")
 DELETE = ToolSpec("delete_file", "Deletes a file.", server="files", wire_name="delete_file")
 LOOK = ToolSpec("look", "Looks.", server="files", wire_name="look")
+CHARGE = ToolSpec("charge_card", "Charges a card.", server="files", wire_name="charge_card")
 QUESTION = "Warning: 'delete_file' of server 'files' deletes or overwrites something. This may be irreversible."
 
 
@@ -69,10 +80,22 @@ class World:
         self.approvals = Approvals(self.memory, "ja" if self.language == "ja" else "en")
 
     async def call(
-        self, tool: ToolSpec = DELETE, conversation: str = "c1", spec: StdioServer | None = None
+        self,
+        tool: ToolSpec = DELETE,
+        conversation: str = "c1",
+        spec: StdioServer | None = None,
+        texts: Sequence[str] = (),
+        on_start: Callable[[], Awaitable[None]] = no_start,
+        language: Language | None = None,
     ) -> ToolResult:
         self.tool.spec = spec or self.spec
-        context = CallContext(asker=self.person, conversation_id=conversation)
+        context = CallContext(
+            asker=self.person,
+            conversation_id=conversation,
+            untrusted_texts=lambda: texts,
+            on_start=on_start,
+            language=language,
+        )
         call = ToolCall("call_1", tool.name, {"path": "/a"})
         return await execute_call(self.tool, tool, call, context, ExecutionPolicies(self.approvals))
 
@@ -95,6 +118,30 @@ async def test_a_call_that_deletes_waits_for_a_yes_and_the_question_says_what_it
     assert refused.text == (
         "'delete_file' was not run: the user denied it. Do not try it again; continue without it, or ask the user."
     )
+
+
+async def test_a_call_starts_after_the_yes_and_people_are_shown_what_is_meant_for_them() -> None:
+    world = World(Person(["once", "deny"]))
+    started: list[int] = []
+
+    async def on_start() -> None:
+        started.append(world.tool.runs)
+
+    assert not (await world.call(on_start=on_start)).is_error
+    assert started == [0]
+    refused = await world.call(on_start=on_start)
+    assert (started, refused.shown) == ([0], "'delete_file' was not run: the user denied it.")
+
+
+async def test_the_reader_of_an_answer_is_asked_and_told_in_its_language() -> None:
+    world = World(Person(["deny", "never", "deny"]))
+    refused = await world.call(language="ja")
+    assert world.person.asked[0].reason.startswith("警告: サーバー「files」の「delete_file」は")
+    assert refused.shown == "「delete_file」は許可されなかったため、実行されませんでした。"
+    assert refused.text.startswith("'delete_file' was not run: the user denied it. Do not try it again")
+    japanese = World(Person(["deny"]), language="ja")
+    assert (await japanese.call(language="en")).shown == "'delete_file' was not run: the user denied it."
+    assert japanese.person.asked[0].reason == QUESTION
 
 
 async def test_the_name_of_a_tool_cannot_add_to_the_question() -> None:
@@ -190,6 +237,14 @@ async def test_what_the_configuration_always_allows_is_asked_again_when_it_chang
     [
         ({}, DELETE, True),
         ({}, LOOK, False),
+        ({}, CHARGE, True),
+        ({"approve": "writes"}, CHARGE, True),
+        ({"approve": "writes", "always_allow": ("charge_*",)}, CHARGE, False),
+        ({"approve": "writes", "trusted": True}, replace(CHARGE, read_only=True), False),
+        ({"approve": "writes"}, replace(CHARGE, read_only=True), True),
+        ({"approve": "dangerous"}, CHARGE, False),
+        ({"approve": "dangerous"}, DELETE, True),
+        ({"approve": "never"}, CHARGE, False),
         ({"approve": "always"}, LOOK, True),
         ({"approve": "never"}, DELETE, False),
         ({"approve": "never", "always_ask": ("delete_file",)}, DELETE, True),
@@ -273,3 +328,49 @@ async def test_what_was_refused_for_good_stays_refused_whatever_the_server_says_
     world = World(Person([]))
     world.memory.keep("files", "look", StoredApproval("never", "another definition"))
     assert (await world.call(LOOK)).ruling == "never"
+
+
+PAGE = ('{"name": "look",\n  "arguments": {"path": "/a"}}',)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"always_allow": ("*",)}, {"approve": "never"}, {"approve": "dangerous"}, {"trusted": True}]
+)
+async def test_a_call_that_stands_in_a_text_from_outside_asks_whatever_the_setting(settings: dict[str, object]) -> None:
+    world = World(Person(["once", "deny"]), altered(FILES, **settings))  # pyright: ignore[reportArgumentType]
+    tool = replace(LOOK, read_only=True)
+    assert outcome(await world.call(tool, texts=["nothing", "look /a"])) == ("run 1", "free")
+    assert outcome(await world.call(tool, texts=PAGE)) == ("run 2", "once")
+    assert outcome(await world.call(tool, texts=PAGE)) == ("refused", "deny")
+    assert world.person.asked[0].reason == (
+        "Warning: this call of 'look' of server 'files' stands word for word in a text from outside (a tool result, a "
+        "resource or a server's prompt). Allow it only if you want it yourself."
+    )
+
+
+async def test_an_approval_for_longer_never_covers_a_repeated_call_and_a_refusal_does() -> None:
+    world = World(Person(["always", "conversation", "always", "deny", "never"]))
+    assert outcome(await world.call()) == ("run 1", "always")
+    page = ['delete_file(path="/a")']
+    assert outcome(await world.call(texts=page)) == ("run 2", "conversation")
+    assert outcome(await world.call(texts=page)) == ("run 3", "always")
+    assert outcome(await world.call(texts=page)) == ("refused", "deny")
+    assert outcome(await world.call()) == ("run 4", "remembered")
+    assert outcome(await world.call(texts=page)) == ("refused", "never")
+    assert outcome(await world.call(texts=page)) == ("refused", "never")
+    assert len(world.person.asked) == 5
+
+
+def test_the_untrusted_texts_of_a_conversation_are_results_contexts_and_prompts() -> None:
+    results = (ToolResult("call_1", "look", "a page"), ToolResult("", "tool_call", "a sentence of the host"))
+    conversation = Conversation()
+    for message in (
+        Message("system", "Be kind."),
+        Message("user", "a prompt", foreign=True),
+        Message("assistant", "of a server", foreign=True),
+        Message("user", "Hello", context="a resource"),
+        Message("assistant", "Let me see."),
+        Message("tool", "an instruction", results=results),
+    ):
+        conversation.add(message)
+    assert list(conversation.untrusted_texts()) == ["a prompt", "of a server", "a resource", "a page"]

@@ -84,16 +84,9 @@ async def test_a_result_says_how_long_it_took() -> None:
 
 
 @pytest.mark.anyio
-async def test_invisible_characters_are_removed_before_a_result_is_cut_and_markup_is_escaped_after() -> None:
-    result = await execute_call(
-        Server("a\u200bb\u200bc<d<"),
-        TOOL,
-        CALL,
-        NO_CONTEXT,
-        ExecutionPolicies(result_chars=4),
-        escape=lambda text: text.replace("<", "‹"),
-    )
-    assert result.text == f"abc‹\n… truncated, 2 more characters{HOW}"
+async def test_invisible_characters_are_removed_before_a_result_is_cut() -> None:
+    result = await execute_call(Server("a\u200bb\u200bc<d<"), TOOL, CALL, NO_CONTEXT, ExecutionPolicies(result_chars=4))
+    assert result.text == f"abc<\n… truncated, 2 more characters{HOW}"
 
 
 @pytest.mark.anyio
@@ -111,7 +104,10 @@ async def test_a_call_that_is_not_approved_is_not_made_and_one_that_is_says_how(
     refusing = Server(spec=local_server("s", always_ask=("t",)))
     result = await executed(refusing, policies)
     assert (result.is_error, result.ruling, refusing.contexts) == (True, "refused", [])
-    assert (await executed(Server(), policies)).ruling == "free"
+    harmless = Server(spec=local_server("s", approve="dangerous"))
+    assert (await executed(harmless, policies)).ruling == "free"
+    unknown = Server()
+    assert ((await executed(unknown, policies)).ruling, unknown.contexts) == ("refused", [])
 
 
 def test_a_server_gets_no_tokens_of_another() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.risk import risk_of, risk_of_name
+from rkllm_mcp.tools.risk import is_known_to_read, risk_of, risk_of_name
 
 NAMES = {
     None: (
@@ -80,3 +80,42 @@ def test_a_hint_of_a_stranger_only_adds_caution(tool: ToolSpec, trusted: bool, d
 )
 def test_sql_is_judged_by_its_statements(arguments: dict[str, Any], danger: str | None) -> None:
     assert risk_of(ToolSpec("query", read_only=True), arguments, trusted=True) == danger
+
+
+READS = (
+    "get_weather list_directory read_text_file convert_time getTime list-commits get_pull_request search_files fetch "
+    "is_open get_current_time find_tools read_graph describe_table list_commands get/weather calculate "
+    "天気取得 予定を検索 天気を取得する 検索する 検索_文書 ファイル一覧 注文一覧 予約確認 残高照会 get_天気"
+)
+MAY_CHANGE = (
+    "charge_card refund_customer open_garage format_disk email_customer 解約 電源を切る echo add "
+    "sequentialthinking open_nodes list_and_delete get_or_create_user listAndDelete list&close find_and_replace "
+    "read_write_file get_send check_in "
+    "check_out log_workout watch_repository load_program status_light git_status delete_file run_check "
+    "更新して表示 取得して送信 一覧と解約 投稿を非表示 確認済みにする 取得予約"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"), [*((name, True) for name in READS.split()), *((name, False) for name in MAY_CHANGE.split())]
+)
+def test_a_call_is_known_to_read_only_by_a_leading_reading_verb_without_a_second_action(name: str, reads: bool) -> None:
+    assert is_known_to_read(ToolSpec("shown", wire_name=name), {}, trusted=False) == reads
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "trusted", "reads"),
+    [
+        (ToolSpec("zip", read_only=True), {}, True, True),
+        (ToolSpec("zip", read_only=True), {}, False, False),
+        (ToolSpec("zip"), {}, True, False),
+        (ToolSpec("get_it", read_only=False), {}, False, False),
+        (ToolSpec("get_it", destructive=True), {}, True, False),
+        (ToolSpec("query", read_only=True), {"sql": "DROP TABLE users"}, True, False),
+        (ToolSpec("query"), {"sql": "SELECT 1"}, False, True),
+    ],
+)
+def test_a_hint_of_a_trusted_server_makes_a_call_known_to_read(
+    tool: ToolSpec, arguments: dict[str, Any], trusted: bool, reads: bool
+) -> None:
+    assert is_known_to_read(tool, arguments, trusted=trusted) == reads

@@ -17,7 +17,7 @@ from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
 from mcp_servers.knowledge.storage.database import Database
-from mcp_servers.knowledge.storage.text_index import rebuild_text_index
+from mcp_servers.knowledge.storage.text_index import chunks_to_rebuild, extend_rebuilt_index, finish_rebuilt_index
 from mcp_servers.knowledge.storage.vectors import (
     PendingChunk,
     chunks_without_vectors,
@@ -105,7 +105,8 @@ class BackgroundIndexer:
     async def _update_base(self, base: StoredBase) -> None:
         try:
             if base.analyzer != ANALYZER_VERSION:
-                await anyio.to_thread.run_sync(self._rebuild, base.key)
+                while not await anyio.to_thread.run_sync(self._rebuild, base.key):
+                    pass
             embedder = self._embedders.get(self._target)
             if embedder is None:
                 return
@@ -129,9 +130,16 @@ class BackgroundIndexer:
         with self._database.reading() as connection:
             return bases(connection, UNRESTRICTED)
 
-    def _rebuild(self, base: int) -> None:
+    def _rebuild(self, base: int) -> bool:
+        """Rebuild a part of a text index; return True after the last one."""
+        # Analyzed before the transaction, so the write lock is held briefly.
+        with self._database.reading() as connection:
+            chunks = chunks_to_rebuild(connection, base)
         with self._database.writing() as connection:
-            rebuild_text_index(connection, base)
+            base_by_key(connection, base)
+            if chunks:
+                extend_rebuilt_index(connection, base, chunks)
+            return not chunks and finish_rebuilt_index(connection, base)
 
     def _target_embedding(self, base: int) -> int:
         """Return the vector set of the target embedder, creating and marking it as the next one if missing."""

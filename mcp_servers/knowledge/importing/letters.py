@@ -5,8 +5,8 @@ from __future__ import annotations
 import email
 import email.policy
 from collections.abc import Callable
-from email.message import EmailMessage
-from typing import cast
+from email.message import MIMEPart
+from typing import Any, cast
 
 from mcp_servers.knowledge.importing.documents import CELL
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -17,7 +17,7 @@ _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 
 def read_mail(content: bytes, html_text: Callable[[str], list[Passage]]) -> tuple[str, list[Passage]]:
     """Return subject and passages of a message; attachments are named."""
-    message = cast("EmailMessage", email.message_from_bytes(content, policy=email.policy.default))
+    message = email.message_from_bytes(content, policy=email.policy.default)
     heads = [f"{name}: {message[name]}" for name in _SHOWN if message[name]]
     body = message.get_body(("plain", "html"))
     text = _content(body) if body is not None else ""
@@ -29,7 +29,7 @@ def read_mail(content: bytes, html_text: Callable[[str], list[Passage]]) -> tupl
     return str(message["Subject"] or ""), [Passage("\n".join(heads)), *passages] if heads else passages
 
 
-def _content(body: EmailMessage) -> str:
+def _content(body: MIMEPart) -> str:
     try:
         return str(body.get_content())
     except (LookupError, UnicodeError):
@@ -39,7 +39,8 @@ def _content(body: EmailMessage) -> str:
 
 def read_rtf(content: bytes) -> list[Passage]:
     """Return the passages of a Rich Text file; raise ImportError without striprtf."""
-    from striprtf.striprtf import rtf_to_text
+    from striprtf import striprtf
 
     # Characters outside ASCII are escaped in the file.
-    return read_plain(str(rtf_to_text(content.decode("latin-1"), errors="replace")).replace("|", CELL))
+    text = cast("Any", striprtf).rtf_to_text(content.decode("latin-1"), errors="replace")
+    return read_plain(str(text).replace("|", CELL))

@@ -147,21 +147,38 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return taken
 
 
-def create_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """Create an empty text index for a base, replacing an existing one."""
-    drop_text_index(connection, base)
-    connection.execute(f"CREATE VIRTUAL TABLE text_{base:d} USING fts5(terms, content='', tokenize='ascii')")
+def create_text_index(connection: sqlite3.Connection, base: int, rebuilt: str = "") -> None:
+    """Create the text index of a base, empty or from a rebuilt table, replacing an existing one."""
+    connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
+    connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
+    if rebuilt:
+        connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
+    else:
+        create_fts_table(connection, f"text_{base:d}")
     connection.execute(f"CREATE VIRTUAL TABLE vocabulary_{base:d} USING fts5vocab(text_{base:d}, row)")
 
 
+def create_fts_table(connection: sqlite3.Connection, name: str) -> None:
+    """Create a contentless full-text table."""
+    connection.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', tokenize='ascii')")
+
+
 def drop_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """Drop the text index of a base."""
+    """Drop the text index of a base, and unfinished ones."""
+    drop_rebuilt_indexes(connection, base)
     connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
     connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
 
 
+def drop_rebuilt_indexes(connection: sqlite3.Connection, base: int) -> None:
+    """Drop the unfinished text indexes of a base, of any analyzer version."""
+    sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE rebuilt!_' || ? || '!_%' ESCAPE '!'"
+    for (name,) in connection.execute(sql, (base,)).fetchall():
+        connection.execute(f"DROP TABLE {name}")
+
+
 FILE_NAME = "knowledge.sqlite3"
-# Transactions are short; only rebuilding a text index takes longer, measured up to 15 s for 100,000 chunks.
+# Transactions are short; replacing a text index takes longest.
 _BUSY_TIMEOUT_S = 60.0
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from mcp_servers.knowledge.storage.bases import SqlFilter
-from mcp_servers.knowledge.storage.database import create_text_index
+from mcp_servers.knowledge.storage.database import create_fts_table, create_text_index, drop_rebuilt_indexes
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
 # Prefix for a kanji counted separately: a lone kanji is also a term.
 _KANJI_MARK = "\x01"
 _MAX_COUNT = 255
-_BATCH = 500
+# Chunks in one transaction of a rebuild: others wait for the write lock no longer than 0.1 s.
+_BATCH = 100
 
 
 @dataclass(frozen=True)
@@ -84,30 +85,82 @@ def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple
 
 
 def remove_document_chunks(connection: sqlite3.Connection, base: int, document: int) -> None:
-    """Remove a document's chunks from the index; a contentless table needs the original terms."""
-    chunks = list(_analyzed_chunks(connection, "document.id = ?", document))
-    connection.executemany(
-        f"INSERT INTO text_{base:d} (text_{base:d}, rowid, terms) VALUES ('delete', ?, ?)",
-        ((key, chunk.terms) for key, chunk in chunks),
-    )
+    """Remove a document's chunks from the index; a contentless table needs the original terms.
+
+    An index of another analyzer version keeps them until it is replaced: a search drops chunks that are not stored.
+    """
+    found, table = _analyzed_chunks(connection, "document.id = ?", document), f"text_{base:d}"
+    if connection.execute("SELECT analyzer FROM base WHERE id = ?", (base,)).fetchone()[0] != ANALYZER_VERSION:
+        table = _rebuilt_table(connection, base)
+        last = _last_rebuilt(connection, table) if table else 0
+        found = ((key, chunk) for key, chunk in found if key <= last)
+    if table:
+        connection.executemany(
+            f"INSERT INTO {table} ({table}, rowid, terms) VALUES ('delete', ?, ?)",
+            ((key, chunk.terms) for key, chunk in found),
+        )
+    owned = "(SELECT id FROM chunk WHERE document = ?)"
     connection.execute(
-        "UPDATE base SET chunks = chunks - ?, terms = terms - ? WHERE id = ?",
-        (len(chunks), sum(chunk.length for _, chunk in chunks), base),
+        f"""
+        UPDATE base SET (chunks, terms) = (SELECT chunks - COUNT(*), base.terms - COALESCE(SUM(profile.terms), 0)
+        FROM profile WHERE chunk IN {owned}) WHERE id = ?
+        """,
+        (document, base),
     )
 
 
-def rebuild_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """Rebuild the index of a base with the current analyzer."""
-    create_text_index(connection, base)
-    connection.execute("DELETE FROM profile WHERE chunk IN (SELECT id FROM chunk WHERE base = ?)", (base,))
-    connection.execute("UPDATE base SET chunks = 0, terms = 0, analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
-    batch: list[tuple[int, IndexedChunk]] = []
-    for chunk in _analyzed_chunks(connection, "chunk.base = ?", base):
-        batch.append(chunk)
-        if len(batch) == _BATCH:
-            add_chunks(connection, base, batch)
-            batch.clear()
-    add_chunks(connection, base, batch)
+def chunks_to_rebuild(connection: sqlite3.Connection, base: int) -> list[tuple[int, IndexedChunk]]:
+    """Return the next chunks that the new index of a base lacks, analyzed; empty if it is complete."""
+    table = _rebuilt_table(connection, base)
+    last = _last_rebuilt(connection, table) if table else 0
+    return list(_analyzed_chunks(connection, f"chunk.id > {last:d} AND chunk.base = ?", base, _BATCH))
+
+
+def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
+    """Add chunks to the new index beside the one that is searched; replace their profiles."""
+    table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
+    if _rebuilt_table(connection, base) != table:
+        drop_rebuilt_indexes(connection, base)
+        create_fts_table(connection, table)
+    last = _last_rebuilt(connection, table)
+    marks = ", ".join("?" * len(chunks))
+    sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks})"
+    lengths = dict(connection.execute(sql, [key for key, _ in chunks]))
+    # Chunks may have been removed since they were read, or added by another process.
+    left = [(key, chunk) for key, chunk in chunks if key in lengths and key > last]
+    connection.executemany(
+        f"INSERT INTO {table} (rowid, terms) VALUES (?, ?)", ((key, chunk.terms) for key, chunk in left)
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)",
+        ((key, chunk.length, chunk.hashes, chunk.counts) for key, chunk in left),
+    )
+    added = sum(chunk.length - lengths[key] for key, chunk in left)
+    connection.execute("UPDATE base SET terms = terms + ? WHERE id = ?", (added, base))
+
+
+def finish_rebuilt_index(connection: sqlite3.Connection, base: int) -> bool:
+    """Search the new index from now on; return False if it lacks chunks that were added meanwhile."""
+    table = _rebuilt_table(connection, base)
+    if connection.execute(
+        "SELECT 1 FROM chunk WHERE base = ? AND id > ? LIMIT 1",
+        (base, _last_rebuilt(connection, table) if table else 0),
+    ).fetchone():
+        return False
+    create_text_index(connection, base, table)
+    connection.execute("UPDATE base SET analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
+    return True
+
+
+def _rebuilt_table(connection: sqlite3.Connection, base: int) -> str:
+    """Return the name of the new index of the current analyzer version, empty if there is none."""
+    name = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
+    return name if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() else ""
+
+
+def _last_rebuilt(connection: sqlite3.Connection, table: str) -> int:
+    row = connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+    return row[0] if row else 0
 
 
 def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
@@ -158,13 +211,15 @@ def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Prof
     return [Profile(*row) for row in rows]
 
 
-def _analyzed_chunks(connection: sqlite3.Connection, condition: str, key: int) -> Iterator[tuple[int, IndexedChunk]]:
+def _analyzed_chunks(
+    connection: sqlite3.Connection, condition: str, key: int, maximum: int = -1
+) -> Iterator[tuple[int, IndexedChunk]]:
     rows = connection.execute(
         f"""
         SELECT chunk.id, title, headings, text FROM document JOIN chunk ON chunk.document = document.id
-        WHERE {condition} ORDER BY chunk.id
+        WHERE {condition} ORDER BY chunk.id LIMIT ?
         """,
-        (key,),
+        (key, maximum),
     )
     for chunk, title, headings, text in rows:
         yield chunk, index_chunk(title, tuple(json.loads(headings)), text)

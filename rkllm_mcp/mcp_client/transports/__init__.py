@@ -66,7 +66,7 @@ def open_channel(
     if isinstance(spec, StdioServer):
         from rkllm_mcp.mcp_client.transports.stdio import open_stdio
 
-        return open_stdio(spec, notes, grace_s, host.allowed_commands, host.sandbox_caches)
+        return open_stdio(spec, notes, grace_s, host.allowed_commands, host.sandbox)
     if (transport or spec.transport) == "websocket":
         from rkllm_mcp.mcp_client.transports.websocket import open_websocket
 

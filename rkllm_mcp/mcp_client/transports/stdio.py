@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +17,7 @@ import anyio
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
 from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.transports.process import Child, open_child
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
@@ -160,7 +160,7 @@ async def open_stdio(
     notes: LastLines,
     stop_grace_s: float,
     allowed_commands: Sequence[str] | None,
-    sandbox_caches: Path | None = None,
+    sandbox: SandboxFolders = NO_FOLDERS,
 ) -> AsyncGenerator[StdioChannel]:
     """Start the server's program; end it and its process group on exit.
 
@@ -168,5 +168,5 @@ async def open_stdio(
         OSError: the program cannot be started.
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
     """
-    async with open_child(await launch_of(spec, allowed_commands, caches=sandbox_caches), notes, stop_grace_s) as child:
+    async with open_child(await launch_of(spec, allowed_commands, folders=sandbox), notes, stop_grace_s) as child:
         yield StdioChannel(child, notes, stop_grace_s)

@@ -1,7 +1,8 @@
 """RKLLM 1.2.1 to 1.2.3: roles and thinking in the input, figures in the result, a callback whose result is acted on.
 
-Layout followed: headers of runtime 1.2.1, 1.2.2 and 1.2.3 (2025-06-25 to 2025-11-24), which are the same bytes. 1.2.1b1
-is not of this family: it has this multimodal input but 1.2.0's everything else.
+Layout followed: headers of runtime 1.2.1, 1.2.2 and 1.2.3 (2025-06-25 to 2025-11-24): structs and functions have the
+same layout in them, while their texts differ. 1.2.1b1 is not of this family: it has this multimodal input but 1.2.0's
+everything else.
 """
 
 from __future__ import annotations

@@ -152,10 +152,10 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
         result = await environment.toolbox.call(ToolCall("call_1", tool.name, arguments), context)
         if as_json:
             seconds = round(result.seconds, 3)
-            event = ToolFinished(result.call_id, result.name, result.is_error, result.text, seconds, result.truncated)
+            event = ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated)
             sys.stdout.write(f"{event_to_json(event)}\n")
         elif result.is_error:
-            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.text}")
+            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.shown}")
         else:
             sys.stdout.write(f"{printable(result.text)}\n")
         sys.stdout.flush()

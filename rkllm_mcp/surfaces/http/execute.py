@@ -22,9 +22,10 @@ from typing_extensions import Self
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
+from rkllm_mcp.config.section import Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, Language, ModelOptions
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
@@ -42,6 +43,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     while_connected,
 )
 
+LANGUAGES: tuple[Language, ...] = ("en", "ja")
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -132,7 +134,10 @@ async def execute(request: Request) -> Response:
     """Answer a question."""
     service = service_of(request)
     body = await bodies.read(request, ExecuteBody, service.body_limit)
-    app = tenant_of(request).app
+    tenant = tenant_of(request)
+    app = tenant.app
+    if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
+        raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
     service.check_ready()
     if body.detached and not (body.stream and app.config.service.history):
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
@@ -172,9 +177,10 @@ async def _run(
 
     with service.answers.running(running):
         try:
-            await in_turn(request, partial(_answer, conversation, body, question), emit, placed)
+            await in_turn(request, partial(_answer, request, conversation, body, question), emit, placed)
         except Exception:
-            is_refused = True
+            # A reader that has left is told nothing: the question of a detached answer stays.
+            is_refused = not running.is_detached
             raise
         finally:
             # An answer that began has saved its question itself.
@@ -215,21 +221,42 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
 
 
 async def _answer(
-    conversation: Conversation, body: ExecuteBody, question: str, app: Assistant, emit: EmitEvents
+    request: Request,
+    conversation: Conversation,
+    body: ExecuteBody,
+    question: str,
+    app: Assistant,
+    emit: EmitEvents,
 ) -> None:
+    rights: Sequence[Right] = request.state.rights
     options = AnswerOptions(
         ModelOptions(body.max_tokens, tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto"),
-        tools=body.allowed_tools is None or bool(body.allowed_tools),
+        tools="tools" in rights and (body.allowed_tools is None or bool(body.allowed_tools)),
         allowed_tools=body.allowed_tools,
-        approvals=body.approvals or ("ask" if body.stream else "refuse"),
+        approvals=_approvals(app, body, rights),
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,
         save=app.config.service.history,
+        resources="tools" in rights,
+        language=reader_language(request),
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
     else:
         await app.answer(conversation, question, emit, options)
+
+
+def reader_language(request: Request) -> Language | None:
+    """Return the first known language of ``Accept-Language``; None if it names none."""
+    named = (each.strip()[:2].lower() for each in request.headers.get("accept-language", "").split(","))
+    return next((language for name in named for language in LANGUAGES if name == language), None)
+
+
+def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
+    if "approve" in rights:
+        return body.approvals or ("ask" if body.stream else "refuse")
+    # Another key of the owner may answer what this one asks; a tenant has one key.
+    return "ask" if body.approvals == "ask" and not app.tenant else "no_right"
 
 
 async def _stream(run: _Run, write: Write) -> None:

@@ -24,7 +24,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rkllm_mcp.config.secrets import matches
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.section import Right
+from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
@@ -39,6 +40,7 @@ class Principal:
 
     tenant: str  # name; empty for the owner
     key: str  # label of the key, which does not reveal it; empty without a key
+    rights: tuple[Right, ...] = RIGHTS
 
 
 def needs_key(config: Config) -> bool:
@@ -57,13 +59,40 @@ def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
     key = _key(headers)
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
-    known = [(Principal(OWNER, f"owner {number}"), entry) for number, entry in enumerate(config.service.api_keys)]
-    known += [(Principal(tenant.name, f"tenant {tenant.name}"), tenant.api_key) for tenant in config.tenants]
+    keys = enumerate(config.service.owner_keys())
+    known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
+    for tenant in config.tenants:
+        rights = RIGHTS if tenant.may_approve is not False else _TENANT_RIGHTS
+        known.append((Principal(tenant.name, f"tenant {tenant.name}", rights), tenant.api_key))
     # All of them, whichever it is: the time tells nothing.
     callers = [caller for caller, entry in known if matches(key, entry)]
     if not callers:
         raise HTTPError(401, "the key is not known here; 'rkllm-mcp config add-key' makes one")
     return callers[0]
+
+
+_TENANT_RIGHTS: tuple[Right, ...] = ("chat", "tools")
+# The right that a path needs, by its beginning; None for any key.
+_RIGHTS: Mapping[str, Right | None] = {
+    "/v1/approvals/": "approve",
+    **dict.fromkeys(("/v1/tools", "/v1/servers", "/v1/resources", "/v1/prompts"), "tools"),
+    **dict.fromkeys(("/v1/questions", "/v1/models", "/v1/board", "/api/tags", "/api/version", "/api/show"), None),
+    **dict.fromkeys(("/v1/", "/api/"), "chat"),
+}
+
+
+def check_right(caller: Principal, path: str) -> None:
+    """Refuse a key that is not meant for this path.
+
+    Raises:
+        HTTPError: 403.
+    """
+    right = next((right for beginning, right in _RIGHTS.items() if path.startswith(beginning)), None)
+    if right is not None and right not in caller.rights:
+        allowed = ", ".join(caller.rights)
+        raise HTTPError(
+            403, f"this key is for {allowed}; the owner of the service grants '{right}'", code="key_purpose"
+        )
 
 
 def _key(headers: Mapping[str, str]) -> str:
@@ -210,7 +239,9 @@ class RequestMiddleware:
                 await _preflight(headers)(scope, receive, answer)
                 return
             caller = self._caller(scope["path"], headers)
-            scope["state"] = {**scope.get("state", {}), "tenant": caller.tenant, "key": caller.key}
+            check_right(caller, scope["path"])
+            known = {"tenant": caller.tenant, "key": caller.key, "rights": caller.rights}
+            scope["state"] = {**scope.get("state", {}), **known}
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):

@@ -102,7 +102,10 @@ async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> Cha
         HTTPError: 400, a field is wrong; 422, a schema is too costly to check.
     """
     own = tenant.section.mcp if tenant.section is not None else None
-    host_tools = service.config.service.mcp if own is None else own
+    may_use_tools = "tools" in tenant.rights
+    if body.mcp and not may_use_tools:
+        raise HTTPError(403, "this key may not use the host's tools; leave mcp out", param="mcp", code="key_purpose")
+    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
     try:
         # Checking a hundred tools takes a while, and all other answers would wait for it.
         return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))

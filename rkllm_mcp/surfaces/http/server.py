@@ -32,6 +32,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -516,6 +517,8 @@ class _Serving:
         status(f"Serving at http://{host}:{port}")
         name = host if is_loopback(host) else socket.gethostname()
         status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+        for line in unset_rights(service.config):
+            status(line)
         if service.model_host.is_emulated:
             status(emulation_note(service.model_host.name))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -156,12 +156,12 @@ def service_of(request: Request) -> ServiceState:
 
 
 def tenant_of(request: Request) -> Tenant:
-    """Return the caller's tenant with its assistant.
+    """Return the caller's tenant with its assistant and the rights of the key.
 
     Raises:
         HTTPError: 503, the model is being exchanged.
     """
     try:
-        return service_of(request).tenants.tenant(request.state.tenant)
+        return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
     except RkllmMcpError as error:
         raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
 from rkllm_mcp.messages import ToolCall, ToolSpec
@@ -148,8 +149,9 @@ async def call(request: Request) -> Response:
     """Call a tool by hand; it is recorded like any call."""
     service = service_of(request)
     body = await bodies.read(request, CallBody, service.body_limit)
-    app = tenant_of(request).app
-    asker = FixedApprover("once") if body.approve else FixedApprover("deny", _YES)
+    tenant = tenant_of(request)
+    app, yes = tenant.app, _YES if "approve" in tenant.rights else NO_RIGHT
+    asker = FixedApprover("once") if body.approve and "approve" in tenant.rights else FixedApprover("deny", yes)
     context = CallContext(asker=asker, tokens=body.tokens)
 
     async def work() -> dict[str, Any]:
@@ -158,13 +160,13 @@ async def call(request: Request) -> Response:
             result = await app.toolbox.call(ToolCall("call_1", tool.name, body.arguments), context)
         if result.ruling == "refused":
             raise HTTPError(
-                403, f"{tool.name} was not run, because it may change something; {_YES}", code="needs_approval"
+                403, f"{tool.name} was not run, because it may change something; {yes}", code="needs_approval"
             )
         return {
             "id": result.call_id,
             "name": result.name,
             "is_error": result.is_error,
-            "text": result.text,
+            "text": result.shown,
             "seconds": round(result.seconds, 3),
             "truncated": result.truncated,
         }

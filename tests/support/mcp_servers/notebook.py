@@ -11,8 +11,12 @@ from tests.support.mcp_servers.tiny import Arguments, TinyServer, tool
 
 
 def _write(_: TinyServer, arguments: Arguments) -> str:
-    Path(str(arguments["path"])).write_text(str(arguments["content"]), encoding="utf-8")
+    Path(str(arguments["path"])).write_bytes(str(arguments["content"]).encode())
     return f"wrote {arguments['path']}"
+
+
+def _read(_: TinyServer, arguments: Arguments) -> str:
+    return Path(str(arguments["path"])).read_bytes().decode("utf-8")
 
 
 def _delete(_: TinyServer, arguments: Arguments) -> str:
@@ -26,9 +30,10 @@ def _list(_: TinyServer, __: Arguments) -> str:
 
 TOOLS = [
     tool("list_directory", "List the folder."),
+    tool("read_file", "Read a file.", path="string"),
     tool("write_file", "Write a file.", path="string", content="string"),
     tool("delete_file", "Delete a file.", path="string"),
 ]
 
 if __name__ == "__main__":
-    TinyServer(TOOLS, {"list_directory": _list, "write_file": _write, "delete_file": _delete}).run()
+    TinyServer(TOOLS, {"list_directory": _list, "read_file": _read, "write_file": _write, "delete_file": _delete}).run()

@@ -39,6 +39,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
         async with open_tenants(load_config(demo.config), status=lines.append) as house:
             await house.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
+            client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
             database = house.tenant("").app.store.database
 
             async def answered(message: str) -> list[str]:
@@ -48,7 +49,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
                 assert events[-1]["reason"] == "answered"
                 return [event["text"] for event in events if "Memory" in event.get("text", "")]
 
-            async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+            async with client:
                 assert await answered("Hello") == []
                 assert (await client.get("/readyz")).json() == {"status": "ok"}
                 (kept,) = (await client.get("/v1/conversations")).json()["conversations"]
@@ -85,7 +86,8 @@ async def test_what_cannot_be_deleted_is_told_without_a_path(tmp_path: Path) -> 
         async with open_tenants(load_config(demo.config)) as house:
             await house.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
-            async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+            client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
+            async with client:
                 reply = await client.post("/v1/execute", json={"message": "Hello", "stream": False})
                 path = f"/v1/conversations/{reply.json()['conversation']}"
                 await house.tenant("").app.store.database.ask(read_only)

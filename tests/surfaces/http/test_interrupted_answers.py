@@ -48,7 +48,9 @@ rule
 def asked(folder: Path, extra: str) -> Generator[httpx2.Client, None, None]:
     """A client of a service that gives one answer at a time."""
     model = scripted_model(folder / "model", RULES.replace("FOLDER", str(folder)))
-    with served(folder / "home", model, (DESK, NOTES, TINY), extra=f"[service]\nparallel = 1\n{extra}") as it:
+    with served(
+        folder / "home", model, (DESK, NOTES, TINY), extra=f'[service]\nparallel = 1\n{extra}approve = "dangerous"\n'
+    ) as it:
         client = httpx2.Client(base_url=it.url, timeout=60)
         with client:
             yield client
@@ -56,7 +58,7 @@ def asked(folder: Path, extra: str) -> Generator[httpx2.Client, None, None]:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx2.Client, None, None]:
-    with asked(tmp_path_factory.mktemp("patient"), "") as it:
+    with asked(tmp_path_factory.mktemp("patient"), "[security]\n") as it:
         yield it
 
 

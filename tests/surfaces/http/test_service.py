@@ -162,7 +162,9 @@ def test_answers_that_take_too_long_then_are_ended_and_whoever_hears_them_is_tol
         assert "the answer was stopped" in json.loads(last.removeprefix("data: "))["error"]["message"]
         assert it.process.wait(60) == 0
         assert it.process.stderr is not None
-        assert it.process.stderr.read() == "Stopping after 1 answer; again to stop at once\n"
+        # The server of its tools may become ready later than the model.
+        said = [line for line in it.process.stderr.read().splitlines() if not line.startswith("[MCP: ")]
+        assert said == ["Stopping after 1 answer; again to stop at once"]
 
 
 def test_told_twice_it_does_not_wait(demo: Demo) -> None:

@@ -56,9 +56,24 @@ test("a call has its progress, its result and its end", () => {
       repaired: true,
       progress: { progress: 3, total: 10, message: "looking" },
       result: { is_error: false, text: "fine", seconds: 0.5, truncated: true },
+      isRunning: true,
       isOver: true,
     },
   ]);
+});
+
+test("a call runs from the line that says so, one call for each line", () => {
+  const calling = { kind: "status", text: "[MCP: Calling tool 'get_weather']" };
+  const approval = { kind: "approval", id: "q", name: "get_weather", arguments: {}, reason: "It changes something." };
+  const answer = after([CALL, { ...CALL, id: "2" }, { kind: "status", text: "[MCP: Detected 2 tool calls]" }, approval]);
+  const running = () => answer.segments.map((segment) => segment.kind === "call" && segment.isRunning);
+  assert.deepEqual(running(), [false, false, false]);
+  const changed = answer.take(calling);
+  assert.deepEqual(changed, [answer.segments[0]]);
+  assert.deepEqual(running(), [true, false, false]);
+  answer.take(calling);
+  assert.deepEqual(running(), [true, true, false]);
+  assert.deepEqual(answer.take(calling), []);
 });
 
 test("calls with the same id in different rounds keep their own results", () => {

@@ -5,6 +5,7 @@
  * @typedef {import("./sse.js").Sign} Sign
  * @typedef {{kind: string, [field: string]: any}} BoardEvent
  */
+import { language } from "./i18n.js";
 import { records } from "./sse.js";
 
 // The board writes a comment every five seconds while it has nothing to say; after so long it is not there any more.
@@ -148,7 +149,7 @@ export class Api {
    * @param {AbortSignal} signal
    */
   async #send(method, path, body, signal) {
-    const headers = new Headers({ Accept: "application/json, text/event-stream" });
+    const headers = new Headers({ Accept: "application/json, text/event-stream", "Accept-Language": language() });
     const key = this.#key();
     if (key) headers.set("Authorization", `Bearer ${key}`);
     if (body !== undefined) headers.set("Content-Type", "application/json");

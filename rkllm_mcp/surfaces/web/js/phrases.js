@@ -92,6 +92,7 @@ export const PHRASES = {
   "cost.first": ["first after {seconds} s", "最初の文字まで {seconds} 秒"],
 
   "tool.calling": ["Calling tool {name}", "ツール {name} を呼び出しています"],
+  "tool.waiting": ["not started", "未実行"],
   "tool.running": ["running", "実行中"],
   "tool.done": ["done", "完了"],
   "tool.failed": ["failed", "失敗"],

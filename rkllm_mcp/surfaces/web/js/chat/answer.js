@@ -7,7 +7,7 @@
  * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean}} Result
  * @typedef {{kind: "call", id: string, name: string, server: string, arguments: Record<string, unknown>,
  *   repaired: boolean, progress: {progress: number, total: number | null, message: string | null} | null,
- *   result: Result | null, isOver: boolean}} Call
+ *   result: Result | null, isRunning: boolean, isOver: boolean}} Call
  * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
  * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
  * @typedef {{kind: "resource", uri: string}} Attached
@@ -16,6 +16,8 @@
  *   decode_ms: number, first_ms: number, rounds: number}} Costs
  * @typedef {{reason: string, error: string | null}} Ending
  */
+
+const CALLING = /^\[MCP: Calling tool '(.*)'\]$/;
 
 export class Answer {
   /** @type {Segment[]} */
@@ -54,6 +56,8 @@ export class Answer {
         return [this.#begin({ kind: "resource", uri: event.uri })];
       case "end":
         return this.#end(event);
+      case "status":
+        return this.#status(event.text);
       default:
         this.#note(event);
         return [];
@@ -67,9 +71,24 @@ export class Answer {
 
   /** @param {BoardEvent} event one that changes no segment */
   #note(event) {
-    if (event.kind === "status") this.status = event.text;
     if (event.kind === "queued") this.position = event.position;
     if (event.kind === "usage") this.costs = sum(this.costs, event);
+  }
+
+  /**
+   * A call runs from the line that says so, which comes behind the approval.
+   *
+   * @param {string} text
+   */
+  #status(text) {
+    this.status = text;
+    const name = CALLING.exec(text)?.[1];
+    const call = this.segments.find(
+      (segment) => segment.kind === "call" && segment.name === name && !segment.isOver && !segment.isRunning,
+    );
+    if (call?.kind !== "call") return [];
+    call.isRunning = true;
+    return [call];
   }
 
   /**
@@ -88,6 +107,7 @@ export class Answer {
   #progress(event) {
     const call = this.#call(event.id);
     if (!call) return [];
+    call.isRunning = true;
     call.progress = { progress: event.progress, total: event.total ?? null, message: event.message ?? null };
     return [call];
   }
@@ -142,6 +162,7 @@ function callFrom(event) {
     repaired: event.repaired ?? false,
     progress: null,
     result: null,
+    isRunning: false,
     isOver: false,
   };
 }

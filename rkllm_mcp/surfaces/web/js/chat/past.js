@@ -81,6 +81,7 @@ function inOrder(messages, calls) {
 
 /** @param {any} call one of the tool history */
 function pastCall(call) {
+  const wasStopped = call.ruling === "stopped";
   const result = { is_error: call.is_error, text: call.error ?? "", seconds: call.seconds, truncated: false };
   const card = new ToolCard({
     kind: "call",
@@ -90,7 +91,8 @@ function pastCall(call) {
     arguments: argumentsOf(call),
     repaired: false,
     progress: null,
-    result,
+    result: wasStopped ? null : result,
+    isRunning: false,
     isOver: true,
   });
   return h("div", { class: "message past-call" }, card.node);

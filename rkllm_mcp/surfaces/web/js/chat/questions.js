@@ -58,7 +58,7 @@ export class QuestionCard {
     const { reason, arguments: given } = this.#event;
     const buttons = DECISIONS.map((decision) =>
       button(`approval.${decision}`, () => this.#decide(decision), {
-        class: decision === "once" ? "primary" : decision === "never" ? "quiet" : "",
+        class: decision === "deny" ? "primary" : decision === "never" ? "quiet" : "",
       }),
     );
     const details =

@@ -10,7 +10,7 @@ const FOLDED_CHARS = 400;
 const SUMMARY_CHARS = 80;
 
 /** @type {Record<string, string>} */
-const SYMBOLS = { running: "tool", done: "check", failed: "warning", stopped: "stop" };
+const SYMBOLS = { waiting: "tool", running: "tool", done: "check", failed: "warning", stopped: "stop" };
 
 export class ToolCard {
   #head = h("div", { class: "card-head" });
@@ -78,11 +78,12 @@ export class ToolCard {
 
 /**
  * @param {Call} call
- * @returns {"running" | "done" | "failed" | "stopped"}
+ * @returns {"waiting" | "running" | "done" | "failed" | "stopped"}
  */
 function stateOf(call) {
   if (call.result) return call.result.is_error ? "failed" : "done";
-  return call.isOver ? "stopped" : "running";
+  if (call.isOver) return "stopped";
+  return call.isRunning ? "running" : "waiting";
 }
 
 /** @param {Call} call */

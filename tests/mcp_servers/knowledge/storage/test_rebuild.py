@@ -1,0 +1,121 @@
+"""A text index is rebuilt beside the one that is searched, in short transactions, and then takes its place."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.text_index import (
+    chunks_to_rebuild,
+    document_frequencies,
+    extend_rebuilt_index,
+    finish_rebuilt_index,
+    mark_text_index_stale,
+)
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
+from mcp_servers.knowledge.types import NewChunk, NewDocument, SearchRequest
+
+pytestmark = pytest.mark.anyio
+BASE = 1
+
+
+async def add(library: Library, base_id: str, name: str, words: str = "rain") -> str:
+    chunks = tuple(NewChunk(f"{words} {name} {number}") for number in range(60))
+    return (await library.add(base_id, NewDocument(name, chunks, name + words, uri=name))).document_id
+
+
+async def found(library: Library, base_id: str, query: str) -> set[str]:
+    result = await library.search(SearchRequest(query, base_id, threshold=0.0, max_results=50))
+    return {hit.title for hit in result.hits}
+
+
+def tables(database: Database) -> set[str]:
+    with database.reading() as connection:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'")
+        return {name for (name,) in rows}
+
+
+def rebuild_once(database: Database) -> int:
+    """Add one batch to the new index; return its size."""
+    with database.writing() as connection:
+        chunks = chunks_to_rebuild(connection, BASE)
+        if chunks:
+            extend_rebuilt_index(connection, BASE, chunks)
+        return len(chunks)
+
+
+def numbers(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    chunks, terms = connection.execute("SELECT chunks, terms FROM base").fetchone()
+    return chunks, terms, connection.execute("SELECT SUM(terms) FROM profile").fetchone()[0]
+
+
+async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    # Without its background work, which would rebuild as well.
+    library = Library(database, {}, "", None)
+    base_id = (await library.create("rules")).id
+    documents = {name: await add(library, base_id, name) for name in ("first", "second", "third")}
+    with database.writing() as connection:
+        mark_text_index_stale(connection, BASE)
+    assert rebuild_once(database) == 100
+    assert [await found(library, base_id, name) for name in documents] == [{"first"}, {"second"}, {"third"}]
+    # One document is in the new index as a whole, one in part and one not at all.
+    for document in documents.values():
+        await library.remove(document)
+    await add(library, base_id, "fourth", "snow")
+    assert await found(library, base_id, "snow rain") == {"fourth"}
+    with database.writing() as connection:
+        assert not finish_rebuilt_index(connection, BASE)
+    assert (rebuild_once(database), rebuild_once(database)) == (60, 0)
+    with database.writing() as connection:
+        assert finish_rebuilt_index(connection, BASE)
+        counts = document_frequencies(connection, BASE, ["rain", "snow", "fourth"])
+        assert counts == {"rain": 0, "snow": 60, "fourth": 60}
+        chunks, terms, in_profiles = numbers(connection)
+    assert (chunks, terms) == (60, in_profiles)
+    assert tables(database) == {"text_1", "vocabulary_1"}
+    fourth = await add(library, base_id, "fourth", "hail")
+    assert await found(library, base_id, "snow") == set()
+    assert await found(library, base_id, "hail") == {"fourth"}
+    await library.remove(fourth)
+    with database.reading() as connection:
+        assert document_frequencies(connection, BASE, ["hail"]) == {"hail": 0}
+    database.close()
+
+
+async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_version_starts_anew(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    library = Library(database, {}, "", None)
+    base_id = (await library.create("rules")).id
+    for name in ("first", "second"):
+        await add(library, base_id, name)
+    with database.writing() as connection:
+        mark_text_index_stale(connection, BASE)
+        connection.execute("CREATE VIRTUAL TABLE rebuilt_1_0 USING fts5(terms, content='')")
+    assert rebuild_once(database) == 100
+    assert tables(database) == {"text_1", "vocabulary_1", f"rebuilt_1_{ANALYZER_VERSION}"}
+    async with open_library(tmp_path) as opened:
+        await opened.wait_idle()
+        assert tables(database) == {"text_1", "vocabulary_1"}
+        assert await found(opened, base_id, "second") == {"second"}
+        await opened.reindex(base_id)
+        await opened.wait_idle()
+        assert await found(opened, base_id, "first") == {"first"}
+    database.close()
+
+
+async def test_a_base_is_removed_with_its_unfinished_index(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    library = Library(database, {}, "", None)
+    base_id = (await library.create("rules")).id
+    await add(library, base_id, "first")
+    with database.writing() as connection:
+        mark_text_index_stale(connection, BASE)
+    assert rebuild_once(database) == 60
+    await library.remove_base(base_id)
+    assert tables(database) == set()
+    database.close()
