@@ -191,9 +191,9 @@ class Host:
         """Note when the callback of each token was entered, which costs the host less than a microsecond."""
         add, note = Run.add, self._entered_ns.append
 
-        def noting(run: Run, token_id: int, entered_ns: int, text: bytes) -> None:
+        def noting(self: Run, token_id: int, entered_ns: int, text: bytes) -> None:
             note(entered_ns)
-            add(run, token_id, entered_ns, text)
+            add(self, token_id, entered_ns, text)
 
         Run.add = noting
 
