@@ -157,38 +157,27 @@ class Friendly:
                 names += 1
                 name = f"{self._number}.{names:x}{self._random.randrange(16**6):06x}"
                 try:
-                    with anyio.fail_after(PATIENCE_S):
-                        while not await self._ask(name, self._random.choice(("plain", "tool"))):
-                            tally.outcomes["asked again"] += 1
-                        if len(self._answered) >= TURNS:
-                            await self._read_back()
+                    while (pause_s := await self._ask(name, self._random.choice(("plain", "tool")))) is not None:
+                        tally.outcomes["asked again"] += 1
+                        await anyio.sleep(pause_s)
+                    if len(self._answered) >= TURNS:
+                        await self._read_back()
                 except Exception as error:  # noqa: BLE001  # whatever happens to a client is a finding
                     tally.find(f"{name}: {error!r}")
                     self._forget()
             if self._conversation is not None:
                 await self._read_back()
 
-    async def _ask(self, name: str, kind: str) -> bool:
-        """Ask once; return False if it has to be asked again."""
+    async def _ask(self, name: str, kind: str) -> float | None:
+        """Ask once; return None, or after how many seconds it has to be asked again."""
         body: Json = {"message": f"{kind} {name}"}
         if self._conversation is not None:
             body["conversation"] = self._conversation
-        text, end = "", Json()
-        async with self._http.stream("POST", "/v1/execute", json=body) as response:
-            if response.status_code in (429, 503):
-                await response.aread()
-                self._run.tally.outcomes[f"refused for now ({response.status_code})"] += 1
-                await anyio.sleep(int(response.headers["Retry-After"]))
-                return False
-            if response.status_code != 200:
-                raise ValueError(f"{response.status_code} {(await response.aread())[:200]!r}")
-            self._conversation = response.headers["x-conversation-id"]
-            async for line in response.aiter_lines():
-                event: Json = json.loads(line[6:]) if line.startswith("data: ") else {"kind": ""}
-                text += event["text"] if event["kind"] == "text" else ""
-                end = event if event["kind"] == "end" else end
-                if event["kind"] == "tool_result":
-                    self._run.tally.compare(f"tool result {name}", event["text"], name, complete=True)
+        # Time that it is told to wait does not count: it is not waiting for an answer then.
+        with anyio.fail_after(PATIENCE_S):
+            pause_s, end, text = await self._heard(name, body)
+        if pause_s is not None:
+            return pause_s
         self._asked.append(body["message"])
         is_over = end.get("reason") == "answered"
         self._run.tally.compare(name, text, said(name), complete=is_over)
@@ -198,7 +187,26 @@ class Friendly:
         elif not (end.get("reason") == "failed" and end.get("error")):
             self._run.tally.find(f"{name}: it ended with {end}")
         self._run.tally.outcomes["answered" if is_over else "failed with its reason"] += 1
-        return is_over
+        return None if is_over else 0.0
+
+    async def _heard(self, name: str, body: Json) -> tuple[float | None, Json, str]:
+        """Return the pause after a refusal, or the end and the text of an answer."""
+        text, end = "", Json()
+        async with self._http.stream("POST", "/v1/execute", json=body) as response:
+            if response.status_code in (429, 503):
+                await response.aread()
+                self._run.tally.outcomes[f"refused for now ({response.status_code})"] += 1
+                return float(response.headers["Retry-After"]), end, text
+            if response.status_code != 200:
+                raise ValueError(f"{response.status_code} {(await response.aread())[:200]!r}")
+            self._conversation = response.headers["x-conversation-id"]
+            async for line in response.aiter_lines():
+                event: Json = json.loads(line[6:]) if line.startswith("data: ") else {"kind": ""}
+                text += event["text"] if event["kind"] == "text" else ""
+                end = event if event["kind"] == "end" else end
+                if event["kind"] == "tool_result":
+                    self._run.tally.compare(f"tool result {name}", event["text"], name, complete=True)
+        return None, end, text
 
     async def _read_back(self) -> None:
         """Compare what is stored with what was asked and answered."""
