@@ -100,6 +100,24 @@ def test_sampling_suits_calls_and_no_marker_is_left_out(model: ModelFolder) -> N
     assert not card.skip_special_token
 
 
+def test_the_documentation_lists_the_sampling_of_every_entry() -> None:
+    lines = (
+        (REPOSITORY / "docs" / "models.md").read_text("utf-8").split("### Sampling of the catalogue")[1].splitlines()
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    listed = {name.strip("`"): row[1:7] for row in rows for name in row[0].split(", ")}
+    in_cards: dict[str, list[str]] = {}
+    for model in CATALOGUE:
+        card = model.card.sampling
+        thinking = (card.thinking.temperature, card.thinking.top_p, card.thinking.top_k)
+        answer = (card.temperature, card.top_p, card.top_k, card.repeat_penalty, card.presence_penalty)
+        in_cards[model.name] = [
+            *("" if value is None else f"{value:g}" for value in answer),
+            " / ".join(f"{value:g}" for value in thinking if value is not None),
+        ]
+    assert listed == in_cards
+
+
 @every_entry
 @pytest.mark.parametrize(
     "arguments",
