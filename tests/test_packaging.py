@@ -38,6 +38,8 @@ def test_the_wheel_holds_the_packages_the_models_and_the_emulators_sources_and_n
         "rkllm_mcp/_models/demo/tokenizer.json",
         "rkllm_mcp/_native/build.py",
         "rkllm_mcp/_native/include/rkllm_abi.h",
+        "rkllm_mcp/tools/glossary.txt",
+        "rkllm_mcp/tools/spelling.txt",
         "rkllm_mcp/surfaces/web/index.html",
         "rkllm_mcp/surfaces/web/icons.svg",
         "rkllm_mcp/surfaces/web/css/base.css",

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from rkllm_mcp.tools.toolbox import Toolbox
 
 StatusSink = Callable[[str], None]
+# Longest wait for the start of the model's process before other parts are imported, seconds.
+WORKER_START_S = 1.0
 
 # Package of each kind, equal to the name of the extra, and its vendor.
 _PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
@@ -186,8 +188,9 @@ async def _open_on_npu(config: Config, auxiliary: Sequence[str]) -> AsyncGenerat
     named = config.agent.embedding_model if config.active_servers else None
     names = [*([named] if named else []), *auxiliary]
     async with open_engine(settings) as engine, open_auxiliary_models(config, names) as auxiliary_models:
-        # One round of the event loop starts the model's process.
-        await anyio.lowlevel.checkpoint()
+        # The imports below hold the event loop, which has to start the process that loads the model meanwhile.
+        with anyio.move_on_after(WORKER_START_S):
+            await engine.started()
         from rkllm_mcp.app.model_form import listing, model_form
         from rkllm_mcp.providers.rkllm import RkllmModel
 

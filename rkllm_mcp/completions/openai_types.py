@@ -31,7 +31,7 @@ Limit = Positive | Literal[-1, -2]
 class OpenAIBody(BaseModel):
     """A part of the body: exact types; unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
 class ContentPart(OpenAIBody):
@@ -179,7 +179,7 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 class ResponsePart(BaseModel):
     """A part of an answer, which holds nothing else."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ResponseFunction(ResponsePart):

@@ -273,6 +273,10 @@ class Engine:
         """Last lines that the runtime printed, of the current or else the last worker."""
         return self._supervisor.log_lines
 
+    async def started(self) -> None:
+        """Wait until the worker loads the model, or cannot be started; the emulated runtime may be built before."""
+        await self._supervisor.started.wait()
+
     async def ready(self) -> None:
         """Wait until the model is loaded.
 

@@ -124,6 +124,8 @@ class Supervisor:
         self._on_service = on_service
         self._on_loss = on_loss
         self._loading: asyncio.Future[frames.ModelLoaded | frames.LoadFailed] | None = None
+        # Set when the first worker is told to load the model, or none can be started.
+        self.started = asyncio.Event()
         self._settled = asyncio.Event()
         self._given_up = asyncio.Event()
         self._failure: RkllmMcpError | None = None
@@ -262,6 +264,7 @@ class Supervisor:
         ) as worker:
             self.worker, self.opened, self.is_used, self.is_proven = worker, None, False, False
             self._loaded_at_s = None
+            self.started.set()
             try:
                 self.loaded = await self._load(worker, library)
                 self._loaded_at_s = asyncio.get_running_loop().time()
@@ -310,6 +313,7 @@ class Supervisor:
 
     def _end(self, error: RkllmMcpError) -> None:
         self._failure = error
+        self.started.set()
         self._settled.set()
         self._on_loss(error)
 

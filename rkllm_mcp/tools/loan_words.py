@@ -12,43 +12,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
-# English spelling -> sound, in this order. ``G`` and ``C`` are letters with two sounds.
-_RULES = tuple(
-    (re.compile(pattern), sound)
-    for pattern, sound in (
-        (r"cc(?=[eiy])", "ks"),
-        (r"([b-df-hj-np-tv-z])\1", r"\1"),
-        (r"(?<=[^s])[st]ion|cian", "son"),
-        (r"(?<=[^aeiou])a(?=[^aeiouwxy]e$)|a[iy]", "e"),
-        (r"igh|(?<=[^aeiou])[iy](?=[^aeiouwxy]e$)", "ai"),
-        (r"tch", "t"),
-        (r"sch", "sk"),
-        (r"ch", "C"),
-        (r"ck|qu|[kq]", "k"),
-        (r"c(?=[eiy])", "s"),
-        (r"c", "k"),
-        (r"dg(?=[eiy])|[jz]", "s"),
-        (r"g(?=[eiy])", "G"),
-        (r"gh|(?<=a)ig(?=n)", ""),
-        (r"ph|wh(?=o)", "h"),
-        (r"wh", "w"),
-        (r"th|sh", "s"),
-        (r"x", "ks"),
-        (r"m(?=[pb])", "n"),
-        (r"e[ae]", "i"),
-        (r"oo", "u"),
-        (r"(?<=.)[eo]r$", "a"),
-        (r"(?<=[aeiouy])r(?![aeiouy])", ""),
-        (r"l", "r"),
-        (r"f", "h"),
-        (r"v", "b"),
-        (r"(?<=[aeiou])w(?![aeiou])", ""),
-        (r"(?<=..[^aeiouy])e$", ""),
-        (r"(?<=.)y", "i"),
-    )
-)
+_RULES = Path(__file__).with_name("spelling.txt")
 # Two sounds of ``ch`` and of ``g`` before e, i and y: "branch" and "archive", "merge" and "gist".
 _SOUNDS = (("t", "s"), ("k", "g"))
 _KATAKANA = re.compile(r"[\u30a1-\u30fa\u30fc]+")
@@ -62,12 +29,20 @@ _LONGEST, _LONGEST_COMPOUND = 12, 30
 _COVERED = 0.7
 
 
+@cache
+def _rules() -> list[tuple[re.Pattern[str], str]]:
+    """Return the rules of English spelling, read from their file at the first use."""
+    lines = _RULES.read_text("utf-8").splitlines()
+    rules = (line.split() for line in lines if not line.startswith("#"))
+    return [(re.compile(pattern), sound.strip("_")) for pattern, sound in rules]
+
+
 @lru_cache(maxsize=8192)
 def spoken(word: str) -> tuple[str, ...]:
     """Return the sounds that a Latin word in lower case may have."""
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    for pattern, sound in _RULES:
+    for pattern, sound in _rules():
         word = pattern.sub(sound, word)
     return tuple(dict.fromkeys(word.replace("C", ch).replace("G", g) for ch, g in _SOUNDS))
 

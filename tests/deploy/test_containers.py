@@ -170,7 +170,7 @@ def test_the_image_has_all_bytecode_because_a_container_writes_none() -> None:
     assert "pip install --compile " in install
     assert "python -m compileall -q " in install
     # Set any earlier, pip and compileall would write none either.
-    (written,) = [index for index, (name, rest) in enumerate(last_stage) if "PYTHONDONTWRITEBYTECODE=1" in rest]
+    (written,) = [index for index, (_, rest) in enumerate(last_stage) if "PYTHONDONTWRITEBYTECODE=1" in rest]
     assert written > last_stage.index(("RUN", install))
 
 

@@ -275,7 +275,7 @@ def test_a_single_value_that_does_not_fit_the_items_is_refused_as_it_was_written
         coerce_arguments({"v": "x"}, schema)
 
 
-SMALL_MODELS = (
+SMALL_MODELS: tuple[tuple[dict[str, Any], Any, Any], ...] = (
     ({"type": "string"}, 48213, "48213"),
     ({"type": "string"}, SourceFloat("1.10"), "1.10"),
     ({"type": "string"}, 12345678901234567890, "12345678901234567890"),
@@ -320,7 +320,7 @@ def test_text_in_tags_takes_python_s_words_and_is_repaired_only_if_it_changed() 
     assert coerce_arguments({"unit": "Celsius"}, schema, as_text=True).repaired
 
 
-WRONG = (
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"town": "Kyoto"}, "argument 'town' does not exist; did you mean 'city'?"),
     ({"cty": "Kyoto", "x": 1}, "argument 'cty' does not exist; did you mean 'city'?"),
     ({}, "argument 'city' is missing"),

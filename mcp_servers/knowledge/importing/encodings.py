@@ -95,9 +95,7 @@ _FOREIGN: dict[str, tuple[frozenset[str], Callable[[str], bool]]] = {
     ),
     "cp1251": (frozenset("оеаинтсрвлкмдпуяыьгзбчйхжш ,."), lambda c: "А" <= c <= "я" or c in "ёЁіїєґІЇЄҐўЎ"),
 }
-_USUAL_COST, _NATIVE_COST = 1.8, 4.0
-_FOREIGN_SHARE = 0.8
-_MIN_FOREIGN_BYTES = 12
+_USUAL_COST, _NATIVE_COST, _FOREIGN_SHARE, _MIN_FOREIGN_BYTES = 1.8, 4.0, 0.8, 12
 _MIXED_WORD = re.compile("[A-Za-z][А-яёЁ]|[А-яёЁ][A-Za-z]|(?<![А-яёЁ])[А-яёЁ](?![А-яёЁ])")
 # UTF-16 without zero bytes has no letters of ASCII, so it is Japanese with this share of hiragana.
 _MIN_HIRAGANA = 0.2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -129,6 +130,9 @@ def _classify(entry: os.DirEntry[str], rules: WalkRules) -> Path | FoundFile | S
 
 Outcome = Literal["imported", "unchanged", "removed", "skipped", "failed"]
 _SHOWN_FAILURES = 5
+_GROWING = "is still being written"
+# A file that grows without end, such as a log, is read at this interval.
+_MAX_SETTLE_S = 60.0
 
 
 class DocumentStore(Protocol):
@@ -162,6 +166,11 @@ class FolderReport:
 
     files: tuple[FileReport, ...] = ()
 
+    @property
+    def is_settled(self) -> bool:
+        """False if files are still being written."""
+        return not any(file.reason == _GROWING for file in self.files)
+
     def count(self, outcome: Outcome) -> int:
         """Return the number of files with this outcome."""
         return Counter(file.outcome for file in self.files)[outcome]
@@ -183,6 +192,7 @@ class FolderRules:
     walking: WalkRules = field(default_factory=WalkRules)
     chunking: ChunkLimits = DEFAULT_LIMITS
     removes: bool = True  # remove documents of deleted files
+    settle_s: float = 0.0  # a file that changes while the folder is watched is read after this time without changes
 
 
 @dataclass(frozen=True)
@@ -191,6 +201,7 @@ class SeenFile:
 
     stamp: tuple[int, int, int]
     problem: str = ""  # import error; empty if it succeeded
+    waiting: tuple[float, float] | None = None  # monotonic time of the first and the last change not read yet
 
 
 SeenFiles = dict[Path, SeenFile]
@@ -221,7 +232,8 @@ async def import_folder(
     files = [each for each in found if isinstance(each, FoundFile)]
     prefix = folder.as_uri().rstrip("/") + "/"
     content_hashes = await store.content_hashes(prefix)
-    run = _FolderImport(store, reader, rules, content_hashes, seen if seen is not None else {})
+    settle_s = rules.settle_s if seen else 0.0
+    run = _FolderImport(store, reader, rules, content_hashes, seen if seen is not None else {}, settle_s)
     reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, SkippedPath)]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
@@ -256,11 +268,14 @@ class _FolderImport:
     rules: FolderRules
     content_hashes: Mapping[str, str]
     seen: SeenFiles
+    settle_s: float
 
     async def import_file(self, file: FoundFile) -> FileReport:
-        """Import a file unless it is unchanged."""
+        """Import a file unless it is unchanged, or still changing."""
         before = self.seen.get(file.path)
-        if before and before.stamp == file.stamp:
+        if self._is_growing(file, before):
+            return FileReport(str(file.path), "skipped", _GROWING)
+        if before and before.stamp == file.stamp and before.waiting is None:
             if before.problem:
                 return FileReport(str(file.path), "skipped", f"has not changed since this: {before.problem}")
             if file.path.as_uri() in self.content_hashes:
@@ -273,6 +288,16 @@ class _FolderImport:
             report = FileReport(str(file.path), "failed", str(problem))
         self.seen[file.path] = SeenFile(file.stamp, report.reason if report.outcome == "failed" else "")
         return report
+
+    def _is_growing(self, file: FoundFile, before: SeenFile | None) -> bool:
+        now = time.monotonic()
+        is_changed = before is None or before.stamp != file.stamp
+        first, last = (before.waiting if before else None) or (now, now)
+        if not is_changed and (before is None or before.waiting is None):
+            return False
+        last = now if is_changed else last
+        self.seen[file.path] = SeenFile(file.stamp, waiting=(first, last))
+        return now - last < self.settle_s and now - first < _MAX_SETTLE_S
 
     async def _import(self, blob: Blob, file: FoundFile) -> FileReport:
         content_hash = await anyio.to_thread.run_sync(_hash, blob.content)

@@ -23,7 +23,6 @@ _TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
 _ENCRYPTED = 0x1
 _ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+")
 _MAX_COLUMNS = 1_000
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 # Number formats of spreadsheets that show dates and times; others are named by their letters.
@@ -88,7 +87,7 @@ def _named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
 
 def _numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
     names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
-    return sorted(names, key=lambda name: [int(number) for number in _NUMBER.findall(name)])
+    return sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 
 
 def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:

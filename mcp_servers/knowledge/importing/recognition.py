@@ -23,7 +23,6 @@ _LIST_S = 10.0
 _PR_SET_PDEATHSIG = 1
 # A horizontal reading of Japanese worse than this may be of vertical text.
 _DOUBTFUL_COST = 4.5
-_LAYOUT_AUTOMATIC, _LAYOUT_VERTICAL = "3", "5"
 # Tesseract puts spaces between Japanese words.
 _JAPANESE = "\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef"
 _SPACE = re.compile(f"(?<=[{_JAPANESE}])[ \t]+(?=[{_JAPANESE}])")
@@ -41,12 +40,13 @@ def languages() -> frozenset[str]:
 
 def recognize(picture: bytes, limit_s: float) -> str:
     """Return the text of a PNG, JPEG or PNM picture; empty without Tesseract, or if it fails or takes too long."""
+    # Page segmentation modes: 3 is automatic, 5 one block of vertical text.
     horizontal = [name for name in ("jpn", "eng") if name in languages()]
     if not horizontal:
         return ""
-    text = _read(picture, "+".join(horizontal), _LAYOUT_AUTOMATIC, limit_s * _PAGE_SHARE)
+    text = _read(picture, "+".join(horizontal), "3", limit_s * _PAGE_SHARE)
     if "jpn_vert" in languages() and mean_cost(text) > _DOUBTFUL_COST:
-        vertical = _read(picture, "jpn_vert", _LAYOUT_VERTICAL, limit_s * _PAGE_SHARE)
+        vertical = _read(picture, "jpn_vert", "5", limit_s * _PAGE_SHARE)
         text = vertical if vertical and mean_cost(vertical) < mean_cost(text) else text
     return text
 
@@ -65,7 +65,6 @@ def _run(command: list[str], content: bytes, limit_s: float) -> str:
             stderr=subprocess.DEVNULL,
             timeout=limit_s,
             check=False,
-            # More threads would only compete for the processor.
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},
             preexec_fn=_end_with_parent,  # the parser process has one thread
         )

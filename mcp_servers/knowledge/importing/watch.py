@@ -6,6 +6,7 @@ system sends none, rounds run at a fixed interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ _STEP_MS = 50
 class WatchRules:
     """Options of a watched folder."""
 
-    importing: FolderRules = field(default_factory=FolderRules)
+    importing: FolderRules = field(default_factory=lambda: FolderRules(settle_s=2.0))
     debounce_s: float = 1.6  # changes closer together count as one, so files are read after copying
     interval_s: float = 30.0  # between rounds without notifications, and after a failed round
     rescan_s: float = 600.0  # between rounds without changes; systems miss some
@@ -64,12 +65,13 @@ async def watch_folder(
     seen: SeenFiles = {}
     last_reported = ""
 
-    async def run_round() -> None:
+    async def run_round() -> bool:
         nonlocal last_reported
         report = await import_folder(folder, store, reader, rules.importing, on_progress=on_progress, seen=seen)
         last_reported = ""
         if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
             await on_round(report)
+        return report.is_settled
 
     while True:
         problem = await _rounds(folder, rules, run_round)
@@ -79,7 +81,7 @@ async def watch_folder(
         await anyio.sleep(rules.interval_s)
 
 
-async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[None]]) -> KnowledgeError | None:
+async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[bool]]) -> KnowledgeError | None:
     """Run rounds until one fails; return its error."""
     problem: KnowledgeError | None = None
     changed, changes = anyio.create_memory_object_stream[None](1)
@@ -89,7 +91,7 @@ async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Await
         tasks.start_soon(_signal_changes, folder, rules, changed.clone(), stop)
         await anyio.lowlevel.checkpoint()
         try:
-            problem = await _until_problem(run_round, changes)
+            problem = await _until_problem(run_round, changes, rules.importing.settle_s)
         finally:
             # The thread cannot be cancelled; this ends it at its next step.
             stop.set()
@@ -98,14 +100,15 @@ async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Await
 
 
 async def _until_problem(
-    run_round: Callable[[], Awaitable[None]], changes: MemoryObjectReceiveStream[None]
+    run_round: Callable[[], Awaitable[bool]], changes: MemoryObjectReceiveStream[None], settle_s: float
 ) -> KnowledgeError:
     while True:
         try:
-            await run_round()
+            is_settled = await run_round()
         except KnowledgeError as problem:
             return problem
-        await changes.receive()
+        with anyio.move_on_after(math.inf if is_settled else settle_s):
+            await changes.receive()
 
 
 async def _signal_changes(

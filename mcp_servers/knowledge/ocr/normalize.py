@@ -40,7 +40,10 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         return NormalizedText(text, by_rules)
     if judge is None:
         return NormalizedText(
-            text, by_rules, f"{_SUCCESS} (rules only: a model would decide {_places(unsure)})", unsure
+            text,
+            by_rules,
+            f"{_SUCCESS} (rules only: a model would decide {len(unsure)} unsure place{'s'[: len(unsure) - 1]})",
+            unsure,
         )
     asked = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
     try:
@@ -55,10 +58,6 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     }
     left = tuple(position for position in unsure if position not in judged)
     return NormalizedText(text, replace_characters(by_rules, judged), _status(len(left), len(unsure)), left)
-
-
-def _places(unsure: tuple[int, ...]) -> str:
-    return f"{len(unsure)} unsure {'place' if len(unsure) == 1 else 'places'}"
 
 
 def _status(left: int, asked: int) -> str:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
@@ -37,8 +38,11 @@ _ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
 # Words that nearly every document of an office has.
 _GENERIC = re.compile("会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|ルール|人|物|日")
 _OKURIGANA = re.compile("[\u3005\u4e00-\u9fff](?:[いきしちひみりぎじびえけせねめれげぜべっわ]{1,2}[\u4e00-\u9fff])+")
-_KANA_SHIFT = 0x60
-_LONGEST_WORD, _MAX_ALTERNATIVES = 12, 48
+# Hiragana for katakana, and the other way round.
+_OTHER_KANA = {code + 0x60 * side: code + 0x60 * (1 - side) for code in range(0x3041, 0x3097) for side in (0, 1)}
+# The concepts of a question of up to 10,000 characters need memory for each.
+_LONGEST_WORD, _MAX_ALTERNATIVES, _MAX_CONCEPTS = 12, 32, 40
+_INSIDE_RUN = re.compile("[ァ-ヺー]{2}|[a-z0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def understand(text: str) -> UnderstoodQuery:
     if not analysis.terms:
         bare, analysis = plain, analyze_query(plain)
     generic = {term for match in _GENERIC.finditer(bare) for term in analyze(match.group()).terms}
-    return UnderstoodQuery(analysis, tuple(_concepts(bare)), frozenset(generic))
+    return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), frozenset(generic))
 
 
 def _concepts(text: str) -> Iterator[Concept]:
@@ -95,25 +99,18 @@ def _concepts(text: str) -> Iterator[Concept]:
                     alternatives.insert(0, _alternative(word, is_spelling=True))
                 yield Concept(analyze(word), tuple(alternatives[:_MAX_ALTERNATIVES]))
                 break
-    for match in _KANA_WORD.finditer(text):
-        word = match.group()
-        yield Concept(analyze(word), (_alternative(_other_kana(word), is_spelling=True),))
-    for match in _OKURIGANA.finditer(text):
-        word = match.group()
-        kanji = re.sub(f"[{_HIRAGANA}]", "", word)
-        yield Concept(analyze(word), (_alternative(kanji, is_spelling=True),))
+    spelled = [(word, word.translate(_OTHER_KANA)) for word in _KANA_WORD.findall(text)]
+    spelled += [(word, re.sub(f"[{_HIRAGANA}]", "", word)) for word in _OKURIGANA.findall(text)]
+    for word, other in spelled:
+        yield Concept(analyze(word), (_alternative(other, is_spelling=True),))
 
 
 def _is_part(text: str, start: int, end: int) -> bool:
     """True if the span cuts a run of katakana or Latin letters."""
-    return any(
-        0 < at < len(text)
-        and all("ァ" <= letter <= "ー" or letter.isascii() for letter in text[at - 1 : at + 1].strip())
-        and len(text[at - 1 : at + 1].strip()) == 2
-        for at in (start, end)
-    )
+    return any(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]) for at in (start, end))
 
 
+@lru_cache(maxsize=8_192)
 def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
     """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
     skeleton = [re.sub(f"[{_HIRAGANA}]", "", match.group()) for match in _OKURIGANA.finditer(word)]
@@ -123,25 +120,13 @@ def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
     return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()), (), is_spelling)
 
 
-def _other_kana(word: str) -> str:
-    """Return a word in hiragana for katakana, and the other way round."""
-    return "".join(
-        chr(ord(letter) - _KANA_SHIFT)
-        if "ァ" <= letter <= "ヶ"
-        else chr(ord(letter) + _KANA_SHIFT)
-        if "ぁ" <= letter <= "ゖ"
-        else letter
-        for letter in word
-    )
-
-
 @lru_cache(maxsize=1)
 def _groups() -> dict[str, list[tuple[str, ...]]]:
     """Return word -> groups of synonyms; the files are read at the first question."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name in ("synonyms.txt", "sudachi_synonyms.txt"):
-        for line in Path(__file__).with_name(name).read_text("utf-8").splitlines():
-            words = () if line.startswith("#") else tuple(dict.fromkeys(unified(word) for word in line.split()))
+        for line in unified(Path(__file__).with_name(name).read_text("utf-8")).splitlines():
+            words = () if line.startswith("#") else tuple(dict.fromkeys(line.split()))
             for word in words:
                 groups.setdefault(word, []).append(words)
     return groups

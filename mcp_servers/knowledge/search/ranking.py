@@ -138,7 +138,9 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     analysis = query.analysis
     rarity = {term: _rarity(frequencies[term], size) for term in set(analysis.terms)}
     pairs = [term for term in rarity if len(term) > 1]
-    present = [(concept, found) for concept in query.concepts if (found := _present(concept, frequencies))]
+    # Alternatives count if all their terms occur in the base.
+    usable = ((each, [a for a in each.alternatives if all(map(frequencies.get, a.terms))]) for each in query.concepts)
+    present = [(concept, found) for concept, found in usable if found]
     # A word that no chunk has is as rare as its alternatives together.
     replaced = {
         term: _rarity(_frequency(found, frequencies, size), size)
@@ -170,11 +172,6 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     concepts = [_concept(concept, found, places, values, frequencies, size) for concept, found in present]
     best += float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
     return QueryWeights(np.array(ordered, np.uint32), values, concepts, max(best, _EPSILON) * (K1 + 1))
-
-
-def _present(concept: Concept, frequencies: Mapping[str, int]) -> list[Alternative]:
-    """Return the alternatives whose terms all occur in the base."""
-    return [each for each in concept.alternatives if all(frequencies.get(term) for term in each.terms)]
 
 
 def _frequency(found: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
@@ -228,14 +225,20 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_leng
     found, places = possible[is_same], places[is_same]
     lengths = np.array([profile.length for profile in profiles], float)
     saturation = K1 * (1 - B + B * lengths / max(average_length, 1.0))
-    # How much of each term's weight each chunk reaches.
-    reached = np.zeros((weights.hashes.size, len(profiles)))
-    count = counts[found].astype(float)
-    reached[places, owners[found]] = count * (K1 + 1) / (count + saturation[owners[found]])
-    total = weights.values @ reached
+    count, owner = counts[found].astype(float), owners[found]
+    # How much of a term's weight a chunk reaches.
+    reached = count * (K1 + 1) / (count + saturation[owner])
+    total = np.bincount(owner, weights.values[places] * reached, minlength=len(profiles))
+    used = [concept.own for concept in weights.concepts]
+    used += [terms for concept in weights.concepts for terms, _ in concept.alternatives]
+    rows = np.unique(np.concatenate([*used, np.zeros(1, np.intp)]))
+    is_used = np.isin(places, rows)
+    table = np.zeros((rows.size, len(profiles)))
+    table[np.searchsorted(rows, places[is_used]), owner[is_used]] = reached[is_used]
     for concept in weights.concepts:
-        best = np.max([share * reached[terms].min(axis=0) for terms, share in concept.alternatives], axis=0)
-        total += np.maximum(best * concept.value - weights.values[concept.own] @ reached[concept.own], 0.0)
+        others = [share * table[np.searchsorted(rows, terms)].min(axis=0) for terms, share in concept.alternatives]
+        own = weights.values[concept.own] @ table[np.searchsorted(rows, concept.own)]
+        total += np.maximum(np.max(others, axis=0) * concept.value - own, 0.0)
     return np.minimum(total / weights.best, 1.0)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.elicitation import field_problems, filled
 from rkllm_mcp.events import Elicitation, event_to_dict
 from rkllm_mcp.protocols import ElicitationAnswer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
 
-class Waiting(BaseModel):
+class Waiting(DocumentedModel):
     """The questions that wait, oldest first."""
 
     questions: list[dict[str, Any]] = Field(description="Events of the kinds approval and elicitation.")
@@ -33,7 +34,7 @@ class DecisionBody(bodies.RequestBody):
     """once: this call; conversation: the tool until the conversation ends; always, never: for good; deny: not now."""
 
 
-class Decided(BaseModel):
+class Decided(DocumentedModel):
     """The decision that was taken."""
 
     id: str
@@ -49,7 +50,7 @@ class FormBody(bodies.RequestBody):
     """The filled form."""
 
 
-class Answered(BaseModel):
+class Answered(DocumentedModel):
     """The request that was answered."""
 
     id: str

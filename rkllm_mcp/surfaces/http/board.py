@@ -9,19 +9,20 @@ import anyio.to_thread
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 
 
-class Health(BaseModel):
+class Health(DocumentedModel):
     """State of the service."""
 
     status: str = Field(description="ok, or what it waits for.")
@@ -145,21 +146,21 @@ METRICS_ROUTES = (
 _MEGABYTE = 2**20
 
 
-class MemoryShown(BaseModel):
+class MemoryShown(DocumentedModel):
     """The board's memory."""
 
     total_mb: int | None
     available_mb: int | None
 
 
-class QueueShown(BaseModel):
+class QueueShown(DocumentedModel):
     """The queue before the model."""
 
     waiting: int
     running: int
 
 
-class Board(BaseModel):
+class Board(DocumentedModel):
     """Current state of the board."""
 
     npu_load: list[int] | None = Field(
@@ -181,7 +182,7 @@ class Board(BaseModel):
     uptime_s: float
 
 
-class Me(BaseModel):
+class Me(DocumentedModel):
     """The client that sent the request."""
 
     tenant: str = Field(description="Empty for the owner.")

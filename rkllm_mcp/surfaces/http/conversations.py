@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import summary_dict
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MARKDOWN = "text/markdown"
 
 
-class Summary(BaseModel):
+class Summary(DocumentedModel):
     """A conversation without its words."""
 
     id: str
@@ -34,14 +35,14 @@ class Summary(BaseModel):
     messages: int = Field(description="How many turns it has.")
 
 
-class Summaries(BaseModel):
+class Summaries(DocumentedModel):
     """Conversations, the one that went on last first."""
 
     conversations: list[Summary]
     count: int = Field(description="How many there are without the limit.")
 
 
-class TurnBody(BaseModel):
+class TurnBody(DocumentedModel):
     """One turn of a conversation."""
 
     role: Literal["user", "assistant"]
@@ -54,7 +55,7 @@ class TurnBody(BaseModel):
     )
 
 
-class Whole(BaseModel):
+class Whole(DocumentedModel):
     """A conversation."""
 
     id: str
@@ -96,7 +97,7 @@ class StreamQuery(bodies.RequestBody):
     """The id of the last record that was received."""
 
 
-class CancelResult(BaseModel):
+class CancelResult(DocumentedModel):
     """Result of a cancellation."""
 
     cancelled: bool = Field(description="False when no answer was under way.")

@@ -11,12 +11,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import errors
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.events import End
 
 HEADER = "X-Request-Id"
@@ -89,7 +90,7 @@ _INSTEAD: Mapping[str, str] = {
 }
 
 
-class ErrorDetail(BaseModel):
+class ErrorDetail(DocumentedModel):
     """Description of the error."""
 
     message: str = Field(description="What is wrong, and what to do about it.")
@@ -98,13 +99,13 @@ class ErrorDetail(BaseModel):
     code: str | None = Field(default=None, description="The same as a word for programs.")
 
 
-class ErrorBody(BaseModel):
+class ErrorBody(DocumentedModel):
     """The body of every answer that is no success."""
 
     error: ErrorDetail
 
 
-class OllamaError(BaseModel):
+class OllamaError(DocumentedModel):
     """The body of every answer below ``/api/`` that is no success."""
 
     error: str = Field(description="What is wrong, and what to do about it.")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
@@ -22,7 +22,7 @@ from typing_extensions import Self
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
-from rkllm_mcp.config.section import Right
+from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, Language, ModelOptions
@@ -122,7 +122,7 @@ class ExecuteBody(bodies.RequestBody):
         return self
 
 
-class Executed(BaseModel):
+class Executed(DocumentedModel):
     """A whole answer."""
 
     conversation: str = Field(description="The conversation's id.")

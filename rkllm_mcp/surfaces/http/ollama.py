@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -31,6 +31,7 @@ from rkllm_mcp.completions.ollama import (
 )
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
 from rkllm_mcp.completions.request import Occurrence
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -55,7 +56,7 @@ VERSION = "0.12.0"
 _TAG = ":latest"
 
 
-class OllamaAnswer(BaseModel):
+class OllamaAnswer(DocumentedModel):
     """A piece of an answer, or the whole of it."""
 
     model: str
@@ -65,13 +66,13 @@ class OllamaAnswer(BaseModel):
     response: str | None = Field(default=None, description="Of /api/generate.")
 
 
-class OllamaVersion(BaseModel):
+class OllamaVersion(DocumentedModel):
     """The release of Ollama whose API this is."""
 
     version: str
 
 
-class OllamaModels(BaseModel):
+class OllamaModels(DocumentedModel):
     """Every model."""
 
     models: list[dict[str, Any]]
@@ -99,13 +100,13 @@ class EmbedOneBody(bodies.LenientBody):
     prompt: str = ""
 
 
-class OllamaVector(BaseModel):
+class OllamaVector(DocumentedModel):
     """The vector of a text; empty when there was none."""
 
     embedding: list[float]
 
 
-class OllamaVectors(BaseModel):
+class OllamaVectors(DocumentedModel):
     """A vector for each text."""
 
     model: str

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from anyio import to_thread
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -22,6 +22,7 @@ from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
 from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
 from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.events import End
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
@@ -197,7 +198,7 @@ ROUTES = (
 OWNED_BY = "rkllm-mcp"
 
 
-class Model(BaseModel):
+class Model(DocumentedModel):
     """A model."""
 
     id: str = Field(description="Its name.")
@@ -206,7 +207,7 @@ class Model(BaseModel):
     owned_by: str = OWNED_BY
 
 
-class Models(BaseModel):
+class Models(DocumentedModel):
     """Every model."""
 
     object: Literal["list"] = "list"
@@ -282,7 +283,7 @@ class EmbeddingsBody(bodies.LenientBody):
     """Keep this many leading numbers of each vector, for models trained for it; its length is 1 again."""
 
 
-class Embedding(BaseModel):
+class Embedding(DocumentedModel):
     """One vector."""
 
     object: Literal["embedding"] = "embedding"
@@ -290,14 +291,14 @@ class Embedding(BaseModel):
     embedding: list[float] | str
 
 
-class EmbeddingsUsage(BaseModel):
+class EmbeddingsUsage(DocumentedModel):
     """Tokens that were evaluated."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Embeddings(BaseModel):
+class Embeddings(DocumentedModel):
     """A vector for each text."""
 
     object: Literal["list"] = "list"
@@ -389,7 +390,7 @@ EMBEDDING_ROUTES = (
 MOST_DOCUMENTS = 1024
 
 
-class Document(BaseModel):
+class Document(DocumentedModel):
     """A document as an object, as some programs send it."""
 
     text: Annotated[str, Field(min_length=1)]
@@ -412,7 +413,7 @@ class RerankBody(bodies.LenientBody):
     """Return the documents as well."""
 
 
-class Ranked(BaseModel):
+class Ranked(DocumentedModel):
     """One document's place."""
 
     index: int = Field(description="Which of the documents, from 0.")
@@ -420,7 +421,7 @@ class Ranked(BaseModel):
     document: Document | None = None
 
 
-class Reranked(BaseModel):
+class Reranked(DocumentedModel):
     """The documents, the best first."""
 
     model: str

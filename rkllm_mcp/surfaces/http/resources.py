@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import tenant_of
 
 
-class ResourceShown(BaseModel):
+class ResourceShown(DocumentedModel):
     """A resource."""
 
     uri: str
@@ -24,7 +25,7 @@ class ResourceShown(BaseModel):
     size: int | None = Field(description="Bytes; null when the server does not say.")
 
 
-class TemplateShown(BaseModel):
+class TemplateShown(DocumentedModel):
     """Resources by a pattern."""
 
     uri_template: str
@@ -34,7 +35,7 @@ class TemplateShown(BaseModel):
     mime_type: str
 
 
-class Resources(BaseModel):
+class Resources(DocumentedModel):
     """Resources of the servers."""
 
     resources: list[ResourceShown]
@@ -50,7 +51,7 @@ class ReadBody(bodies.RequestBody):
     """Whose; the only server that has it when not given."""
 
 
-class Contents(BaseModel):
+class Contents(DocumentedModel):
     """A resource as the server sent it."""
 
     server: str
@@ -58,7 +59,7 @@ class Contents(BaseModel):
     contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
 
 
-class ArgumentShown(BaseModel):
+class ArgumentShown(DocumentedModel):
     """An argument of a prompt."""
 
     name: str
@@ -66,7 +67,7 @@ class ArgumentShown(BaseModel):
     required: bool
 
 
-class PromptShown(BaseModel):
+class PromptShown(DocumentedModel):
     """A prepared question."""
 
     name: str
@@ -75,7 +76,7 @@ class PromptShown(BaseModel):
     arguments: list[ArgumentShown]
 
 
-class Prompts(BaseModel):
+class Prompts(DocumentedModel):
     """The questions that servers have prepared."""
 
     prompts: list[PromptShown]

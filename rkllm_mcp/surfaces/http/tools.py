@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _YES = "send approve: true to allow it"
 
 
-class ToolShown(BaseModel):
+class ToolShown(DocumentedModel):
     """A tool."""
 
     name: str = Field(description="The name that the model is shown.")
@@ -40,14 +41,14 @@ class ToolShown(BaseModel):
     destructive: bool | None = Field(description="The server says that it may destroy something.")
 
 
-class ToolsResponse(BaseModel):
+class ToolsResponse(DocumentedModel):
     """All tools."""
 
     tools: list[ToolShown]
     tokens: int = Field(description="What those that are switched on cost together.")
 
 
-class SwitchResult(BaseModel):
+class SwitchResult(DocumentedModel):
     """A switch as it is now."""
 
     name: str
@@ -65,7 +66,7 @@ class CallBody(bodies.RequestBody):
     """The yes to a call that may change something."""
 
 
-class Called(BaseModel):
+class Called(DocumentedModel):
     """Result of a call."""
 
     id: str
@@ -76,7 +77,7 @@ class Called(BaseModel):
     truncated: bool
 
 
-class Record(BaseModel):
+class Record(DocumentedModel):
     """A call that was made."""
 
     name: str
@@ -90,7 +91,7 @@ class Record(BaseModel):
     arguments: str = Field(description="As compact JSON, secrets replaced, cut where it is long.")
 
 
-class History(BaseModel):
+class History(DocumentedModel):
     """Calls, the newest first."""
 
     calls: list[Record]
@@ -109,7 +110,7 @@ class HistoryQueryBody(bodies.RequestBody):
     """Of this conversation alone."""
 
 
-class ServerShown(BaseModel):
+class ServerShown(DocumentedModel):
     """A server."""
 
     name: str
@@ -121,7 +122,7 @@ class ServerShown(BaseModel):
     enabled: bool = Field(description="True if it is enabled.")
 
 
-class Servers(BaseModel):
+class Servers(DocumentedModel):
     """All servers, in the order of the configuration."""
 
     servers: list[ServerShown]

@@ -9,7 +9,7 @@ import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from mcp_servers.knowledge.errors import KnowledgeError
-from mcp_servers.knowledge.importing.folders import FolderReport
+from mcp_servers.knowledge.importing.folders import FolderReport, FolderRules, SeenFiles, import_folder
 from mcp_servers.knowledge.importing.reader import open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
 from tests.support.imported import RememberingImporter
@@ -17,7 +17,7 @@ from tests.support.imported import RememberingImporter
 pytestmark = pytest.mark.anyio
 
 Rounds = MemoryObjectReceiveStream[FolderReport | KnowledgeError]
-QUICK = WatchRules(debounce_s=0.1, interval_s=0.05)
+QUICK = WatchRules(FolderRules(), debounce_s=0.1, interval_s=0.05)
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ def write(folder: Path, name: str, text: str) -> None:
 async def test_a_watched_folder_follows_what_happens_in_it(tmp_path: Path, uses_notifications: bool) -> None:
     write(tmp_path, "a.txt", "一。")
     importer = RememberingImporter()
-    rules = WatchRules(debounce_s=0.1, interval_s=0.05, uses_notifications=uses_notifications)
+    rules = WatchRules(FolderRules(), debounce_s=0.1, interval_s=0.05, uses_notifications=uses_notifications)
     async with watching(tmp_path, importer, rules) as rounds:
         assert str(await rounds.receive()) == "1 imported."
         write(tmp_path, "b.txt", "二。")
@@ -84,3 +84,31 @@ async def test_leaving_does_not_wait_for_a_change(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with watching(tmp_path, RememberingImporter(), WatchRules(rescan_s=3600)) as rounds:
             await rounds.receive()
+
+
+async def test_a_file_that_grows_is_read_once_when_it_has_settled(tmp_path: Path) -> None:
+    importer, seen = RememberingImporter(), SeenFiles()
+    write(tmp_path, "a.txt", "一。")
+    growing, settled = FolderRules(settle_s=3600.0), FolderRules()
+    async with open_reader() as reader:
+        first = await import_folder(tmp_path, importer, reader, growing, seen=seen)
+        assert (str(first), first.is_settled) == ("1 imported.", True)
+        for text in ("一。二。", "一。二。三。", "一。二。三。"):
+            write(tmp_path, "a.txt", text)
+            report = await import_folder(tmp_path, importer, reader, growing, seen=seen)
+            assert (str(report), report.is_settled) == ("1 skipped.", False)
+        assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "一。"
+        assert str(await import_folder(tmp_path, importer, reader, settled, seen=seen)) == "1 imported."
+        assert str(await import_folder(tmp_path, importer, reader, growing, seen=seen)) == "1 unchanged."
+    assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "一。二。三。"
+
+
+async def test_a_change_is_read_after_it_has_settled_without_another_notification(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", "一。")
+    importer = RememberingImporter()
+    rules = WatchRules(FolderRules(settle_s=0.3), debounce_s=0.1, interval_s=0.05)
+    async with watching(tmp_path, importer, rules) as rounds:
+        assert str(await rounds.receive()) == "1 imported."
+        write(tmp_path, "a.txt", "二番目。")
+        assert str(await rounds.receive()) == "1 imported."
+    assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "二番目。"

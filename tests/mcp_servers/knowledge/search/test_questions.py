@@ -123,3 +123,9 @@ def test_request_phrases_are_no_terms_unless_there_is_nothing_else() -> None:
     assert understand("副業について教えてください").analysis.terms == ["副業"]
     assert understand("有給は何日？").analysis.terms == understand("有給は").analysis.terms
     assert understand("教えて").analysis.terms
+
+
+def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() -> None:
+    concepts = understand("休みの申請とゴミの日" * 1000).concepts
+    assert len(concepts) == 40
+    assert max(len(concept.alternatives) for concept in concepts) <= 32
