@@ -1,11 +1,10 @@
-"""The questions that the configured servers have prepared, without a model: ``rkllm-mcp prompts``."""
+"""Resources and prompts of the configured servers: ``rkllm-mcp resources`` and ``rkllm-mcp prompts``."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,73 +59,6 @@ def prompt_dict(prompt: PromptTemplate) -> dict[str, Any]:
     }
 
 
-def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
-    """Print the resources and templates of every server, or of one."""
-    context = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        resources, templates = await environment.toolbox.offerings.readable(server, context)
-        if as_json:
-            listed = {
-                "resources": list(map(resource_dict, resources)),
-                "templates": list(map(template_dict, templates)),
-            }
-            write_json(listed)
-            return EXIT_DONE
-        sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
-        if not resources and not templates:
-            session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
-def read(session: Session, reference: str, target: str | None, *, as_json: bool) -> int:
-    """Print a resource, or write it to a new file; the parts of a resource are joined."""
-    context = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        content = await environment.toolbox.offerings.read_resource(reference.removeprefix("@"), context=context)
-        if target is not None:
-            data = b"".join(_bytes(part) for part in content.contents)
-            await _write(target, data)
-            session.status(f"{len(data)} bytes written to {target}")
-        elif as_json:
-            write_json({"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]})
-        else:
-            text = printable(content.text)
-            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
-def subscribe(session: Session, reference: str, count: int | None, *, as_json: bool) -> int:
-    """Print a line whenever a resource changes, until interrupted or ``count`` of them have come."""
-    context = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        left = count
-        enough = anyio.Event()
-
-        async def changed(uri: str) -> None:
-            nonlocal left
-            sys.stdout.write(f"{json.dumps({'uri': uri}, ensure_ascii=False) if as_json else printable(uri)}\n")
-            sys.stdout.flush()
-            left = None if left is None else left - 1
-            if left == 0:
-                enough.set()
-
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(environment.toolbox.offerings.subscribe, reference.removeprefix("@"), changed, context)
-            session.status(f"Waiting for changes of {reference}; Ctrl-C ends.")
-            await enough.wait()
-            tasks.cancel_scope.cancel()
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
 def _bytes(part: Any) -> bytes:
     """One part of a resource as it is: ``text`` as UTF-8, or ``blob`` decoded."""
     if "blob" in part:
@@ -145,42 +77,6 @@ async def _write(target: str, data: bytes) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
 
 
-def list_prompts(session: Session, server: str | None, *, as_json: bool) -> int:
-    """Print the prompts of every server, or of one."""
-    context = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        prompts = await environment.toolbox.offerings.prompts(server, context)
-        if as_json:
-            write_json([prompt_dict(prompt) for prompt in prompts])
-            return EXIT_DONE
-        sys.stdout.write(prompt_table(prompts, session.terminal.columns))
-        if not prompts:
-            session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
-def get_prompt(session: Session, reference: str, words: Sequence[str], *, as_json: bool) -> int:
-    """Print a prompt with its blanks filled, turn by turn."""
-    arguments = read_pairs(words)
-    context = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        filled = await environment.toolbox.offerings.fill_prompt(reference, arguments, context)
-        turns = [(message.role, message.text) for message in filled.messages]
-        if as_json:
-            template = filled.template
-            messages = [{"role": role, "text": text} for role, text in turns]
-            write_json({"server": template.server, "name": template.name, "messages": messages})
-        else:
-            sys.stdout.write("\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns) + "\n")
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
 
@@ -192,7 +88,24 @@ _Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 @app.command("list")
 def list_resources_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
     """List resources and resource templates."""
-    raise typer.Exit(list_all(context.obj, server, as_json=as_json))
+    session: Session = context.obj
+    caller = CallContext(tokens=session.tokens)
+
+    async def work(environment: ToolEnvironment) -> int:
+        resources, templates = await environment.toolbox.offerings.readable(server, caller)
+        if as_json:
+            listed = {
+                "resources": list(map(resource_dict, resources)),
+                "templates": list(map(template_dict, templates)),
+            }
+            write_json(listed)
+            return EXIT_DONE
+        sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
+        if not resources and not templates:
+            session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @app.command("read")
@@ -205,7 +118,23 @@ def read_command(
     as_json: _Json = False,
 ) -> None:
     """Print a resource."""
-    raise typer.Exit(read(context.obj, uri, output, as_json=as_json))
+    session: Session = context.obj
+    caller = CallContext(tokens=session.tokens)
+
+    async def work(environment: ToolEnvironment) -> int:
+        content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
+        if output is not None:
+            data = b"".join(_bytes(part) for part in content.contents)
+            await _write(output, data)
+            session.status(f"{len(data)} bytes written to {output}")
+        elif as_json:
+            write_json({"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]})
+        else:
+            text = printable(content.text)
+            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @app.command("subscribe")
@@ -216,13 +145,50 @@ def subscribe_command(
     as_json: _Json = False,
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
-    raise typer.Exit(subscribe(context.obj, uri, count, as_json=as_json))
+    session: Session = context.obj
+    caller = CallContext(tokens=session.tokens)
+
+    async def work(environment: ToolEnvironment) -> int:
+        left = count
+        enough = anyio.Event()
+
+        async def changed(changed_uri: str) -> None:
+            nonlocal left
+            sys.stdout.write(
+                f"{json.dumps({'uri': changed_uri}, ensure_ascii=False) if as_json else printable(changed_uri)}\n"
+            )
+            sys.stdout.flush()
+            left = None if left is None else left - 1
+            if left == 0:
+                enough.set()
+
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(environment.toolbox.offerings.subscribe, uri.removeprefix("@"), changed, caller)
+            session.status(f"Waiting for changes of {uri}; Ctrl-C ends.")
+            await enough.wait()
+            tasks.cancel_scope.cancel()
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @prompts_app.command("list")
 def list_prompts_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
     """List prompts and their arguments."""
-    raise typer.Exit(list_prompts(context.obj, server, as_json=as_json))
+    session: Session = context.obj
+    caller = CallContext(tokens=session.tokens)
+
+    async def work(environment: ToolEnvironment) -> int:
+        prompts = await environment.toolbox.offerings.prompts(server, caller)
+        if as_json:
+            write_json([prompt_dict(prompt) for prompt in prompts])
+            return EXIT_DONE
+        sys.stdout.write(prompt_table(prompts, session.terminal.columns))
+        if not prompts:
+            session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @prompts_app.command("get")
@@ -235,4 +201,19 @@ def get_command(
     as_json: _Json = False,
 ) -> None:
     """Print a prompt with its arguments filled in."""
-    raise typer.Exit(get_prompt(context.obj, name, arguments or [], as_json=as_json))
+    session: Session = context.obj
+    values = read_pairs(arguments or ())
+    caller = CallContext(tokens=session.tokens)
+
+    async def work(environment: ToolEnvironment) -> int:
+        filled = await environment.toolbox.offerings.fill_prompt(name, values, caller)
+        turns = [(message.role, message.text) for message in filled.messages]
+        if as_json:
+            template = filled.template
+            messages = [{"role": role, "text": text} for role, text in turns]
+            write_json({"server": template.server, "name": template.name, "messages": messages})
+        else:
+            sys.stdout.write("\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns) + "\n")
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))

@@ -389,7 +389,9 @@ def detect_command(
     context: typer.Context,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Tool-call syntax to detect; may be repeated. Default: the common ones."),
+        typer.Option(
+            metavar="NAME", help="Tool-call syntax to look for first; may be repeated. All others are read as well."
+        ),
     ] = None,
     tools: Annotated[
         str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -25,39 +25,6 @@ from rkllm_mcp.surfaces.terminal import is_interactive, printable, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
-
-
-def list_all(session: Session, *, as_json: bool) -> int:
-    """Print every tool that a model is shown."""
-
-    async def work(environment: ToolEnvironment) -> int:
-        tools = environment.toolbox.tools()
-        if as_json:
-            write_json([tool_dict(tool) for tool in tools])
-        else:
-            sys.stdout.write(tool_table(tools, session.terminal.columns))
-            off = [tool.name for tool in environment.toolbox.tools(disabled=True)]
-            if off:
-                session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
-            elif not tools:
-                session.status("No tools; 'rkllm-mcp servers test' says why.")
-        return EXIT_DONE
-
-    return with_tools(session, work)
-
-
-def show(session: Session, name: str, *, as_json: bool) -> int:
-    """Print one tool."""
-
-    async def work(environment: ToolEnvironment) -> int:
-        tool = found_tool(environment, name)
-        if as_json:
-            write_json(tool_dict(tool))
-        else:
-            sys.stdout.write(tool_text(tool, session.terminal.columns))
-        return EXIT_DONE
-
-    return with_tools(session, work)
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,31 +106,6 @@ _SAY_YES = "Say --yes to allow it."
 _NOT_RUN = f"Error: it was not run, because it may change something and no user could approve it. {_SAY_YES}"
 
 
-def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, yes: bool) -> int:
-    """Call one tool and print its result."""
-    is_piped = list(words) == ["-"]
-    given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else words
-    asker = _asker(session, yes=yes, can_ask=not is_piped)
-    context = CallContext(asker=asker, tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> int:
-        tool = found_tool(environment, name)
-        arguments = read_arguments(given, tool.input_schema)
-        result = await environment.toolbox.call(ToolCall("call_1", tool.name, arguments), context)
-        if as_json:
-            seconds = round(result.seconds, 3)
-            event = ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated)
-            sys.stdout.write(f"{event_to_json(event)}\n")
-        elif result.is_error:
-            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.shown}")
-        else:
-            sys.stdout.write(f"{printable(result.text)}\n")
-        sys.stdout.flush()
-        return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
-
-    return with_tools(session, work)
-
-
 def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
 
     if yes:
@@ -172,33 +114,6 @@ def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
         language = session.config().agent.person_language
         return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     return FixedApprover("deny", _SAY_YES)
-
-
-@dataclass(frozen=True)
-class HistoryQuery:
-    """Selection of calls to show."""
-
-    limit: int = 20  # most recent ones
-    server: str | None = None  # only of this server
-    errors_only: bool = False  # only those that failed or were refused
-
-
-def history(session: Session, wish: HistoryQuery, *, as_json: bool) -> int:
-    """Print the latest calls of tools, newest first."""
-    from rkllm_mcp.app.preview import open_stored
-
-    async def work() -> int:
-        async with open_stored(session.config()) as memory:
-            calls = await memory.calls.latest(wish.limit, server=wish.server, errors_only=wish.errors_only)
-        if as_json:
-            write_json([{**asdict(call), "at": call_time(call).isoformat()} for call in calls])
-            return EXIT_DONE
-        sys.stdout.write(call_table(calls, session.terminal.columns))
-        if not calls:
-            session.status("No calls are recorded.")
-        return EXIT_DONE
-
-    return run_async(work)
 
 
 def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
@@ -224,49 +139,51 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     return run_async(work)
 
 
-def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
-    """Print the stored approvals and refusals, or delete those of ``names``."""
-    from rkllm_mcp.app.preview import forget_approvals, open_stored
-
-    async def work() -> int:
-        async with open_stored(session.config()) as store:
-            for name in names:
-                for server, tool in await forget_approvals(store, name):
-                    session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
-            given = await store.grants.all()
-        if names:
-            return EXIT_DONE
-        if as_json:
-            write_json([{"decision": grant.kind, "server": server, "tool": tool} for server, tool, grant in given])
-        else:
-            kinds = [(grant.kind, server, tool) for server, tool, grant in given]
-            sys.stdout.write(grant_table(kinds, session.terminal.columns))
-            if not given:
-                session.status("Nothing is allowed or refused for good.")
-        return EXIT_DONE
-
-    return run_async(work)
-
-
 app = typer.Typer(no_args_is_help=True)
+
+_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of tools or servers.")]
 
 
 @app.command("list")
-def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
+def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
     """List the tools that are offered to the model."""
-    raise typer.Exit(list_all(context.obj, as_json=as_json))
+    session: Session = context.obj
+
+    async def work(environment: ToolEnvironment) -> int:
+        tools = environment.toolbox.tools()
+        if as_json:
+            write_json([tool_dict(tool) for tool in tools])
+        else:
+            sys.stdout.write(tool_table(tools, session.terminal.columns))
+            off = [tool.name for tool in environment.toolbox.tools(disabled=True)]
+            if off:
+                session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
+            elif not tools:
+                session.status("No tools; 'rkllm-mcp servers test' says why.")
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @app.command("show")
 def show_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Show one tool's description and arguments."""
-    raise typer.Exit(show(context.obj, name, as_json=as_json))
+    session: Session = context.obj
+
+    async def work(environment: ToolEnvironment) -> int:
+        tool = found_tool(environment, name)
+        if as_json:
+            write_json(tool_dict(tool))
+        else:
+            sys.stdout.write(tool_text(tool, session.terminal.columns))
+        return EXIT_DONE
+
+    raise typer.Exit(with_tools(session, work))
 
 
 @app.command("call")
@@ -283,10 +200,28 @@ def call_command(
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Approve the call without asking.")] = False,
 ) -> None:
     """Call a tool and print its result; exit code 1 if it fails."""
-    raise typer.Exit(call(context.obj, name, arguments or [], as_json=as_json, yes=yes))
+    session: Session = context.obj
+    is_piped = arguments == ["-"]
+    given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
+    asker = _asker(session, yes=yes, can_ask=not is_piped)
+    caller = CallContext(asker=asker, tokens=session.tokens)
 
+    async def work(environment: ToolEnvironment) -> int:
+        tool = found_tool(environment, name)
+        values = read_arguments(given, tool.input_schema)
+        result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
+        if as_json:
+            seconds = round(result.seconds, 3)
+            event = ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated)
+            sys.stdout.write(f"{event_to_json(event)}\n")
+        elif result.is_error:
+            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.shown}")
+        else:
+            sys.stdout.write(f"{printable(result.text)}\n")
+        sys.stdout.flush()
+        return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
-_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of tools or servers.")]
+    raise typer.Exit(with_tools(session, work))
 
 
 @app.command("enable")
@@ -309,10 +244,24 @@ def history_command(
     errors: Annotated[
         bool, typer.Option("--errors", metavar="", help="Only calls that failed or were refused.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Show past tool calls with their arguments, approvals and results."""
-    raise typer.Exit(history(context.obj, HistoryQuery(limit, server, errors), as_json=as_json))
+    session: Session = context.obj
+    from rkllm_mcp.app.preview import open_stored
+
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            calls = await memory.calls.latest(limit, server=server, errors_only=errors)
+        if as_json:
+            write_json([{**asdict(call), "at": call_time(call).isoformat()} for call in calls])
+            return EXIT_DONE
+        sys.stdout.write(call_table(calls, session.terminal.columns))
+        if not calls:
+            session.status("No calls are recorded.")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(work))
 
 
 @app.command("approvals")
@@ -322,10 +271,30 @@ def approvals_command(
         list[str] | None,
         typer.Option(metavar="NAME", help="Forget the decision about this tool or server; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Show or forget permanent approvals and refusals."""
-    raise typer.Exit(approvals(context.obj, forget or [], as_json=as_json))
+    session: Session = context.obj
+    from rkllm_mcp.app.preview import forget_approvals, open_stored
+
+    async def work() -> int:
+        async with open_stored(session.config()) as store:
+            for name in forget or ():
+                for server, tool in await forget_approvals(store, name):
+                    session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
+            given = await store.grants.all()
+        if forget:
+            return EXIT_DONE
+        if as_json:
+            write_json([{"decision": grant.kind, "server": server, "tool": tool} for server, tool, grant in given])
+        else:
+            kinds = [(grant.kind, server, tool) for server, tool, grant in given]
+            sys.stdout.write(grant_table(kinds, session.terminal.columns))
+            if not given:
+                session.status("Nothing is allowed or refused for good.")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(work))
 
 
 @app.command("serve")

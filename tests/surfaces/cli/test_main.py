@@ -387,7 +387,8 @@ def test_detect_prints_events_with_the_text_of_each_call(tmp_path: Path) -> None
     assert detect(f"Look: {call}", cwd=tmp_path) == expected
     (tmp_path / "tools.json").write_text('{"tools": [{"name": "get_weather", "inputSchema": {"type": "object"}}]}')
     assert detect(f"Look: {call}", "--tools", "tools.json", "--syntax", "project_json", cwd=tmp_path) == expected
-    assert [event["kind"] for event in detect(f"Look: {call}", "--syntax", "hermes", cwd=tmp_path)] == ["text"]
+    # Every model may write every marked form, whatever its own is.
+    assert detect(f"Look: {call}", "--syntax", "hermes", cwd=tmp_path) == expected
 
 
 @pytest.mark.parametrize(

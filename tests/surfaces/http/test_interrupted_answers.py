@@ -125,15 +125,15 @@ def test_whoever_leaves_in_the_middle_of_a_call_leaves_nothing_behind(
     assert again.json()["text"] == "Hello there."
 
 
-def test_whoever_leaves_the_queue_was_never_there(client: httpx2.Client) -> None:
+def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled_and_runs_nothing(client: httpx2.Client) -> None:
     with asking(client, message="Please wait", approvals="grant") as (_, running):
         assert any(event.get("text") == "[MCP: Calling tool 'wait']" for event in running)
         with asking(client, message="Please write", approvals="grant") as (conversation, waiting):
             assert next(waiting) == {"kind": "queued", "position": 1}
     assert client.post("/v1/execute", json={"message": "Hi", "stream": False}).json()["text"] == "Hello there."
     assert client.get("/v1/tools/history", params={"conversation": conversation}).json()["calls"] == []
-    found = client.get("/v1/conversations").json()["conversations"]
-    assert conversation not in [each["id"] for each in found]
+    question, answer = client.get(f"/v1/conversations/{conversation}").json()["messages"]
+    assert (question["text"], answer["text"], answer["ending"]) == ("Please write", "", "cancelled")
 
 
 def test_a_yes_that_nobody_gives_is_none_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
