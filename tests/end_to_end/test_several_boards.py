@@ -23,9 +23,9 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 TOKENS_PER_S = 100
 NOBODY: Mapping[str, str] = {}
-WORDS = "one two three four five six seven eight nine ten"
 # Longer than it takes to stop the model in the middle of it; longer than anybody hears.
-LONG, ENDLESS = (" ".join([WORDS] * times) for times in (18, 180))
+# An answer that repeats itself is ended, so these count.
+LONG, ENDLESS = (" ".join(map(str, range(count))) for count in (230, 2300))
 BIRD = "You spoke of the pelican."
 RULES = f"""
 rule at length

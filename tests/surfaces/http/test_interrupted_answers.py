@@ -125,7 +125,7 @@ def test_whoever_leaves_in_the_middle_of_a_call_leaves_nothing_behind(
     assert again.json()["text"] == "Hello there."
 
 
-def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled_and_runs_nothing(client: httpx2.Client) -> None:
+def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled(client: httpx2.Client) -> None:
     with asking(client, message="Please wait", approvals="grant") as (_, running):
         assert any(event.get("text") == "[MCP: Calling tool 'wait']" for event in running)
         with asking(client, message="Please write", approvals="grant") as (conversation, waiting):

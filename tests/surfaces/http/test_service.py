@@ -21,8 +21,7 @@ from tests.support.gate import GATE
 from tests.support.served import scripted_model
 
 Json = dict[str, Any]
-LONG = " ".join(["one two three four five six seven eight nine ten"] * 4)
-ENDLESS = " ".join([LONG] * 20)
+LONG, ENDLESS = (" ".join(map(str, range(count))) for count in (60, 1100))
 RULES = f"""
 rule
   user wait for me
