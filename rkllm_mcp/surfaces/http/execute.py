@@ -143,7 +143,7 @@ async def execute(request: Request) -> Response:
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
     conversation = await _conversation(request, app, body)
     if body.again and not conversation.broken_off:
-        raise HTTPError(422, "no answer of this conversation was broken off; send a message", param="again")
+        raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
     running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
