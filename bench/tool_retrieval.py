@@ -1,9 +1,10 @@
 """How often the tool that a request needs is among the first that the search finds: recall at 1, 3, 5 and 8.
 
-    python bench/tool_retrieval.py [--json] [--github] [--misses HALF]
+    python bench/tool_retrieval.py [--json] [--github FILE] [--misses HALF]
 
 Requests in Japanese and English over some hundred tools of servers that exist (tests/data/tool_retrieval; the sources
-and licences are named in tools.json), or with --github over the 1,223 operations of GitHub's specification. Requests
+and licences are named in tools.json), or with --github over the 1,223 operations of GitHub's specification, which
+scripts/github_openapi gets and whose path it prints. Requests
 are of our own writing and in two halves: weights and glossary were set looking at the misses of the tuning half, never
 at those of the held-out one. A tool that is wanted in one half of GitHub's is not in the other; "later" ones were
 written after the change, and nothing was set by them.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -57,10 +57,10 @@ class Row:
     recall_at_8: float
 
 
-def read_tools(*, github: bool = False) -> list[ToolSpec]:
-    """The tools, as their servers describe them."""
+def read_tools(github: Path | None = None) -> list[ToolSpec]:
+    """The tools, as their servers describe them, or those of GitHub's specification."""
     if github:
-        document = parse_document(lzma.decompress((DATA / "github_openapi.json.xz").read_bytes()))
+        document = parse_document(github.read_bytes())
         return [
             replace(tool_of(operation), server="github", wire_name=operation.name)
             for operation in convert(document).operations
@@ -118,12 +118,12 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--github", action="store_true", help="the operations of GitHub's specification")
+    parser.add_argument("--github", type=Path, metavar="FILE", help="the operations of GitHub's specification")
     parser.add_argument(
         "--misses", choices=["tuning", "held-out", "later"], help="print the requests of a half that are missed"
     )
     arguments = parser.parse_args()
-    tools, requests = read_tools(github=arguments.github), read_requests(github=arguments.github)
+    tools, requests = read_tools(arguments.github), read_requests(github=arguments.github is not None)
     search = ToolSearch()
     anyio.run(search.search, requests[0].text, tools)  # reads the glossary and the tools
     started = time.perf_counter()

@@ -30,6 +30,9 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_schemathesis.py",
         "tests/end_to_end/test_third_party_servers.py",
         "tests/docs/test_clients.py::test_an_example_is_answered",
+        "tests/tools/test_search_recall.py::test_over_github_",
+        "tests/tools/test_search_recall.py::test_requests_over_github_",
+        "tests/tools/test_search_recall.py::test_the_set_over_github_",
     ),
     "browser": (
         "tests/end_to_end/test_other_origins.py",
