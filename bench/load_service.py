@@ -79,8 +79,8 @@ input_schema = {{ type = "object", properties = {{ text = {{ type = "string" }} 
 
 
 def said(name: str, repeats: int = REPEATS) -> str:
-    """The answer to a question with this name."""
-    return " ".join([name] * repeats)
+    """The answer to a question with this name; it counts, because an answer that repeats itself is ended."""
+    return " ".join(f"{number} {name}" for number in range(repeats))
 
 
 def _write(folder: Path) -> Path:
