@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PING_PATIENCE_S = 30.0
 # Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
-# Multiple of the first pause between the failure of a start and the next one that nobody asked for.
+# Multiple of the first pause, between a failed start and the next one in the background.
 _UNASKED_PAUSES = 10
 
 

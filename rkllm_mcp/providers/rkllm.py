@@ -37,7 +37,6 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.repetition import LOOP_TOKENS, RepetitionWatch, repetition_sentence
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
@@ -50,6 +49,12 @@ SLACK_TOKENS = 2
 # Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
 # conversations, 64 of clients that send the whole conversation, and the running answers.
 LEDGERS_KEPT = 160
+# The same tokens so many times, one behind the other or at equal distances, are a loop.
+LOOP_TOKENS = 30
+LOOP_TIMES = 4
+
+_SENTENCE = "[The answer repeated itself and was ended here.]"
+_SENTENCE_JA = "[同じ内容の繰り返しになったため、回答をここで終了しました]"
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,37 @@ class ModelForm:
         return "open" if wish and self.template.open_thinking else "auto"
 
 
+class RepetitionWatch:
+    """Follow the tokens of one answer; each costs the same, however long the answer is."""
+
+    def __init__(self) -> None:
+        self._last: list[int] = []
+        self._count = 0
+        # Of each run of ``LOOP_TOKENS``: where it ended last, the distance to the time before, and how often in a row.
+        self._seen: dict[int, tuple[int, int, int]] = {}
+
+    def add(self, token_id: int) -> bool:
+        """Add the next token; return True if the answer has repeated itself ``LOOP_TIMES``."""
+        self._last.append(token_id)
+        self._count += 1
+        if len(self._last) < LOOP_TOKENS:
+            return False
+        key = hash(tuple(self._last))
+        del self._last[0]
+        place, distance, times = self._seen.get(key, (0, 0, 0))
+        apart = self._count - place
+        times = 1 if not times else times + 1 if apart == distance else 2
+        self._seen[key] = (self._count, apart, times)
+        # With a shorter period the runs overlap.
+        covered = LOOP_TOKENS + (times - 1) * min(apart, LOOP_TOKENS)
+        return covered >= LOOP_TOKENS * LOOP_TIMES
+
+
+def _repetition_sentence(text: str) -> str:
+    """Return the sentence that ends a repeating answer, in the language of its end."""
+    return _SENTENCE_JA if any("\u3040" <= character <= "\u30ff" for character in text[-200:]) else _SENTENCE
+
+
 @dataclass
 class _PromptRun:
     """One run of a prompt and its output."""
@@ -89,7 +125,7 @@ class _PromptRun:
 
 
 class RkllmModel:
-    """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
+    """A ``ChatModel`` on an engine; ``prefill_progress`` tracks prompts being prefilled."""
 
     def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
@@ -210,7 +246,7 @@ class RkllmModel:
         self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
-            closing.append(Text(f"\n\n{repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
+            closing.append(Text(f"\n\n{_repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
         if turn.calls:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])

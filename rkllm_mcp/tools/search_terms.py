@@ -175,7 +175,7 @@ def terms_of(text: str, glossary: Glossary) -> list[str]:
 def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, float]]]:
     """Return the terms of a request.
 
-    The words of a phrase are only its meaning: nobody who is logged in wants a log. Bigrams of hiragana are dropped
+    The words of a phrase count only together: "logged in" does not look for a log. Bigrams of hiragana are dropped
     unless the request has no other terms.
     """
     plain = folded(_with_formats_named(request))

@@ -40,7 +40,7 @@ class Started:
         return [line for line in self.said if line.startswith("[NPU: ")]
 
     async def warm(self) -> None:
-        """Wait until the warm-up is over, as far as can be seen from outside."""
+        """Wait until the warm-up shows no further activity."""
         await self.app.ready()
         while not await self.app.engine.kv_cache_size():
             await anyio.lowlevel.checkpoint()

@@ -318,7 +318,7 @@ async def test_a_program_that_cannot_be_started_is_started_once_and_told_once(
     host = ConnectionServices(stored)
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec], on_status=heard.append, host=host) as toolbox:
-            # The warm-up, the answer, and whoever else waits for the servers of one answer.
+            # The warm-up, the answer, and everything else that waits for the servers of one answer.
             for _ in range(3):
                 toolbox.retry()
                 await toolbox.connected()

@@ -6,7 +6,7 @@ import pytest
 
 from rkllm_mcp.events import Text
 from rkllm_mcp.generation import Sampling, SamplingByPurpose
-from rkllm_mcp.providers.repetition import RepetitionWatch
+from rkllm_mcp.providers.rkllm import RepetitionWatch
 from tests.providers.test_rkllm_options import Asked
 
 pytestmark = pytest.mark.anyio

@@ -267,7 +267,7 @@ async def test_once_closed_nobody_is_let_in_and_whoever_has_a_turn_keeps_it() ->
 
 
 def drained(scheduler: Scheduler, places: list[Slot]) -> list[Slot]:
-    """Those who wait, in the order in which they have their turn when nobody else comes."""
+    """The waiting requests in the order of their turns, if no other request arrives."""
     order: list[Slot] = []
     while running := [place for place in places if place.admitted_at is not None]:
         scheduler.leave(running[0])

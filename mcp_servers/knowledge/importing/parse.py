@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp_servers.knowledge.errors import MissingExtraError
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits, table_text
+from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_text
 from mcp_servers.knowledge.importing.encodings import decode
 from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
@@ -23,6 +24,9 @@ from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
 from mcp_servers.knowledge.types import Passage
+
+if TYPE_CHECKING:
+    from email.message import MIMEPart
 
 _TITLE_CHARACTERS = 300
 _DELIMITERS = ",;\t|"
@@ -145,19 +149,41 @@ def _office(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
-    from mcp_servers.knowledge.importing.html import read_html
-    from mcp_servers.knowledge.importing.letters import read_mail
+    """Read subject, addresses and text of a message; its attachments are only named."""
+    from email import message_from_bytes, policy
 
-    return _FormatResult(*read_mail(blob.content, lambda text: read_html(text[: limits.characters])[1]))
+    from mcp_servers.knowledge.importing.html import read_html
+
+    message = message_from_bytes(blob.content, policy=policy.default)
+    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
+    body = message.get_body(("plain", "html"))
+    text = _mail_text(body) if body is not None else ""
+    is_html = body is not None and body.get_content_subtype() == "html"
+    passages = read_html(text[: limits.characters])[1] if is_html else read_plain(text)
+    names = [name for part in message.iter_attachments() if (name := part.get_filename())]
+    if headers:
+        passages = [Passage("\n".join(headers)), *passages]
+    if names:
+        passages = [*passages, Passage(f"Attachments: {', '.join(names)}")]
+    return _FormatResult(str(message["Subject"] or ""), passages)
+
+
+def _mail_text(body: MIMEPart) -> str:
+    try:
+        return str(body.get_content())
+    except (LookupError, UnicodeError):
+        payload = body.get_payload(decode=True)
+        return payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
 
 
 def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _FormatResult:
-    from mcp_servers.knowledge.importing.letters import read_rtf
-
     try:
-        return _FormatResult("", read_rtf(blob.content))
+        from striprtf import striprtf
     except ImportError as error:
         raise MissingExtraError("Reading Rich Text", "striprtf") from error
+    # Characters outside ASCII are escaped in the file; "|" separates the cells of a table.
+    text = cast("Any", striprtf).rtf_to_text(blob.content.decode("latin-1"), errors="replace")
+    return _FormatResult("", read_plain(str(text).replace("|", CELL)))
 
 
 def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:

@@ -207,7 +207,7 @@ class RequestMiddleware:
         self._config = config
         self._open_paths = frozenset(open_paths)
         self._observed = observed
-        # Level error: visible without a log, since somebody may be trying keys.
+        # Level error: visible without a log, since a client may be guessing keys.
         self._refusals = RefusalLog(logging.getLogger("rkllm_mcp.refusals").error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -261,7 +261,7 @@ export class Thread {
   }
 
   /**
-   * Wait until the board is there again, or somebody looks.
+   * Wait until the board answers again, or the page becomes visible.
    *
    * @param {AbortSignal} signal
    */
