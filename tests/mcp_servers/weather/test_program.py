@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -78,7 +79,7 @@ async def test_without_a_network_the_sample_answers_and_says_so_if_it_is_asked_f
             async with Client(process) as client:
                 for place in ("八王子市", "大阪"):
                     answer = await call(client, "get_weather", location=place)
-                    content = answer.structured or {}
+                    content: dict[str, Any] = answer.structured or {}
                     text = content.get("summary") or answer.text.partition(" / ")[0]
                     answers.append((content.get("sample", False), text))
     failure = "気象庁のサーバー(127.0.0.1:9)に接続できないため、天気を取得できません。"
