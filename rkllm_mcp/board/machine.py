@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # Files under /sys and /proc are short; a longer one is not a valid one.
 _MOST_BYTES = 65536
+# Names a folder with the files of another machine, to try commands without a board.
+ROOT_VARIABLE = "RKLLM_MCP_MACHINE_ROOT"
 
 
 def _readable_and_writable(path: Path) -> bool:
@@ -23,7 +25,7 @@ def _readable_and_writable(path: Path) -> bool:
 class Machine:
     """A machine, described by its files."""
 
-    root: Path = Path("/")  # replaces ``/``
+    root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))  # replaces ``/``
     can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
 
     def path(self, name: str) -> Path:
