@@ -153,8 +153,6 @@ class AnswerRecord:
         # Text and thinking of each round that its reader has received.
         self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
         self._events: list[dict[str, Any]] = []
-        # The answer in the store; None if it is unknown.
-        self._written: StoredTurn | None = None
         self._growing = anyio.CancelScope()
         self._writing = anyio.Lock()
 
@@ -163,7 +161,6 @@ class AnswerRecord:
         self._conversation.broken_off = ()
         if self._conversation.draft is None and (turns := self._turns("interrupted")):
             await self._recorder.begin(self._conversation, turns)
-            self._written = StoredTurn("assistant", "")
 
     def hear(self, events: Sequence[Event]) -> None:
         """Note what the reader received."""
@@ -197,17 +194,18 @@ class AnswerRecord:
 
     async def follow(self, deleted: Callable[[], object]) -> None:
         """Save the text as it grows until the answer is saved; call ``deleted`` if its conversation was deleted."""
+        written = (StoredTurn("assistant", ""), "")
         with self._growing:
             while not self._growing.cancel_called:
                 await self._recorder.pause()
                 async with self._writing:
                     await self.begin()
                 turn = self._so_far()
-                if self._conversation.draft is not None and turn != self._written:
+                if self._conversation.draft is not None and (turn, turn.events) != written:
                     if not await self._recorder.grow(self._conversation, turn):
                         deleted()
                         return
-                    self._written = turn
+                    written = (turn, turn.events)
 
     async def save(self, ending: Ending, *, is_refused: bool = False) -> str:
         """Save the answer as it is; return a notice for the user, or an empty text.
@@ -237,7 +235,7 @@ class AnswerRecord:
             for parts in zip(*self._rounds, strict=True)
         )
         text, thinking = (redacted_so_far(each, self._secrets) for each in texts)
-        return StoredTurn("assistant", text, thinking)
+        return StoredTurn("assistant", text, thinking, events=self._shown())
 
 
 def turns_of(

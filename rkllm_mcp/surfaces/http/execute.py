@@ -125,8 +125,8 @@ class ExecuteBody(bodies.RequestBody):
     def _check_question(self) -> Self:
         if (self.message is not None) + (self.prompt is not None) + self.again != 1:
             raise ValueError("give either message, prompt or again")
-        if self.replaces is not None and (self.message is None or not self.conversation):
-            raise ValueError("replaces needs a message and a conversation")
+        if self.replaces is not None and (self.again or not self.conversation):
+            raise ValueError("replaces needs a message or prompt, and a conversation")
         return self
 
 
