@@ -228,7 +228,7 @@ def _refused(config: Config) -> dict[str, str]:
 
 def diagnose(config: Config, machine: Machine | None = None) -> list[CheckResult]:
     """Check the board and everything that the configuration names; nothing is started."""
-    source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
+    source = str(config.source) if config.source else "none, so there are no tools; 'rkllm-mcp setup' makes one"
     servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
     if config.provider.kind == "rkllm":
         model, report = _model(config)
