@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.approvals import ApprovalTable, SwitchTable
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
 from rkllm_mcp.store.database import Database, open_database, state_file
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
@@ -78,6 +78,7 @@ class Store:
     switches: SwitchTable  # tools and servers that are switched off
     conversations: Conversations
     tally: DailyUsage  # daily token usage
+    responses: StoredResponses
 
     async def settled(self) -> None:
         """Wait until all queued data is written.
@@ -117,7 +118,8 @@ async def open_store(
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:
         calls = CallHistory(database, retention or Retention())
         grants, switches = ApprovalTable(database), SwitchTable(database)
-        yield Store(database, calls, grants, switches, Conversations(database, limits), DailyUsage(database))
+        conversations, responses = Conversations(database, limits), StoredResponses(database, limits)
+        yield Store(database, calls, grants, switches, conversations, DailyUsage(database), responses)
 
 
 def _ignore(problem: str) -> None:

@@ -110,6 +110,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX calls_by_conversation ON calls (conversation)",
     ),
+    (
+        # Of a client that continues a conversation by an id: its items and the answer's, as JSON.
+        """CREATE TABLE responses (
+            position INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            id TEXT NOT NULL,
+            previous TEXT NOT NULL,
+            items TEXT NOT NULL,
+            response TEXT NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (tenant, id)
+        )""",
+    ),
 )
 
 
