@@ -32,7 +32,6 @@ Facts: TypeAlias = dict[str, Any]
 
 _NAME = "knowledge"
 _MODULE = "mcp_servers.knowledge"
-_PROGRAM = "rkllm-mcp-knowledge"
 # The server's own settings begin so.
 _VARIABLES = "KNOWLEDGE_"
 # A folder of scanned books takes its time; without an end nothing waits.
@@ -151,12 +150,10 @@ class Knowledge:
 
 def knowledge_server(config: Config) -> ServerConfig:
     """The server that the commands speak to: the configuration's first that is one, else one of our own."""
-    from rkllm_mcp.config.servers import StdioServer
+    from rkllm_mcp.config.servers import StdioServer, is_knowledge
 
-    for server in config.servers:
-        started = " ".join((server.command, *server.args)) if isinstance(server, StdioServer) else ""
-        if server.name == _NAME or _MODULE in started or _PROGRAM in started:
-            return server
+    if known := next(filter(is_knowledge, config.servers), None):
+        return known
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
     return StdioServer(
         name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)

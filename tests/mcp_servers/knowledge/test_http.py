@@ -55,7 +55,7 @@ class Web:
 
 @asynccontextmanager
 async def served(
-    folder: Path, http: HttpSettings, settings: Settings | None = None, **headers: str
+    folder: Path, http: HttpSettings, settings: Settings | None = None, /, **headers: str
 ) -> AsyncGenerator[Web, None]:
     ports: list[int] = []
     is_open = anyio.Event()
@@ -212,16 +212,16 @@ async def test_a_form_adds_a_file_and_a_later_one_of_its_name_replaces_it(tmp_pa
 
 async def test_a_role_limits_what_a_token_may_change(tmp_path: Path) -> None:
     async with served(tmp_path, WITH_TOKENS) as web:
-        writer, reader, old = (token("acme", **claims) for claims in ({"role": "write"}, {"role": "read"}, {}))
+        writer, reader, old = (token("acme", 600, **claims) for claims in ({"role": "write"}, {"role": "read"}, {}))
         _, made = await web.ask("POST", "/knowledge_bases", {"name": "規程"}, **writer)
         base = f"/knowledge_bases/{made['knowledge_base_id']}"
         codes: list[list[int]] = []
         for headers in (writer, old, reader):
-            form = {"files": {"file": ("a.md", RULES.encode())}, "headers": headers}
+            files = {"file": ("a.md", RULES.encode())}
             codes.append(
                 [
                     (await web.ask("POST", f"{base}/documents", {"text": f"{headers}"[-20:]}, **headers))[0],
-                    (await web.client.post(f"{web.address}{base}/documents", **form)).status_code,
+                    (await web.client.post(f"{web.address}{base}/documents", files=files, headers=headers)).status_code,
                     (await web.ask("POST", f"{base}/documents", {"data": "YQ==", "file_name": "b"}, **headers))[0],
                     (await web.ask("POST", f"{base}/reindex", **headers))[0],
                     (await web.ask("POST", "/knowledge_bases", {"name": "x"}, **headers))[0],
