@@ -102,8 +102,8 @@ class CallRunner:
             self.told.append(call.name)
         else:
             result = await self._run_tool(call)
-        seconds = round(result.seconds, 3)
-        finished = ToolFinished(call.id, call.name, result.is_error, result.shown, seconds, result.truncated)
+        seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
+        finished = ToolFinished(call.id, call.name, result.is_error, result.shown, seconds, result.truncated, ruling)
         await self._emit([finished, *source_events(result)])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
