@@ -107,3 +107,12 @@ class ConversationSummary:
     messages: int
     pinned: bool = False
     passage: str = ""  # the text around what was searched; empty if only the title contains it
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the owner that has a key."""
+
+    id: str
+    name: str  # what it called itself
+    linked: float  # Unix time at which it got the key
