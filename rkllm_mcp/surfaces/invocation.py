@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.generation import Language, language_of
@@ -91,11 +91,12 @@ class Session:
     runtime: str | None = None  # ``--runtime``: auto, emulator or a path
     no_mcp: bool = False  # ``--no-mcp``
     quiet: bool = False  # ``--quiet``
+    plain: bool = False  # ``--plain``
     token_words: Sequence[str] = ()  # ``--token``, as typed
     terminal: Terminal = field(init=False)
 
     def __post_init__(self) -> None:
-        self.terminal = Terminal(quiet=self.quiet)
+        self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
         """Load the configuration and apply the global options.
@@ -131,6 +132,11 @@ class Session:
         """Show a status line; lines after the first are details."""
         self.terminal.note(text)
 
+    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
+        """Return the language of our own texts: the configured one, else the locale's."""
+        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+        return language_of(config.agent.language or locale)
+
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
         from rkllm_mcp.config.loading import writable_file
@@ -148,7 +154,7 @@ _EMULATED: Mapping[str, str] = {
 }
 
 
-def emulation_note(model: str, language: Literal["en", "ja"] = "en") -> str:
+def emulation_note(model: str, language: Language = "en") -> str:
     """Return the status line for a model that is emulated."""
     return _EMULATED[language].format(model=model)
 

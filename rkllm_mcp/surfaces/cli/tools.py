@@ -112,7 +112,7 @@ def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
     if yes:
         return FixedApprover("once")
     if can_ask and is_interactive():
-        language = session.config().agent.person_language
+        language = session.language(session.config())
         return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     return FixedApprover("deny", _SAY_YES)
 
