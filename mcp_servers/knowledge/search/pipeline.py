@@ -35,7 +35,7 @@ from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_k
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import TermStatistics, profiles, visible_chunks
-from mcp_servers.knowledge.storage.vectors import embedding_by_key, mean_direction
+from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
 from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
 
 MAX_ROUTED_BASES = 8
@@ -336,17 +336,18 @@ class Pipeline:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             found = profiles(connection, list(candidates))
+            chunks = [profile.chunk for profile in found]
+            cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
         shares = bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
-        cosines = nearest.cosines_of([profile.chunk for profile in found])
         # Chunks whose vector is still missing must not lose rank.
         is_complete = bool(cosines) and len(cosines) == len(found)
-        near = cosine_above_mean(np.array(list(cosines.values())), nearest.background) if is_complete else 0.0
+        values = np.array([cosines[chunk] for chunk in chunks]) if is_complete else np.zeros(len(chunks))
+        near = cosine_above_mean(values, nearest.background)
         scores = calibration_for(base.base.embedder if is_complete else "").score(shares, near)
         ranked: list[_ScoredChunk] = []
-        keys = np.array([profile.chunk for profile in found], np.int64)
-        order: list[int] = np.lexsort((keys, -scores))[:RERANKED].tolist()
+        order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
         for at in order:
-            chunk = found[at].chunk
+            chunk = chunks[at]
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
             ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
         return ranked
