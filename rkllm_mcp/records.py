@@ -101,3 +101,12 @@ class ConversationSummary:
     created: float
     updated: float
     messages: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the owner that has a key."""
+
+    id: str
+    name: str  # what it called itself
+    linked: float  # Unix time at which it got the key

@@ -14,7 +14,7 @@ import { Panel } from "./panels/panel.js";
 import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
 import { ToolsPanel } from "./panels/tools.js";
 import { sentenceOf } from "./problems.js";
-import { addressOf, conversationOf } from "./router.js";
+import { addressOf, codeOf, conversationOf } from "./router.js";
 
 applyTheme();
 applyLanguage();
@@ -217,6 +217,12 @@ function listen() {
 
 listen();
 coverPage();
+const code = codeOf(location.hash);
+if (code) {
+  // Taken out first: a code that was used is of no use in a bookmark or in the history.
+  history.replaceState(null, "", addressOf(""));
+  await access.link(code);
+}
 await route();
 await Promise.all([introduce(), conversations.load(), showQuestions()]);
 byId("page").dataset["ready"] = "yes";

@@ -305,7 +305,17 @@ export const PHRASES = {
     "ボードの所有者が rkllm-mcp config add-key で作成します。このウィンドウを閉じるまで保持されます。",
   ],
   "key.use": ["Use this key", "このキーを使う"],
-  "key.missing": ["No key was given.", "キーが入力されていません。"],
+  "device.title": ["This device is linked", "この端末を登録しました"],
+  "device.question": [
+    "Keep its key on this device? Then every window of this browser can use the board, until the key is forgotten or revoked.",
+    "この端末にキーを保存しますか。保存すると、キーを消すか取り消すまで、このブラウザーのどのウィンドウからもボードを使えます。",
+  ],
+  "device.keep": ["Keep on this device", "この端末に保存"],
+  "device.window": ["Only this window", "このウィンドウだけ"],
+  "device.refused": [
+    "The code was used or is older than five minutes. 'rkllm-mcp service link' on the board shows a new one.",
+    "コードは使用済みか、5分を過ぎています。ボードで rkllm-mcp service link を実行すると新しいコードが表示されます。",
+  ],
   "key.wrong": ["The board does not know this key.", "このキーは受け付けられませんでした。"],
   "key.characters": [
     "A key has only ASCII letters, digits and signs, and no spaces.",
