@@ -15,13 +15,14 @@ import anyio.to_thread
 import numpy as np
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     CANDIDATES_PER_SEARCH,
     QueryWeights,
     bm25_shares,
-    calibration_for,
+    calibrated,
     cosine_above_mean,
     fuse,
     query_weights,
@@ -340,10 +341,9 @@ class Pipeline:
             cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
         shares = bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
         # Chunks whose vector is still missing must not lose rank.
-        is_complete = bool(cosines) and len(cosines) == len(found)
-        values = np.array([cosines[chunk] for chunk in chunks]) if is_complete else np.zeros(len(chunks))
-        near = cosine_above_mean(values, nearest.background)
-        scores = calibration_for(base.base.embedder if is_complete else "").score(shares, near)
+        is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
+        near = np.array([cosines[chunk] for chunk in chunks]) if is_counted else None
+        scores = calibrated(shares, None if near is None else cosine_above_mean(near, nearest.background))
         ranked: list[_ScoredChunk] = []
         order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
         for at in order:
