@@ -127,11 +127,6 @@ class Session:
         """Show a status line; lines after the first are details."""
         self.terminal.note(text)
 
-    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
-        """Return the language of our own texts: the configured one, else the locale's."""
-        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
-        return language_of(config.agent.language or locale)
-
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
         from rkllm_mcp.config.loading import writable_file
