@@ -243,7 +243,7 @@ def diagnose(
 
     ``states`` are those of ``start_servers``; without them no server is started.
     """
-    source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
+    source = str(config.source) if config.source else "none, so there are no tools; 'rkllm-mcp setup' makes one"
     states = states or {}
     reports = tuple(replace(_server(server), state=states.get(server.name)) for server in config.servers)
     servers = reports if config.mcp_enabled else None
