@@ -118,24 +118,31 @@ class Session:
         """
         return read_tokens(self.token_words)
 
-    def status(self, text: str) -> None:
-        """Show a status line; lines after the first are details."""
-        self.terminal.note(text)
-
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
         """Return the language of our own texts: the configured one, else the locale's."""
         locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
         return language_of(config.agent.language or locale)
 
+    def note_missing_configuration(self, config: Config) -> None:
+        """Say in the first line that there is no configuration file, and what makes one."""
+        if config.source is None:
+            self.status(NO_CONFIGURATION[self.language(config)])
+
+    def status(self, text: str) -> None:
+        """Show a status line; lines after the first are details."""
+        self.terminal.note(text)
+
     def target_file(self) -> Path:
-        """The configuration file that a command may change: the one in use, else ``./mcp_config.toml``."""
-        from rkllm_mcp.config.loading import search_order
+        """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
+        from rkllm_mcp.config.loading import writable_file
 
-        if self.config_path is not None:
-            return Path(self.config_path).expanduser().absolute()
-        return next((path for path in search_order() if path.is_file()), Path.cwd() / "mcp_config.toml")
+        return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
 
 
+NO_CONFIGURATION: Mapping[str, str] = {
+    "en": "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]",
+    "ja": "[設定: 設定ファイルがないため、ツールは使えません。rkllm-mcp setup で作成できます]",
+}
 _EMULATED: Mapping[str, str] = {
     "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",
     "ja": "[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",

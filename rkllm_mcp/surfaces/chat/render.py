@@ -20,6 +20,7 @@ from rkllm_mcp.events import (
     Event,
     Queued,
     ResourceRead,
+    Sources,
     Status,
     Text,
     Thinking,
@@ -53,6 +54,7 @@ _Line: TypeAlias = (
     | ToolProgress
     | ToolFinished
     | ResourceRead
+    | Sources
     | Status
     | Queued
     | End
@@ -109,8 +111,8 @@ class TerminalRenderer:
                 note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
-            case Approval() | Elicitation():
-                self._question(event)
+            case Approval() | Elicitation() | Sources():
+                self._detail(event)
             case ToolFinished() | ResourceRead():
                 pass  # a status line said that it failed, or that it was read
             case End():
@@ -118,12 +120,16 @@ class TerminalRenderer:
             case _:
                 assert_never(event)
 
-    def _question(self, event: Approval | Elicitation) -> None:
-        if isinstance(event, Approval):
+    def _detail(self, event: Approval | Elicitation | Sources) -> None:
+        if isinstance(event, Sources):
+            page = self._phrases.page
+            places = [f"{item['document']}{page.format(item['page']) if item['page'] else ''}" for item in event.items]
+            text = self._phrases.sources.format(places=one_line("; ".join(dict.fromkeys(places)), RESULT_CHARS))
+        elif isinstance(event, Approval):
             text = self._phrases.waiting.format(name=event.name, reason=event.reason)
         else:
             text = self._phrases.asks.format(server=event.server, message=event.message)
-        self._terminal.note(text, YELLOW)
+        self._terminal.note(text, "" if isinstance(event, Sources) else YELLOW)
 
     def _progress(self, event: ToolProgress) -> None:
         if self._terminal.shows_progress:

@@ -33,6 +33,7 @@ class CommandEntry:
 
 
 COMMANDS: Mapping[str, CommandEntry] = {
+    "setup": CommandEntry("setup", "Set up a working assistant, from the bare board to the page on your phone."),
     "chat": CommandEntry(
         "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
     ),
@@ -51,6 +52,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "resources": CommandEntry("resources", "List and read resources of MCP servers."),
     "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
     "models": CommandEntry("models", "List, download, add and remove models."),
+    "runtime": CommandEntry("models", "List, download and choose the runtime library (librkllmrt.so).", "runtime_app"),
     "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
     "conversations": CommandEntry("conversations", "Manage saved conversations."),
     "config": CommandEntry("config", "Check, show and create the configuration."),

@@ -30,6 +30,7 @@ from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
     EXIT_INTERRUPTED,
+    NO_CONFIGURATION,
     Session,
     emulation_note,
     run_async,
@@ -261,6 +262,8 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
     renderer = program or _terminal_renderer(session, language)
+    if config.source is None:
+        renderer.show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
         renderer.show(Status(line))
 

@@ -91,6 +91,7 @@ def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int
 
     config = session.config()
     require_mcp(config)
+    session.note_missing_configuration(config)
     tokens = session.tokens
 
     async def connected() -> int:

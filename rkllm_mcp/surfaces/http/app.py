@@ -18,7 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rkllm_mcp.surfaces.http import (
     approvals,
     board,
+    completions,
     conversations,
+    devices,
     execute,
     ollama,
     openai,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.surfaces.http.state import ServiceState
 
 ROUTES: tuple[Route, ...] = (
-    *openai.ROUTES,
+    *completions.ROUTES,
     *openai.MODEL_ROUTES,
     *openai.EMBEDDING_ROUTES,
     *openai.RERANK_ROUTES,
@@ -43,6 +45,7 @@ ROUTES: tuple[Route, ...] = (
     *conversations.ROUTES,
     *tools.ROUTES,
     *approvals.ROUTES,
+    *devices.ROUTES,
     *resources.ROUTES,
     *board.ROUTES,
     *board.HEALTH_ROUTES,
@@ -66,7 +69,11 @@ def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: 
         await app.router(scope, receive, send)
 
     return RequestMiddleware(
-        routed, lambda: service.config, [route.path for route in routes if route.is_open], service.observed
+        routed,
+        lambda: service.config,
+        [route.path for route in routes if route.is_open],
+        service.observed,
+        service.find_device,
     )
 
 
