@@ -264,8 +264,8 @@ class TerminalApprover:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
 
-    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """An answer; a number is taken for the choice in that place.
+    def choose(self, question: str, option: str, choices: Sequence[str] = (), default: str = "") -> str:
+        """An answer; a number is taken for the choice in that place, and nothing for the default.
 
         Raises:
             UsageError: the person leaves without one.
@@ -273,22 +273,32 @@ class TerminalApprover:
         listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
         for _ in range(_MOST_TRIES):
             answer = self._ask(f"{question}{listing}\n> ", option)
+            if not answer and default:
+                return default
             if answer.isdecimal() and 0 < int(answer) <= len(choices):
                 return choices[int(answer) - 1]
             if answer and (not choices or answer in choices):
                 return answer
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
-    def confirm(self, question: str, option: str) -> bool:
-        """Yes, which Enter means too, or no.
+    def line(self, question: str, option: str) -> str:
+        """A line, which may be empty.
+
+        Raises:
+            UsageError: the person leaves without one.
+        """
+        return self._ask(question, option)
+
+    def confirm(self, question: str, option: str, *, default: bool = True) -> bool:
+        """Yes or no; Enter means ``default``.
 
         Raises:
             UsageError: the person leaves without an answer.
         """
         for _ in range(_MOST_TRIES):
-            answer = self._ask(f"{question} [Y/n] ", option).lower()
+            answer = self._ask(f"{question} [{'Y/n' if default else 'y/N'}] ", option).lower()
             if answer in _ANSWERS:
-                return _ANSWERS[answer]
+                return _ANSWERS[answer] if answer else default
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
     def _ask(self, question: str, option: str) -> str:

@@ -82,7 +82,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     if parameters := [*_path_parameters(route), *_query_parameters(route)]:
         operation["parameters"] = parameters
     if route.body is not None:
-        content = {JSON: {"schema": schemas[route.body, "validation"]}}
+        content = {route.body_media: {"schema": schemas[route.body, "validation"]}}
         operation["requestBody"] = {"required": True, "content": content}
     if route.is_open:
         operation["security"] = []
