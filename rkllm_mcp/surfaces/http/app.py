@@ -20,7 +20,9 @@ from rkllm_mcp.surfaces.http import (
     board,
     conversations,
     execute,
+    models,
     ollama,
+    ollama_models,
     openai,
     openapi,
     page,
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
 
 ROUTES: tuple[Route, ...] = (
     *openai.ROUTES,
-    *openai.MODEL_ROUTES,
+    *models.ROUTES,
     *openai.EMBEDDING_ROUTES,
     *openai.RERANK_ROUTES,
     *ollama.ROUTES,
+    *ollama_models.ROUTES,
     *execute.ROUTES,
     *conversations.ROUTES,
     *tools.ROUTES,

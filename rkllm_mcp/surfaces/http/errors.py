@@ -86,7 +86,7 @@ _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp mod
 # What programs ask for that there is not, by how its address begins.
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(["/v1/responses", "/v1/completions", "/v1/assistants", "/v1/threads"], _COMPLETIONS),
-    **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
+    **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
 
 
