@@ -1,6 +1,6 @@
 r"""Tokens that a host of the runtime prefills for several dialogues, counted in the emulated runtime's call log.
 
-    .venv/bin/python -m bench.hosts [--json]
+    .venv/bin/python -m bench.hosts [--tokens] [--json]
     .venv/bin/python -m bench.hosts --name other --url http://127.0.0.1:8080/v1 \
         --command 'python server.py --library {library} --model {model} --port 8080'
 
@@ -17,6 +17,10 @@ whole dialogue with each question, as programs do, with twenty tools of its own.
 runtime evaluated, the host's own runs included. ``cold`` is the first answer after the restart, as a share of its
 prompt; for our host there is another row, ``own tools``, where the twenty tools are the host's, whose prompt is saved
 on disk: its cold start is measured, too. Tokens that were evaluated by an earlier host process count as distinct again.
+
+``--tokens`` measures what a streamed token costs instead: our host and the one of ``--command`` run side by side and
+answer in turn at 33 tokens a second. ``cpu`` is the time of all threads of all processes of the host, the emulated
+runtime's own included, without the request; ``delivery`` is from the runtime's callback to the client's read.
 """
 
 from __future__ import annotations
@@ -27,18 +31,23 @@ import json
 import os
 import shlex
 import socket
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from bench.prefill_economy import PrefixTree
+from bench.soak_tally import processes
+from bench.token_path import cpu_ns, prepared
 from bench.working_day import SYSTEM, TOOLS
 from rkllm_mcp.runtime.emulator import emulator_library
 
@@ -51,6 +60,9 @@ DIALOGUES = tuple(
     (f"Tell me about {name}.", f"weather in {name}", "Thank you.", f"And what else about {name}?", "Go on.", "Good.")
     for name in ("Kyoto", "Lisbon", "Nairobi")
 )
+# Answers of each host with --tokens, and the tokens of one.
+_ROUNDS = 5
+_TOKENS = 140
 # A host that does not show results to the model is called again and again.
 _MOST_ROUNDS = 3
 _RESULT = '{"temperature": 21, "sky": "clear"}'
@@ -184,8 +196,8 @@ def _request(url: str, method: str, path: str, body: bytes | None = None) -> tup
 
 
 @contextmanager
-def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> Generator[None, None, None]:
-    """Run a host while the block lasts, from its first reply on.
+def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> Generator[int, None, None]:
+    """Run a host while the block lasts, from its first reply on; give its process.
 
     Raises:
         RuntimeError: it does not answer.
@@ -201,7 +213,7 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
                 said = log.read().decode("utf-8", "replace")
                 raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}\n{said}")
             time.sleep(0.1)
-        yield
+        yield process.pid
 
 
 @contextmanager
@@ -265,6 +277,90 @@ def measure(name: str, command: str, url: str, model: str, *, abi: str = "1.3.0"
         return rows
 
 
+@dataclass(frozen=True)
+class TokenRow:
+    """What a streamed token costs a host, microseconds."""
+
+    host: str
+    tokens: int
+    cpu_us: float
+    delivery_p50_us: float
+    delivery_p99_us: float
+
+
+@dataclass
+class Streaming:
+    """A running host that is asked for long answers."""
+
+    name: str
+    url: str
+    model: str
+    pid: int
+    callbacks: Path
+    costs_us: list[float] = field(default_factory=list[float])
+    delays_us: list[float] = field(default_factory=list[float])
+    tokens: int = 0
+
+    def ask(self) -> None:
+        """Read one answer; the time between its 20th and its last token counts."""
+        before = self._callbacks()
+        body: Json = {"model": self.model, "stream": True, "max_tokens": _TOKENS}
+        body["messages"] = [{"role": "user", "content": "Go on"}]
+        parts = urlsplit(self.url)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=_ANSWERED_WITHIN_S)
+        arrivals: list[int] = []
+        marks: list[tuple[int, int]] = []
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", parts.path + "/chat/completions", json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            while received := response.read1(65_536):
+                if b'"content":' not in received or b"[DONE]" in received:
+                    continue
+                arrivals.append(time.monotonic_ns())
+                if len(arrivals) >= 20:
+                    marks.append((len(arrivals), self._cpu_ns()))
+        finally:
+            connection.close()
+        called = [ns for (ns,) in struct.iter_unpack("=q", self.callbacks.read_bytes())][before:]
+        (first, begun_ns), (last, ended_ns) = marks[0], marks[-1]
+        self.costs_us.append((ended_ns - begun_ns) / (last - first) / 1e3)
+        self.delays_us += [(each - called[max(bisect_right(called, each) - 1, 0)]) / 1e3 for each in arrivals[20:]]
+        self.tokens += last - first
+
+    def _callbacks(self) -> int:
+        return self.callbacks.stat().st_size // 8 if self.callbacks.exists() else 0
+
+    def _cpu_ns(self) -> int:
+        return sum(map(cpu_ns, {self.pid, *processes(self.pid)}))
+
+    def row(self) -> TokenRow:
+        """The medians of the answers so far."""
+        delays = sorted(self.delays_us)
+        p99 = delays[len(delays) * 99 // 100]
+        return TokenRow(self.name, self.tokens, statistics.median(self.costs_us), statistics.median(delays), p99)
+
+
+def measure_tokens(hosts: Sequence[tuple[str, str, str, str]], *, abi: str) -> list[TokenRow]:
+    """Run hosts side by side and let them answer in turn; each is its name, command, URL and model."""
+    with tempfile.TemporaryDirectory(prefix="hosts-") as scratch, ExitStack() as running:
+        streams: list[Streaming] = []
+        for name, command, url, model in hosts:
+            folder, port = Path(scratch) / name, _free_port()
+            folder.mkdir()
+            environment = prepared(folder, "board")[1]
+            environment["RKLLM_EMULATOR_CALLBACKS"] = str(folder / "callbacks")
+            values: dict[str, Any] = {"python": sys.executable, "folder": folder, "port": port}
+            values |= {"library": emulator_library(abi), "model": folder / "words" / "words.rkllm"}
+            words = [word.format(**values) for word in shlex.split(command)]
+            url = url.format(port=port)
+            pid = running.enter_context(_running(words, url, environment))
+            streams.append(Streaming(name, url, model, pid, folder / "callbacks"))
+        for stream in streams * _ROUNDS:
+            stream.ask()
+        return [stream.row() for stream in streams]
+
+
 def _offered(name: str, description: str, schema: Any) -> Json:
     return {"type": "function", "function": {"name": name, "description": description, "parameters": dict(schema)}}
 
@@ -307,6 +403,15 @@ def _free_port() -> int:
         return listening.getsockname()[1]
 
 
+def token_table(rows: Sequence[TokenRow]) -> str:
+    """The figures of ``--tokens`` for a person."""
+    lines = [f"{'host':16}{'tokens':>8}{'cpu':>10}{'delivery p50':>15}{'p99':>10}   microseconds"]
+    for row in rows:
+        figures = f"{row.cpu_us:10.0f}{row.delivery_p50_us:15.0f}{row.delivery_p99_us:10.0f}"
+        lines.append(f"{row.host:16}{row.tokens:8}{figures}")
+    return "\n".join(lines)
+
+
 def table(rows: Sequence[Row]) -> str:
     """The figures for a person."""
     lines = [
@@ -330,7 +435,15 @@ def main() -> None:
     parser.add_argument("--name", default="other", help="its name in the table")
     parser.add_argument("--model", default="default", help="the model that requests name")
     parser.add_argument("--abi", default="1.3.0", help="the interface of the emulated runtime, such as 1.2.3")
+    parser.add_argument("--tokens", action="store_true", help="measure the cost of a streamed token")
     arguments = parser.parse_args()
+    if arguments.tokens:
+        hosts = [("ours", _OURS, "http://127.0.0.1:{port}/v1", "default")]
+        if arguments.command:
+            hosts.append((arguments.name, arguments.command, arguments.url, arguments.model))
+        costs = measure_tokens(hosts, abi=arguments.abi)
+        print(json.dumps([asdict(row) for row in costs]) if arguments.json else token_table(costs))
+        return
     if arguments.command:
         rows = measure(arguments.name, arguments.command, arguments.url, arguments.model, abi=arguments.abi)
     else:

@@ -381,7 +381,7 @@ def measure(paces: Sequence[str] = tuple(PACES)) -> list[Figures]:
 
 
 def _measured(folder: Path, pace: str) -> list[Figures]:
-    config, environment = _prepared(folder, pace)
+    config, environment = prepared(folder, pace)
     command = [sys.executable, "-m", "bench.token_path", "--host", pace, str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
@@ -393,7 +393,7 @@ def _measured_command(folder: Path, command: tuple[str, ...]) -> Figures:
     """Measure a command that writes its answer to standard output, between two of its reads."""
     _, few, many = PACES["board"]
     options = ["--config", str(folder / "config.toml"), "--no-mcp", *command, "--max-tokens", str(many + 20), "Go on"]
-    environment = _prepared(folder, "board")[1]
+    environment = prepared(folder, "board")[1]
     start = [sys.executable, "-m", "rkllm_mcp", *options]
     marks: list[tuple[int, int, int]] = []
     words = 0
@@ -416,8 +416,8 @@ def _measured_command(folder: Path, command: tuple[str, ...]) -> Figures:
     )
 
 
-def _prepared(folder: Path, pace: str) -> tuple[Path, dict[str, str]]:
-    """Write the model and the configuration; return the configuration and the environment."""
+def prepared(folder: Path, pace: str) -> tuple[Path, dict[str, str]]:
+    """Write the model ``words`` and a configuration; return the configuration and the environment."""
     speed, _, many = PACES[pace]
     model = folder / "words"
     model.mkdir(exist_ok=True)

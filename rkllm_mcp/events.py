@@ -99,6 +99,7 @@ class ToolFinished:
     text: str
     seconds: float
     truncated: bool = False
+    ruling: str = ""  # decision of a person or of the configuration about the call; left out where there was none
     kind: ClassVar[Literal["tool_result"]] = "tool_result"
 
 
@@ -210,7 +211,10 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
 
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return the event as a JSON object."""
-    return {"kind": event.kind, **{name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}}
+    values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
+    if values.get("ruling") == "":
+        del values["ruling"]
+    return {"kind": event.kind, **values}
 
 
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an

@@ -133,6 +133,8 @@ class StoredTurn:
     context: str = ""  # text that the host put before the user's
     ending: Ending = ""
     at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
+    # JSON list of the events that the reader of an answer received, without its end; empty if they are unknown.
+    events: str = field(default="", compare=False)
 
 
 @dataclass
@@ -148,6 +150,8 @@ class Conversation:
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft
     draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
+    replaces: int | None = None  # position in the store of the question of which the next exchange is a new version
+    settings: str = ""  # options of its questions, as the surface that stores them encodes them
     # The last question in the store and the text of its answer, if any, if that was broken off with its process.
     broken_off: tuple[Message, ...] = ()
     unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet

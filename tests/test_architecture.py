@@ -61,7 +61,7 @@ class Layers:
 
 
 _NONE = frozenset[str]()
-_PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers"})
+_PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers", "tomli"})
 
 
 def _layers() -> Layers:

@@ -19,7 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="rkllm-mcp-weather",
         description="MCP server on stdio: weather in Japan from the Japan Meteorological Agency's public forecasts.",
-        epilog="Environment: JMA_BASE_URL (another address), WEATHER_NOW (a fixed time, ISO 8601), XDG_CACHE_HOME.",
+        epilog="Environment: JMA_BASE_URL (another address), WEATHER_NOW (a fixed time, ISO 8601), XDG_CACHE_HOME,"
+        " WEATHER_SAMPLE=1 (a dated sample of Tokyo where the agency cannot be reached).",
     )
     parser.add_argument("--version", action="version", version=version())
     parser.parse_args(arguments)

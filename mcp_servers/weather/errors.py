@@ -61,12 +61,14 @@ class AgencyUnreachableError(WeatherError):
 
     host: str  # contacted host
     reason: str  # technical cause
+    has_sample: bool = False  # the sample of Tokyo was in use and does not answer the request either
 
     @property
     def japanese(self) -> str:
         """The message in Japanese."""
         return (
             f"気象庁のサーバー({self.host})に接続できないため、天気を取得できません。"
+            f"{'付属の見本にあるのは東京都の予報だけです。' if self.has_sample else ''}"
             "ネットワーク接続を確認して、もう一度試してください。"
         )
 
@@ -75,6 +77,7 @@ class AgencyUnreachableError(WeatherError):
         """The message in English."""
         return (
             f"The Japan Meteorological Agency cannot be reached ({self.reason})."
+            f"{' The sample that ships with the server has Tokyo only.' if self.has_sample else ''}"
             " Check the network connection and try again."
         )
 
@@ -121,6 +124,7 @@ class NoForecastError(WeatherError):
 
     area: str  # forecast area
     report_time: str = ""  # publication time of the available forecast; empty if none covers the area
+    is_stale: bool = False  # the agency could not be reached for a newer one
 
     @property
     def japanese(self) -> str:

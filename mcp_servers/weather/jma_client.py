@@ -1,5 +1,7 @@
 """Client of the agency's site: path -> parsed document, cached in memory and on disk.
 
+``SampleDocuments`` has the documents of one day, without a network.
+
 One request per document at a time, none while the cached document is fresh, conditional requests afterwards, and few
 retries in a bounded time. When the agency does not answer or its answer cannot be parsed, the last good document is
 returned, marked as stale.
@@ -16,8 +18,10 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import httpx2
@@ -39,6 +43,38 @@ class FetchedDocument(Generic[T]):
 
     value: T  # result of ``read``
     stale: bool  # True if the agency could not confirm that it is the newest
+
+
+class DocumentSource(Protocol):
+    """Source of the agency's documents: the agency itself, or a sample."""
+
+    async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
+        """Return the document at a path; see ``JmaClient.document``."""
+        ...
+
+
+class SampleDocuments:
+    """The agency's documents of one day for Tokyo, from ``sample.json``."""
+
+    @cached_property
+    def _sample(self) -> Any:
+        return json.loads(Path(__file__).with_name("sample.json").read_text("utf-8"))
+
+    def time(self) -> datetime:
+        """Return the publication time of the sample."""
+        return datetime.fromisoformat(self._sample["time"])
+
+    async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
+        """Return the document at a path.
+
+        Raises:
+            AgencyUnreachableError: the sample does not contain it.
+        """
+        del max_age_s
+        documents = self._sample["documents"]
+        if path not in documents:
+            raise AgencyUnreachableError("", "not in the sample")
+        return FetchedDocument(read(documents[path]), stale=False)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -15,7 +16,13 @@ import anyio
 from pydantic import BaseModel
 
 from mcp_servers.weather.areas import Place
-from mcp_servers.weather.errors import DaysOutOfRangeError, NoForecastError, PlaceNotFoundError, WeatherError
+from mcp_servers.weather.errors import (
+    AgencyUnreachableError,
+    DaysOutOfRangeError,
+    NoForecastError,
+    PlaceNotFoundError,
+    WeatherError,
+)
 from mcp_servers.weather.forecast import (
     JST,
     AreaForecast,
@@ -28,7 +35,7 @@ from mcp_servers.weather.forecast import (
     read_week_stations,
 )
 from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
-from mcp_servers.weather.jma_client import FetchedDocument, JmaClient, open_jma_client
+from mcp_servers.weather.jma_client import DocumentSource, FetchedDocument, SampleDocuments, open_jma_client
 from mcp_servers.weather.settings import Clock, Settings
 from mcp_servers.weather.wording import (
     ForecastSummary,
@@ -71,6 +78,7 @@ class WeatherAnswer(BaseModel):
     temperatures_at: str | None = None
     days: list[DayAnswer] | None = None
     stale: bool | None = None
+    sample: bool | None = None
     report_time: str | None = None
     publishing_office: str | None = None
     source: str = SOURCE
@@ -120,11 +128,18 @@ def forecast_path(office: str) -> str:
 
 
 class WeatherService:
-    """Current weather, forecasts and place search."""
+    """Current weather, forecasts and place search.
 
-    def __init__(self, jma: JmaClient, clock: Clock) -> None:
+    ``sample`` answers where the agency cannot be reached; its answers say that they are a sample.
+    """
+
+    def __init__(
+        self, jma: DocumentSource, clock: Clock, sample: WeatherService | None = None, *, is_sample: bool = False
+    ) -> None:
         self._jma = jma
         self._clock = clock
+        self._sample = sample
+        self._is_sample = is_sample
 
     async def weather(self, location: str) -> WeatherAnswer:
         """Return today's weather, and tomorrow's in the evening, when no temperature is left for today.
@@ -172,6 +187,20 @@ class WeatherService:
 
     async def _answer(self, location: str, days: int | None) -> WeatherAnswer:
         location = location.strip()[:_MAX_NAME_CHARS]
+        try:
+            return await self._answer_from_documents(location, days)
+        except (AgencyUnreachableError, NoForecastError) as error:
+            is_reached = isinstance(error, NoForecastError) and not error.is_stale
+            if self._sample is None or is_reached:
+                raise
+            failure = replace(error, has_sample=True) if isinstance(error, AgencyUnreachableError) else error
+        try:
+            sample = self._sample
+            return await (sample.weather(location) if days is None else sample.forecast(location, days))
+        except WeatherError:
+            raise failure from None
+
+    async def _answer_from_documents(self, location: str, days: int | None) -> WeatherAnswer:
         match = (await self._gazetteer()).find(location)
         if not match.places:
             raise PlaceNotFoundError(location, tuple(place.full_name for place in match.suggestions))
@@ -184,13 +213,14 @@ class WeatherService:
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
         if not coming or coming[0].date > today:
-            raise NoForecastError(place.area.name, _hour(forecast.report_time))
+            raise NoForecastError(place.area.name, _hour(forecast.report_time), is_stale=stale)
         summary = ForecastSummary(
             place,
             coming[: days or _default_days(coming)],
             today,
             now,
             forecast.report_time if stale else None,
+            forecast.report_time if self._is_sample else None,
         )
         return _weather_answer(summary, forecast, detailed=days is None)
 
@@ -220,7 +250,7 @@ class WeatherService:
 class _PendingDocument(Generic[T]):
     """A document fetched concurrently; an error is raised when the result is read."""
 
-    def __init__(self, jma: JmaClient, path: str, read: Callable[[object], T], max_age_s: float) -> None:
+    def __init__(self, jma: DocumentSource, path: str, read: Callable[[object], T], max_age_s: float) -> None:
         self._jma = jma
         self._path = path
         self._read = read
@@ -245,8 +275,10 @@ class _PendingDocument(Generic[T]):
 @asynccontextmanager
 async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[WeatherService, None]:
     """Open the service and its connections for the duration of the block."""
+    documents = SampleDocuments()
+    sample = WeatherService(documents, documents.time, is_sample=True) if settings.has_sample else None
     async with open_jma_client(settings, clock) as jma:
-        yield WeatherService(jma, clock)
+        yield WeatherService(jma, clock, sample)
 
 
 def _default_days(days: list[Day]) -> int:
@@ -262,6 +294,7 @@ def _weather_answer(summary: ForecastSummary, forecast: AreaForecast, *, detaile
         temperatures_at=forecast.station or None,
         days=[_day(day, summary.now, detailed=detailed) for day in summary.days],
         stale=True if summary.stale_since else None,
+        sample=True if summary.sample_of else None,
         report_time=forecast.report_time.isoformat(),
         publishing_office=forecast.office,
     )

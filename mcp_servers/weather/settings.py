@@ -1,7 +1,8 @@
 """Settings from environment variables: the agency's address, the cache folder and the clock.
 
-``JMA_BASE_URL`` replaces the agency's address, ``WEATHER_NOW`` (ISO 8601 with offset) fixes the clock; both are for
-tests and demonstrations. Documents are cached under ``$XDG_CACHE_HOME/rkllm-mcp/weather``.
+``JMA_BASE_URL`` replaces the agency's address, ``WEATHER_NOW`` (ISO 8601 with offset) fixes the clock, and
+``WEATHER_SAMPLE=1`` answers from a dated sample where the agency cannot be reached; all are for tests and
+demonstrations. Documents are cached under ``$XDG_CACHE_HOME/rkllm-mcp/weather``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Settings:
     total_timeout_s: float = 5.0  # one document with all retries
     tries: int = 3  # requests for one document
     pause_s: float = 0.5  # between tries
+    has_sample: bool = False  # answer from the sample that ships with the server where the agency cannot be reached
 
     @property
     def host(self) -> str:
@@ -60,7 +62,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     address = urlsplit(base_url)
     if address.scheme not in {"http", "https"} or not address.netloc:
         raise ValueError(f"JMA_BASE_URL is {base_url!r}: give an address like {AGENCY_URL}, or leave it unset.")
-    return Settings(base_url=base_url, cache_folder=_cache_folder(environ))
+    has_sample = environ.get("WEATHER_SAMPLE") == "1"
+    return Settings(base_url=base_url, cache_folder=_cache_folder(environ), has_sample=has_sample)
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path | None:

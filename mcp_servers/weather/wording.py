@@ -30,6 +30,7 @@ class ForecastSummary:
     today: date  # date that the sentence calls today
     now: datetime  # earlier six-hour slots are omitted
     stale_since: datetime | None = None  # publication time, if the agency could not be reached for a newer forecast
+    sample_of: datetime | None = None  # publication time, if the forecast is the sample and not one of today
 
 
 def rain_percent(day: Day, now: datetime) -> int | None:
@@ -56,7 +57,11 @@ def weather_text(day: Day) -> str:
 
 
 def in_japanese(summary: ForecastSummary) -> str:
-    """Return the forecast as a Japanese sentence."""
+    """Return the forecast as a Japanese sentence; a sample says so first."""
+    return f"{_sample(summary.sample_of)}{_sentence(summary)}"
+
+
+def _sentence(summary: ForecastSummary) -> str:
     if len(summary.days) > _DETAILED_DAYS:
         days = "、".join(
             f"{_day(summary, day)}は{weather_text(day) or '不明'}{_in_brackets(_facts(summary, day))}"
@@ -71,7 +76,7 @@ def in_japanese(summary: ForecastSummary) -> str:
 
 
 def in_english(summary: ForecastSummary) -> str:
-    """Return the forecast as an English sentence."""
+    """Return the forecast as an English sentence; a sample says so first."""
     days = "; ".join(
         ", ".join((f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts_english(summary, day)))
         for day in summary.days
@@ -81,7 +86,13 @@ def in_english(summary: ForecastSummary) -> str:
         if summary.stale_since
         else ""
     )
-    return f"{place_label_english(summary.place)}, {days}.{old}"
+    sample = (
+        "The Japan Meteorological Agency cannot be reached; this is the demo's sample, its forecast of"
+        f" {summary.sample_of.astimezone(JST):%Y-%m-%d %H:%M} JST, and not a current one. "
+        if summary.sample_of
+        else ""
+    )
+    return f"{sample}{place_label_english(summary.place)}, {days}.{old}"
 
 
 def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
@@ -100,13 +111,14 @@ def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
 def _day(summary: ForecastSummary, day: Day) -> str:
     names = {0: "今夜" if day.tonight else "今日", 1: "明日"}
     month_and_day = f"{day.date.month}月{day.date.day}日"
-    name = names.get((day.date - summary.today).days)
+    name = None if summary.sample_of else names.get((day.date - summary.today).days)
     return f"{name}({month_and_day})" if name else f"{month_and_day}({_WEEKDAYS_JA[day.date.weekday()]})"
 
 
 def _day_english(summary: ForecastSummary, day: Day) -> str:
     names = {0: "tonight" if day.tonight else "today", 1: "tomorrow"}
-    name = names.get((day.date - summary.today).days, _WEEKDAYS_EN[day.date.weekday()])
+    name = None if summary.sample_of else names.get((day.date - summary.today).days)
+    name = name or _WEEKDAYS_EN[day.date.weekday()]
     return f"{name} ({_MONTHS_EN[day.date.month - 1]} {day.date.day})"
 
 
@@ -141,6 +153,15 @@ def _weather_text_english(day: Day) -> str:
 
 def _in_brackets(facts: tuple[str, ...]) -> str:
     return f"（{'、'.join(facts)}）" if facts else ""
+
+
+def _sample(time: datetime | None) -> str:
+    if time is None:
+        return ""
+    return (
+        "気象庁に接続できないため、デモ用の見本で答えます。"
+        f"{time.year}年{time.month}月{time.day}日{time.hour}時に気象庁が発表した予報で、現在の予報ではありません。"
+    )
 
 
 def _stale(summary: ForecastSummary) -> str:

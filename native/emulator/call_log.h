@@ -25,6 +25,9 @@ void call_log_end(struct call_log *log, int returned);
 void call_log_end_unreturned(struct call_log *log);
 void call_log_drop(struct call_log *log);
 
+/* A callback that is about to be made. */
+void call_log_callback(void);
+
 /* Members of the object being written; key NULL inside a list. */
 void call_log_open(struct call_log *log, const char *key);
 void call_log_close(struct call_log *log);

@@ -43,6 +43,7 @@ static size_t room_of_numbers(const struct news *news) {
 /* Calls the callback and returns what it wishes: 0 go on, 1 pause, 2 drop the output buffer. */
 static int invoke(struct model *m, RKLLMResult *results, LLMCallState state) {
     if (m->run.async && m->run.faults.run_async == ASYNC_IS_SILENT) return 0;
+    if (state == RKLLM_RUN_NORMAL) call_log_callback();
 #if RKLLM_ABI >= 121
     return m->host.callback(results, m->run.userdata, state);
 #else

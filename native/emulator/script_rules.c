@@ -110,9 +110,12 @@ static void add_action(struct rule *rule, struct action action) {
     rule->actions[rule->action_count++] = action;
 }
 
-/* Adds text with its escapes resolved. */
+/* Adds text with its escapes resolved. One space ends the directive; those behind it begin the text, because Markdown
+ * is indented: words_split_first has stepped over them, behind the NUL that ends the directive. */
 static bool add_text(struct reader *r, enum action_kind kind, const char *rest) {
     struct buf text = {0};
+    if (*rest)
+        while (rest[-1]) rest--;
     words_unescape(rest, strlen(rest), &text);
     add_action(r->rule, (struct action){.kind = kind, .text = mem_string(buf_text(&text))});
     buf_free(&text);

@@ -185,6 +185,11 @@ static void expect_answer(const char *script, const char *prompt, const char *ex
 #define TURN(text) "<|im_start|>user\n" text "<|im_end|>\n<|im_start|>assistant\n"
 #define RESULT(text) "<|im_end|>\n<|im_start|>user\n<tool_response>\n" text "\n</tool_response><|im_end|>\n"
 
+static void a_line_keeps_the_spaces_at_its_start(void) {
+    expect_answer(BYTES_HEAD "rule\n  say - one\n  say   - two  \n  say\n\tsay\t\tthree\n", TURN("x"),
+                  "- one\n  - two\n\n\tthree");
+}
+
 static const char weather_rules[] = BYTES_HEAD
     "rule ask\n user weather in ([A-Z][a-z]+)\n results 0\n prompt \"name\":\"get_weather\"\n"
     " say Let me look.\n call get_weather {\"location\": \"$1\"}\n"
@@ -265,6 +270,7 @@ static const struct check_test tests[] = {
      speeds_are_figures_or_published_names_and_slow_down_with_length},
     {"a wrong script is refused with its line", a_wrong_script_is_refused_with_its_line},
     {"the first rule that fits answers with what it captured", the_first_rule_that_fits_answers_with_what_it_captured},
+    {"a line keeps the spaces at its start", a_line_keeps_the_spaces_at_its_start},
     {"an adapter chooses among the rules", an_adapter_chooses_among_the_rules},
     {"thinking follows the end of the prompt", thinking_follows_the_end_of_the_prompt},
     {"calls are spelled in the syntax of the script", calls_are_spelled_in_the_syntax_of_the_script},

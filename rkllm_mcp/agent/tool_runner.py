@@ -111,6 +111,7 @@ class CallRunner:
                     result.shown,
                     round(result.seconds, 3),
                     result.truncated,
+                    "" if result.ruling == "free" else result.ruling,
                 )
             ]
         )

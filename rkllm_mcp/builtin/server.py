@@ -1,4 +1,4 @@
-"""Tools that run in this process, as a server: built-in ones by name, and configured Python functions.
+"""Tools that run in this process, as a server: built-in ones by name, those of a folder, and configured functions.
 
 A tool that cannot be loaded is omitted with a note.
 """
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of
+from rkllm_mcp.builtin.files import file_tools
 from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, validated
 from rkllm_mcp.builtin.units import convert_units
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
@@ -128,6 +129,10 @@ async def open_builtin(
         ServerUnavailableError: no tool can be loaded.
     """
     functions: dict[str, LocalFunction] = {}
+    if spec.folder is not None:
+        if not spec.folder.is_dir():
+            raise ServerUnavailableError(f"there is no folder {spec.folder}; make it, or correct 'folder'")
+        functions = {each.tool.name: each for each in file_tools(spec.folder, write=spec.write)}
     problems: list[str] = []
     threads = FunctionThreads()
     # Every call is validated with it; import it now, so that the first call is not delayed.

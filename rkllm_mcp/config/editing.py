@@ -68,6 +68,37 @@ def remove_server(path: Path, name: str) -> None:
     _write_checked(path, _without_block(path.read_text("utf-8"), index), wanted, advice)
 
 
+def set_value(path: Path, section: str, key: str, value: Any) -> None:
+    """Set one key of a section in a configuration file, creating both if necessary.
+
+    Raises:
+        ConfigError: the file cannot be read, written or edited automatically.
+    """
+    before = read_file(path) if path.exists() else {}
+    table: dict[str, Any] = before.get(section, {})
+    wanted = {**before, section: {**table, key: value}}
+    if _is_json(path, before):
+        _write_json(path, wanted)
+        return
+    lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
+    line = f"{toml_key(key)} = {toml_value(value)}"
+    header = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]")
+    start = next((number for number, each in enumerate(lines) if header.match(each)), None)
+    if start is None:
+        separator = "" if not lines else "\n" if lines[-1].endswith("\n") else "\n\n"
+        lines += [f"{separator}[{section}]\n{line}\n"]
+    else:
+        end = next((number for number in range(start + 1, len(lines)) if _TABLE.match(lines[number])), len(lines))
+        assigned = re.compile(rf"^(\s*){re.escape(key)}\s*=")
+        old = next((number for number in range(start + 1, end) if assigned.match(lines[number])), None)
+        if old is not None:
+            comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
+            lines[old] = f"{line}{comment[0] if comment else ''}\n"
+        else:
+            lines[start] = f"{lines[start].rstrip()}\n{line}\n"
+    _write_checked(path, "".join(lines), wanted, f"write this under [{section}] by hand: {line}")
+
+
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner to a configuration file, creating it if necessary.
 

@@ -112,7 +112,7 @@ _ON = frozenset({"", "1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
 # Relative to the file's folder, so that a configuration does not depend on the working directory.
 _PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"), ("security", "roots"))
-_SERVER_PATH_KEYS = ("ca_file", "cwd", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
+_SERVER_PATH_KEYS = ("ca_file", "cwd", "folder", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
 
 
 def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -> tuple[Path, ...]:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 # The prefix that OpenAI clients expect, by which redaction also recognises keys.
 PREFIX = "sk-rkllm-"
+# Of the keys that devices get for a code; see ``store.device_keys``.
+DEVICE_PREFIX = f"{PREFIX}device-"
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"
 # Shorter keys can be guessed by machines that reach the service.

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from typing_extensions import Self
 
 from rkllm_mcp.config.section import (
@@ -53,7 +53,7 @@ LogLevel: TypeAlias = Annotated[
 # Tools of a builtin server that need no entry point.
 OWN_TOOLS = ("clock", "calculator", "convert_units", "device_status")
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "openapi_spec": "openapi"}
+_IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "folder": "builtin", "openapi_spec": "openapi"}
 
 
 # Default of timeout_s by transport, seconds: programs and streams may work for long, a request should not.
@@ -240,10 +240,22 @@ class BuiltinTool(Section):
 class BuiltinServer(ServerBase):
     """Tools inside this process."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["tools"]}, {"required": ["folder"]}]})
+
     transport: Literal["builtin"] = "builtin"
     """builtin"""
-    tools: Annotated[tuple[BuiltinTool, ...], Field(strict=False)]
+    tools: Annotated[tuple[BuiltinTool, ...], Field(strict=False)] = ()
     """{name = "clock"} for a built-in one; name, description, input_schema and entry_point for others."""
+    folder: FilePath | None = None
+    """A folder whose files the model may list, read and search; relative to the configuration file."""
+    write: bool = False
+    """The model may also write files of `folder`."""
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> BuiltinServer:
+        if self.folder is None and "tools" not in self.model_fields_set:
+            raise combination("tools", "nothing", "give the tools, or a folder whose files are read")
+        return self
 
 
 class OpenAPIServer(ServerBase):
@@ -340,6 +352,8 @@ def target_of(server: ServerConfig) -> list[Any]:
     """Return the transport, and the program or URL, of a server; stored hashes are made of it."""
     if isinstance(server, StdioServer):
         return [server.transport, server.command, server.args, server.folder, ""]
+    if isinstance(server, BuiltinServer) and server.folder is not None:
+        return [server.transport, "", (), str(server.folder), ""]
     return [server.transport, "", (), None, server.url if isinstance(server, RemoteServer) else ""]
 
 

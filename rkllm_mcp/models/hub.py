@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,10 @@ Report = Callable[[str, int, "int | None"], None]
 _BY_HAND = "Copy the files here and use 'rkllm-mcp models add PATH'."
 # Each attempt resumes the previous one; a connection that fails more often is not usable.
 _MOST_ATTEMPTS = 50
-_CHUNK_BYTES = 1 << 20
+_FIRST_ATTEMPTS = 1
+_CHUNK_BYTES = 1 << 18
+# HTTP status of a range that begins at the end of the file: a partial file that is complete.
+_NOTHING_MORE = 416
 # The timeout of huggingface_hub's own metadata requests.
 _ANSWER_TIMEOUT_S = 10
 _SPELLING = "Write the repository as OWNER/NAME."
@@ -83,11 +87,10 @@ class Hub:
         """
         # huggingface_hub declares parameters as "dict" without type arguments.
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
-        from huggingface_hub.errors import OfflineModeIsEnabled
 
         try:
             found = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
-        except (OfflineModeIsEnabled, _transport_error()) as error:
+        except download_errors() as error:
             cached = None if _is_refusal(error) else self._cached(file, file.revision)
             if cached is None:
                 raise self._explained(error, file) from error
@@ -104,12 +107,10 @@ class Hub:
         Raises:
             ModelDownloadError: the hub is not reachable and the cache does not have the repository.
         """
-        from huggingface_hub.errors import OfflineModeIsEnabled
-
         file = RemoteFile(repository, "the list of files", revision)
         try:
             return self._listed(file)
-        except (OfflineModeIsEnabled, _transport_error()) as error:
+        except download_errors() as error:
             cached = [] if _is_refusal(error) else self._cached_names(repository)
             if not cached:
                 raise self._explained(error, file) from error
@@ -132,60 +133,12 @@ class Hub:
             part = found.part(parts)
             if part.exists() and (found.size is None or part.stat().st_size > found.size):
                 part.unlink()  # the total size is unknown, or the partial file is longer
-            self._receive(found, part, report)
+            from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
+
+            address = self._url(found.remote, found.commit)
+            receive(address, part, report, name=found.remote.name, size=found.size, headers=build_hf_headers())
             self._check(found, part)
             part.replace(target)
-
-    def _receive(self, found: FoundFile, part: Path, report: Report) -> None:
-        from huggingface_hub.errors import HfHubHTTPError
-
-        for attempt in range(_MOST_ATTEMPTS):
-            before = part.stat().st_size if part.exists() else 0
-            try:
-                self._receive_once(found, part, before, report)
-            except HfHubHTTPError:
-                raise
-            except _transport_error():
-                if part.stat().st_size <= before or attempt == _MOST_ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    def _receive_once(self, found: FoundFile, part: Path, before: int, report: Report) -> None:
-        from huggingface_hub.file_download import http_get  # pyright: ignore[reportUnknownVariableType]
-        from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
-
-        name, arrived = found.remote.name, before
-
-        class Bar:
-            """Replacement for huggingface_hub's progress bar."""
-
-            def __init__(self, **options: Any) -> None:
-                del options
-
-            def __enter__(self) -> Bar:
-                return self
-
-            def __exit__(self, *error: object) -> None:
-                pass
-
-            def update(self, count: float) -> None:
-                nonlocal arrived
-                arrived += int(count)
-                # If a mirror restarts the file, huggingface_hub before 2 does not reset its count.
-                report(name, arrived if found.size is None else min(arrived, found.size), found.size)
-
-        report(name, arrived, found.size)
-        with part.open("ab") as file:
-            http_get(
-                self._url(found.remote, found.commit),
-                file,
-                resume_size=before,
-                headers={**build_hf_headers(), "Accept-Encoding": "identity"},
-                expected_size=found.size,
-                displayed_filename=name,
-                tqdm_class=cast("Any", Bar),
-            )
 
     def _check(self, found: FoundFile, path: Path) -> None:
         """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
@@ -242,7 +195,7 @@ class Hub:
     def _told(self, file: RemoteFile) -> Generator[None]:
         try:
             yield
-        except (OSError, _transport_error()) as error:
+        except download_errors() as error:
             raise self._explained(error, file) from error
 
     def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
@@ -276,25 +229,113 @@ class Hub:
                 f"Look at {page}/tree/main"
                 + (" and name it with --file." if file.name.endswith(".rkllm") else f". {_BY_HAND}"),
             )
-        if isinstance(error, errors.HfHubHTTPError):
-            return ModelDownloadError(
-                f"{self.address} answered {error.response.status_code} for {file.name}.",
-                "Try again later; the download will resume.",
-            )
-        return self._explained_further(error, file)
+        return explain(error, self.address, file.name, f"set HF_ENDPOINT to a mirror; or: {_BY_HAND}")
 
-    def _explained_further(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
-        if isinstance(error, _transport_error()):
-            return ModelDownloadError(
-                f"{self.address} cannot be reached ({error or type(error).__name__}).",
-                "Check the network and try again (the download will resume); or set HF_ENDPOINT to a mirror; or: "
-                + _BY_HAND,
-            )
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return ModelDownloadError(
-                f"Not enough disk space for {file.name}.", "Free disk space and try again; the download will resume."
-            )
-        return ModelDownloadError(f"{file.name} could not be fetched: {error}", "Try again.")
+
+def receive(
+    address: str,
+    part: Path,
+    report: Report,
+    *,
+    name: str,
+    size: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Download an address to a partial file, which is continued as often as a connection breaks.
+
+    The caller verifies the contents; a file that has nothing more to receive is left as it is.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    for attempt in range(_MOST_ATTEMPTS):
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _receive_once(address, part, report, before, name=name, size=size, headers=headers or {})
+        except HfHubHTTPError as error:
+            if error.response.status_code == _NOTHING_MORE and before:
+                return
+            raise
+        except _transport_error():
+            if part.stat().st_size <= before or attempt == _MOST_ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _receive_once(
+    address: str, part: Path, report: Report, before: int, *, name: str, size: int | None, headers: Mapping[str, str]
+) -> None:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import http_get  # pyright: ignore[reportUnknownVariableType]
+
+    # It writes whole chunks, and what is not written cannot be continued; its own are of 10 MB.
+    constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
+    # Its warnings report every connection that broke and was continued.
+    log = logging.getLogger("huggingface_hub")
+    log.setLevel(log.level if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.ERROR)
+    arrived, total = before, size
+
+    class Bar:
+        """Replacement for huggingface_hub's progress bar."""
+
+        def __init__(self, **options: Any) -> None:
+            nonlocal total
+            total = total or options.get("total")
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def update(self, count: float) -> None:
+            nonlocal arrived
+            arrived += int(count)
+            # If a mirror restarts the file, huggingface_hub before 2 does not reset its count.
+            report(name, arrived if total is None else min(arrived, total), total)
+
+    report(name, arrived, total)
+    with part.open("ab") as file:
+        http_get(
+            address,
+            file,
+            resume_size=before,
+            headers={**headers, "Accept-Encoding": "identity"},
+            expected_size=size,
+            displayed_filename=name,
+            tqdm_class=cast("Any", Bar),
+            # An address that cannot be reached is reported at once; after the first byte there are five attempts.
+            _nb_retries=_FIRST_ATTEMPTS,
+        )
+
+
+def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelDownloadError:
+    """Return the message for a download that failed; ``otherwise`` is what else the reader can do without a network."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HfHubHTTPError):
+        return ModelDownloadError(
+            f"{address} answered {error.response.status_code} for {name}.", "Try again later; the download will resume."
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return ModelDownloadError(f"HF_HUB_OFFLINE is set, so {name} is not fetched.", f"Unset it; or {otherwise}")
+    if isinstance(error, _transport_error()):
+        return ModelDownloadError(
+            f"{address} cannot be reached ({error or type(error).__name__}).",
+            f"Check the network and try again (the download will resume); or {otherwise}",
+        )
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return ModelDownloadError(
+            f"Not enough disk space for {name}.", "Free disk space and try again; the download will resume."
+        )
+    return ModelDownloadError(f"{name} could not be fetched: {error}", "Try again.")
+
+
+def download_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of ``receive``, for ``explain``."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    return (OSError, OfflineModeIsEnabled, _transport_error())
 
 
 def _transport_error() -> type[Exception]:

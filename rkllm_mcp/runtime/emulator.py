@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from rkllm_mcp.errors import LibraryNotFoundError
+from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
 
 VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")
-# The newest release with described behaviour; of 1.3.1 only the interface is known.
-DEFAULT_VERSION = "1.3.0"
+DEFAULT_VERSION = RECOMMENDED_VERSION
 VERSION_VARIABLE = "RKLLM_EMULATOR_ABI"
 
 # The first build with the ziglang wheel compiles parts of a C library, which is slow.

@@ -23,6 +23,7 @@ from rkllm_mcp.runtime.abi import (
     NEWEST_VERSION,
     OFFICIAL_BUILDS,
     OFFICIAL_DIGESTS,
+    RECOMMENDED_VERSION,
     UNSUPPORTED_VERSIONS,
     WORKING_VERSIONS,
     choose_abi,
@@ -158,7 +159,9 @@ def _elf_machine(head: bytes) -> tuple[str | None, int | None]:
 LIBRARY_NAME = "librkllmrt.so"
 AUTOMATIC = "auto"
 
-_SYSTEM_FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu")
+_USUAL_FOLDERS = ("~/.local/lib", "/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu", "/lib")
+# Below the home folder: a clone of Rockchip's repository, and of rkllama.
+_COPIES = ("rknn-llm/rkllm-runtime/Linux/librkllm_api/aarch64", "rkllama/src/rkllama/lib")
 # ldconfig only prints a cache; a machine on which that takes longer has other troubles
 _LDCONFIG_TIMEOUT_S = 5.0
 
@@ -186,8 +189,8 @@ class Library:
 def find_library(where: str = AUTOMATIC) -> Path:
     """Find the file to load.
 
-    ``where`` is a path to the file or its folder, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the usual system
-    folders, then the loader's cache.
+    ``where`` is a path to the file or its folder, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the releases of
+    'runtime pull', the usual folders, then the loader's cache.
 
     Raises:
         LibraryNotFoundError: none was found; the message lists the locations.
@@ -203,17 +206,31 @@ def find_library(where: str = AUTOMATIC) -> Path:
     for candidate in _candidates():
         if candidate.is_file():
             return candidate.resolve()
-        looked.append(str(candidate.parent))
+        pulled = runtime_folder() in candidate.parents
+        looked.append(str(runtime_folder() if pulled else candidate.parent))
     raise LibraryNotFoundError(
         f"{LIBRARY_NAME} was not found (looked in {', '.join(dict.fromkeys(looked))} and the loader's cache).",
-        "Install the RKLLM runtime, set library under [runtime] to its path, or try '--runtime emulator'.",
+        f"Fetch it with 'rkllm-mcp runtime pull {RECOMMENDED_VERSION}', name a file with 'rkllm-mcp runtime use PATH', "
+        "or try '--runtime emulator'.",
     )
 
 
-def visible_libraries() -> list[Path]:
-    """Return every librkllmrt.so that ``auto`` could find, in search order, links resolved."""
+def runtime_folder() -> Path:
+    """Return the folder of the releases of 'runtime pull': ``$XDG_DATA_HOME/rkllm-mcp/runtimes``."""
+    data_home = os.environ.get("XDG_DATA_HOME") or Path(os.environ.get("HOME") or Path.home(), ".local", "share")
+    return Path(data_home, "rkllm-mcp", "runtimes")
+
+
+def visible_libraries(*, everywhere: bool = False) -> list[Path]:
+    """Return every librkllmrt.so that ``auto`` could find, in search order, links resolved.
+
+    ``everywhere`` adds the copies of other programs in the home folder, which ``auto`` does not take.
+    """
     named = os.environ.get("RKLLM_LIBRARY", "")
     candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
+    if everywhere:
+        home = Path(os.environ.get("HOME") or Path.home())
+        candidates += [home / place / LIBRARY_NAME for place in _COPIES]
     return list(dict.fromkeys(path.resolve() for path in candidates if path.is_file()))
 
 
@@ -276,8 +293,10 @@ def _candidates() -> Iterator[Path]:
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if folder:
             yield Path(folder, LIBRARY_NAME)
-    for folder in _SYSTEM_FOLDERS:
-        yield Path(folder, LIBRARY_NAME)
+    for version in reversed(WORKING_VERSIONS):
+        yield runtime_folder() / version / LIBRARY_NAME
+    for folder in _USUAL_FOLDERS:
+        yield Path(folder, LIBRARY_NAME).expanduser()
     yield from _cached_by_loader()
 
 

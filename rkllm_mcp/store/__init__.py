@@ -1,4 +1,4 @@
-"""The database of one user: calls, approvals, switches, conversations, usage. See ``store.database`` for its rules."""
+"""The database of one user: calls, approvals, conversations, usage, devices; its rules are in ``store.database``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.approvals import ApprovalTable, SwitchTable
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database, state_file
+from rkllm_mcp.store.device_keys import DeviceKeys
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
 _KEY = ("daily tokens", "spent")
@@ -78,6 +79,7 @@ class Store:
     switches: SwitchTable  # tools and servers that are switched off
     conversations: Conversations
     tally: DailyUsage  # daily token usage
+    devices: DeviceKeys  # keys of the owner's devices
 
     async def settled(self) -> None:
         """Wait until all queued data is written.
@@ -117,7 +119,8 @@ async def open_store(
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:
         calls = CallHistory(database, retention or Retention())
         grants, switches = ApprovalTable(database), SwitchTable(database)
-        yield Store(database, calls, grants, switches, Conversations(database, limits), DailyUsage(database))
+        conversations, tally = Conversations(database, limits), DailyUsage(database)
+        yield Store(database, calls, grants, switches, conversations, tally, DeviceKeys(database))
 
 
 def _ignore(problem: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.config.editing import add_servers, remove_server
+from rkllm_mcp.config.editing import add_servers, remove_server, set_value
 from rkllm_mcp.errors import ConfigError
 
 TOML = """\
@@ -100,3 +100,32 @@ def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(tmp_path:
     with pytest.raises(ConfigError) as caught:
         add_servers(path, [{"name": "a", "command": "b"}])
     assert (caught.value.source, caught.value.allowed) == (str(path), "choose another with --config")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", '[model]\nname = "new"\n'),
+        ("[agent]\nmax_rounds = 3", '[agent]\nmax_rounds = 3\n\n[model]\nname = "new"\n'),
+        ('[model] # mine\npath = "x"\n', '[model] # mine\nname = "new"\npath = "x"\n'),
+        ('[model]\nname = "old"  # quick\n\n[agent]\n', '[model]\nname = "new"  # quick\n\n[agent]\n'),
+        ('[model]\nname = "a # b"\n', '[model]\nname = "new"\n'),
+    ],
+)
+def test_one_value_is_set_and_the_rest_stays_as_it_was_written(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(old)
+    set_value(path, "model", "name", "new")
+    assert path.read_text() == new
+
+
+def test_a_value_is_set_in_json_and_refused_where_the_text_is_unusual(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model": {"name": "old", "path": "x"}}')
+    set_value(path, "model", "name", "new")
+    assert json.loads(path.read_text()) == {"model": {"name": "new", "path": "x"}}
+    inline = tmp_path / "inline.toml"
+    inline.write_text('model = {name = "old"}\n')
+    with pytest.raises(ConfigError, match=r'write this under \[model\] by hand: name = "new"'):
+        set_value(inline, "model", "name", "new")
+    assert inline.read_text() == 'model = {name = "old"}\n'

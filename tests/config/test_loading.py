@@ -82,7 +82,8 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
                 f"servers[1].comand: found an unknown key; known are {ALL_COMMON}, transport, command, args, env, "
                 f"inherit_env, "
                 "cwd, sandbox, sandbox_read, sandbox_write, sandbox_network, url, headers_template, ca_file, auth, "
-                "client_id, client_secret, scopes, issuer, redirect_uri, tools, openapi_spec, openapi_base_url, "
+                "client_id, client_secret, scopes, issuer, redirect_uri, tools, folder, write, "
+                "openapi_spec, openapi_base_url, "
                 "include, exclude; "
                 "did you mean 'command'?"
             ),

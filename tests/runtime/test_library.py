@@ -198,7 +198,12 @@ def test_auto_that_finds_nothing_lists_where_it_looked(tmp_path: Path, monkeypat
         pytest.skip("this machine has the real runtime")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.delenv("RKLLM_LIBRARY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     with pytest.raises(LibraryNotFoundError) as refusal:
         find_library()
-    assert f"looked in {tmp_path}, /usr/lib, /usr/local/lib, /usr/lib/aarch64-linux-gnu" in str(refusal.value)
+    own = tmp_path / "home" / ".local"
+    places = f"{own}/share/rkllm-mcp/runtimes, {own}/lib, /usr/lib, /usr/local/lib, /usr/lib/aarch64-linux-gnu, /lib"
+    assert f"looked in {tmp_path}, {places} and the loader's cache" in str(refusal.value)
+    assert "Fetch it with 'rkllm-mcp runtime pull 1.3.0', " in str(refusal.value)
     assert "'--runtime emulator'" in str(refusal.value)

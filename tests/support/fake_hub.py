@@ -3,6 +3,7 @@
     HEAD, GET /OWNER/NAME/resolve/REVISION/PATH    headers x-repo-commit, etag, and for large files a redirect to
     GET /cdn/ETAG                                  where ranges are understood; under another name of this machine
     GET /api/models/OWNER/NAME/tree/REVISION       the list of files
+    GET /any/other/path                            a file of ``plain``, as GitHub serves the files of a tag
 
 It can break a connection in the middle of a body, answer with a status, and forget that it understands ranges.
 """
@@ -32,6 +33,7 @@ class FakeHub:
 
     Args:
         files: ``owner/name`` -> path -> contents.
+        plain: path, without the first slash -> contents.
         gated: repositories whose terms nobody has accepted.
         cuts: for one answer with a body after the other, how many bytes are sent before the connection breaks; None
             sends all of it.
@@ -41,12 +43,14 @@ class FakeHub:
     """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    plain: dict[str, bytes] = field(default_factory=dict[str, bytes])
     gated: set[str] = field(default_factory=set[str])
     cuts: list[int | None] = field(default_factory=list["int | None"])
     statuses: list[int | None] = field(default_factory=list["int | None"])
     announce: dict[str, str] = field(default_factory=dict[str, str])
     ranges: bool = True
     requests: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    authorizations: set[str] = field(default_factory=set[str])
     port: int = 0
 
     @property
@@ -80,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.hub.requests.append((self.command, self.path, self.headers.get("Range", "")))
+        self.hub.authorizations |= set(self.headers.get_all("Authorization") or ())
         if self.path.startswith("/cdn/"):
             contents = self.hub.blob(self.path.removeprefix("/cdn/"))
             self._send(404, {}) if contents is None else self._body(contents, {})
@@ -87,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         listed = _TREE.fullmatch(self.path.partition("?")[0])
         if listed is not None:
             self._list(listed.group(1))
+            return
+        plain = self.hub.plain.get(self.path[1:])
+        if plain is not None:
+            self._body(plain, {})
             return
         found = _RESOLVE.fullmatch(self.path)
         if found is None:
@@ -126,6 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if wanted and self.hub.ranges:
             status, start = 206, int(wanted.group(1))
+            if start >= len(contents):
+                self._send(416, {"Content-Range": f"bytes */{len(contents)}"})
+                return
             headers = {**headers, "Content-Range": f"bytes {start}-{len(contents) - 1}/{len(contents)}"}
         is_head = self.command == "HEAD"
         refused = None if is_head or not self.hub.statuses else self.hub.statuses.pop(0)

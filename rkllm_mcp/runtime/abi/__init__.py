@@ -14,6 +14,8 @@ FAMILIES: tuple[Abi, ...] = (v1_2_0.ABI, v1_2_1.ABI, v1_3.ABI, v1_3.ABI_1_3_1)
 
 WORKING_VERSIONS: tuple[str, ...] = tuple(version for abi in FAMILIES for version in abi.versions)
 NEWEST_VERSION = WORKING_VERSIONS[-1]
+# The newest release whose behaviour is described; of 1.3.1 only the interface is known.
+RECOMMENDED_VERSION = "1.3.0"
 
 
 def choose_abi(version: str) -> Abi | None:

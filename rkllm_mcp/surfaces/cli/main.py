@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "resources": CommandEntry("resources", "List and read resources of MCP servers."),
     "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
     "models": CommandEntry("models", "List, download, add and remove models."),
+    "runtime": CommandEntry("models", "List, download and choose the runtime library (librkllmrt.so).", "runtime_app"),
     "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
     "conversations": CommandEntry("conversations", "Manage saved conversations."),
     "config": CommandEntry("config", "Check, show and create the configuration."),

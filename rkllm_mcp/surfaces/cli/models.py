@@ -1,9 +1,8 @@
-"""Fetching, adding and removing models: ``rkllm-mcp models pull``, ``add`` and ``remove``."""
+"""The commands ``rkllm-mcp models`` and ``rkllm-mcp runtime``: lists, downloads, additions and removal."""
 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import is_interactive, table
@@ -169,9 +169,6 @@ def _print_folder(session: Session, folder: ModelFolder) -> int:
 @contextmanager
 def _progress(session: Session) -> Generator[Report]:
     """Show a progress bar for each file on standard error, if it is a terminal."""
-    # Its warnings tell of every connection that broke and was taken up again.
-    log = logging.getLogger("huggingface_hub")
-    log.setLevel(max(log.level, logging.ERROR) if not logging.getLogger().isEnabledFor(logging.DEBUG) else log.level)
     if not session.terminal.shows_progress:
         yield _silently
         return
@@ -202,7 +199,110 @@ def _silently(name: str, done: int, total: int | None) -> None:
     del name, done, total
 
 
+def list_runtimes(session: Session, *, as_json: bool) -> int:
+    """Print the libraries of this machine in the order in which they are used, and the releases to download."""
+    from rkllm_mcp.app.runtimes import identified_libraries, library_in_use, pullable_releases
+
+    libraries = identified_libraries()
+    chosen = library_in_use(session.config().runtime.library)
+    entries: list[dict[str, Any]] = [
+        {
+            "release": library.release,
+            "state": "in use" if library.file.path == chosen else "here",
+            "file": str(library.file.path),
+            "checksum_known": library.official_release is not None,
+            "problem": library.problem,
+        }
+        for library in libraries
+    ]
+    here = {library.official_release for library in libraries}
+    entries += [
+        {"release": version, "state": state} for version, state in pullable_releases().items() if version not in here
+    ]
+    if as_json:
+        sys.stdout.write(f"{json.dumps(entries, ensure_ascii=False, indent=2)}\n")
+        return EXIT_DONE
+    rows = [
+        (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
+        for entry in entries
+    ]
+    sys.stdout.write(table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns))
+    session.status("'rkllm-mcp runtime pull RELEASE' fetches one, 'rkllm-mcp runtime use PATH' takes a file of yours.")
+    return EXIT_DONE
+
+
+def pull_runtime(session: Session, version: str) -> int:
+    """Fetch a release of the runtime and print its path.
+
+    Raises:
+        RkllmMcpError: the download failed; the next call continues it.
+    """
+    from rkllm_mcp.app.runtimes import library_in_use
+    from rkllm_mcp.app.runtimes import pull_runtime as action
+
+    with _progress(session) as report:
+        path = action(version, progress=report, say=session.status, licence=session.status)
+    sys.stdout.write(f"{path}\n")
+    if library_in_use(session.config().runtime.library) != path.resolve():
+        session.status(f"Another one is in use; to take this one: rkllm-mcp runtime use {path}")
+    return EXIT_DONE
+
+
+def use_runtime(session: Session, wanted: str) -> int:
+    """Write a library into the configuration, and say which release it is.
+
+    Raises:
+        RkllmMcpError: the file is no library that this program can load, or the configuration cannot be written.
+    """
+    from rkllm_mcp.app.runtimes import identify
+    from rkllm_mcp.config.editing import set_value
+
+    target = session.target_file()
+    if wanted == "auto":
+        set_value(target, "runtime", "library", wanted)
+        sys.stdout.write("auto: the first library of 'rkllm-mcp runtime list'\n")
+    else:
+        library = identify(wanted)
+        if library.problem:
+            raise UsageError(f"{library.problem.rstrip('.')}; 'rkllm-mcp runtime list' shows what there is")
+        set_value(target, "runtime", "library", str(library.file.path))
+        known = "by its checksum" if library.official_release else "not a published file by its checksum"
+        sys.stdout.write(f"RKLLM {library.release} ({known}): {library.file.path}\n")
+    session.status(f"Written to {target} as [runtime] library.")
+    return EXIT_DONE
+
+
 app = typer.Typer(no_args_is_help=True)
+runtime_app = typer.Typer(no_args_is_help=True)
+
+
+@runtime_app.command("list")
+def list_runtimes_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
+) -> None:
+    """List the runtime libraries of this machine and the releases that can be downloaded."""
+    raise typer.Exit(list_runtimes(context.obj, as_json=as_json))
+
+
+@runtime_app.command("pull")
+def pull_runtime_command(
+    context: typer.Context,
+    version: Annotated[str, typer.Argument(metavar="RELEASE", help="Release from 'runtime list', such as 1.3.0.")],
+) -> None:
+    """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
+    raise typer.Exit(pull_runtime(context.obj, version))
+
+
+@runtime_app.command("use")
+def use_runtime_command(
+    context: typer.Context,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="librkllmrt.so, its folder, a release that was pulled, or auto.")
+    ],
+) -> None:
+    """Use a library of this machine from now on; its release is named by its checksum."""
+    raise typer.Exit(use_runtime(context.obj, path))
+
 
 _AnyPlatform = Annotated[
     bool, typer.Option("--any-platform", metavar="", help="Accept a file that was converted for another SoC.")

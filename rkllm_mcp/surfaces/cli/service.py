@@ -20,7 +20,7 @@ import typer
 
 from rkllm_mcp.app.preview import model_files, npu_devices
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.servers import StdioServer
+from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -90,7 +90,7 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
         devices=devices,
         groups=sorted({group for device in devices for group in _group(device)}),
         readable=tuple(dict.fromkeys(_readable(config, source))),
-        writable=tuple(path.absolute() for path in config.security.roots),
+        writable=tuple(_writable(config)),
         credentials=pairs,
         namespaces=_uses_sandbox(config),
     )
@@ -178,12 +178,22 @@ def _readable(config: Config, source: Path) -> Iterator[Path]:
     if config.runtime.library not in {"auto", "emulator"}:
         yield Path(config.runtime.library).absolute().parent
     for server in config.active_servers:
+        if isinstance(server, BuiltinServer) and server.folder is not None:
+            yield server.folder.absolute()
         if isinstance(server, StdioServer):
             program = shutil.which(server.command)
             if program is not None:
                 yield Path(program).parent
             if server.cwd is not None:
                 yield server.cwd.absolute()
+
+
+def _writable(config: Config) -> Iterator[Path]:
+    """Yield the folders that tools may change."""
+    yield from (path.absolute() for path in config.security.roots)
+    for server in config.active_servers:
+        if isinstance(server, BuiltinServer) and server.folder is not None and server.write:
+            yield server.folder.absolute()
 
 
 def _uses_sandbox(config: Config) -> bool:

@@ -19,6 +19,7 @@ from rkllm_mcp.surfaces.http import (
     approvals,
     board,
     conversations,
+    devices,
     execute,
     models,
     ollama,
@@ -46,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *conversations.ROUTES,
     *tools.ROUTES,
     *approvals.ROUTES,
+    *devices.ROUTES,
     *resources.ROUTES,
     *board.ROUTES,
     *board.HEALTH_ROUTES,
@@ -69,7 +71,11 @@ def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: 
         await app.router(scope, receive, send)
 
     return RequestMiddleware(
-        routed, lambda: service.config, [route.path for route in routes if route.is_open], service.observed
+        routed,
+        lambda: service.config,
+        [route.path for route in routes if route.is_open],
+        service.observed,
+        service.find_device,
     )
 
 

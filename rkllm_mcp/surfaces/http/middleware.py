@@ -13,7 +13,7 @@ import binascii
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,13 +23,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.config.secrets import DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
+from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
+from rkllm_mcp.surfaces.http.state import OWNER
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
-OWNER = ""
 _KEY_HEADERS = ("x-api-key", "api-key")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -48,8 +49,8 @@ def needs_key(config: Config) -> bool:
     return bool(config.key_entries)
 
 
-def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
-    """Authenticate a request by its headers.
+async def principal_of(headers: Mapping[str, str], config: Config, find_device: FindDevice) -> Principal:
+    """Authenticate a request by its headers; ``find_device`` returns the device of a key.
 
     Raises:
         HTTPError: 401, the key is missing or wrong.
@@ -59,6 +60,8 @@ def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
     key = _key(headers)
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
+    if key.startswith(DEVICE_PREFIX) and (device := await find_device(key)) is not None:
+        return Principal(OWNER, f"device {device.id}")
     keys = enumerate(config.service.owner_keys())
     known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
     for tenant in config.tenants:
@@ -74,7 +77,7 @@ def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
 _TENANT_RIGHTS: tuple[Right, ...] = ("chat", "tools")
 # The right that a path needs, by its beginning; None for any key.
 _RIGHTS: Mapping[str, Right | None] = {
-    "/v1/approvals/": "approve",
+    **dict.fromkeys(("/v1/approvals/", "/v1/devices"), "approve"),
     **dict.fromkeys(("/v1/tools", "/v1/servers", "/v1/resources", "/v1/prompts"), "tools"),
     **dict.fromkeys(("/v1/questions", "/v1/models", "/v1/board", "/api/tags", "/api/version", "/api/show"), None),
     **dict.fromkeys(("/v1/", "/api/"), "chat"),
@@ -193,6 +196,7 @@ _PREFLIGHT_S = "600"
 ROUTE = "rkllm_mcp.route"
 # How a request was answered: its route, the status, and the seconds that it took.
 Told: TypeAlias = Callable[[str, int, float], None]
+FindDevice: TypeAlias = Callable[[str], Awaitable["Device | None"]]
 # By the request's method and headers.
 Observed: TypeAlias = Callable[[str, Headers], AbstractContextManager[Told]]
 
@@ -201,12 +205,18 @@ class RequestMiddleware:
     """Middleware before the application: request id, Host, Origin, keys, CORS, headers and access log."""
 
     def __init__(
-        self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], observed: Observed
+        self,
+        app: ASGIApp,
+        config: Callable[[], Config],
+        open_paths: Collection[str],
+        observed: Observed,
+        find_device: FindDevice,
     ) -> None:
         self._app = app
         self._config = config
         self._open_paths = frozenset(open_paths)
         self._observed = observed
+        self._find_device = find_device
         # Level error: visible without a log, since a client may be guessing keys.
         self._refusals = RefusalLog(logging.getLogger("rkllm_mcp.refusals").error)
 
@@ -238,7 +248,7 @@ class RequestMiddleware:
             if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
                 await _preflight(headers)(scope, receive, answer)
                 return
-            caller = self._caller(scope["path"], headers)
+            caller = await self._caller(scope["path"], headers)
             check_right(caller, scope["path"])
             known = {"tenant": caller.tenant, "key": caller.key, "rights": caller.rights}
             scope["state"] = {**scope.get("state", {}), **known}
@@ -256,9 +266,9 @@ class RequestMiddleware:
             logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
             told(route, status, took_s)
 
-    def _caller(self, path: str, headers: Headers) -> Principal:
+    async def _caller(self, path: str, headers: Headers) -> Principal:
         try:
-            return principal_of(headers, self._config())
+            return await principal_of(headers, self._config(), self._find_device)
         except HTTPError:
             if path in self._open_paths or path.startswith(_PAGE):
                 return Principal("", "")

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage
+    from rkllm_mcp.records import Device
 
 MEBIBYTE = 2**20
+OWNER = ""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -64,6 +66,13 @@ class ServiceState:
         try:
             return self.tenants.model_host
         except RkllmMcpError as error:
+            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+
+    async def find_device(self, key: str) -> Device | None:
+        """Return the device of a key; None if it has none (any more)."""
+        try:
+            return await self.tenants.tenant(OWNER).app.store.devices.find(key)
+        except UsageError as error:
             raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
 
     @property

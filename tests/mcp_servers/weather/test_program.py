@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -62,6 +63,37 @@ async def test_the_saved_responses_are_answered_by_a_process(tmp_path: Path) -> 
     )
     assert answer.structured["publishing_office"] == "気象庁"
     assert ambiguous.structured["candidates"] == ["東京都府中市", "広島県府中市"]
+
+
+@pytest.mark.anyio
+async def test_without_a_network_the_sample_answers_and_says_so_if_it_is_asked_for(tmp_path: Path) -> None:
+    said: dict[str, list[tuple[bool, str]]] = {"": [], "1": []}
+    for sample, answers in said.items():
+        process = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "mcp_servers.weather"],
+            cwd=REPOSITORY,
+            env={"JMA_BASE_URL": "http://127.0.0.1:9", "XDG_CACHE_HOME": str(tmp_path), "WEATHER_SAMPLE": sample},
+        )
+        with anyio.fail_after(60):
+            async with Client(process) as client:
+                for place in ("八王子市", "大阪"):
+                    answer = await call(client, "get_weather", location=place)
+                    content: dict[str, Any] = answer.structured or {}
+                    text = content.get("summary") or answer.text.partition(" / ")[0]
+                    answers.append((content.get("sample", False), text))
+    failure = "気象庁のサーバー(127.0.0.1:9)に接続できないため、天気を取得できません。"
+    advice = "ネットワーク接続を確認して、もう一度試してください。"
+    sample = (
+        "気象庁に接続できないため、デモ用の見本で答えます。"
+        "2026年1月5日17時に気象庁が発表した予報で、現在の予報ではありません。"
+        "八王子市（東京地方）の1月5日(月)の天気は晴れ、夜遅くくもり、降水確率は10%、"
+        "1月6日(火)は晴れ、朝晩くもり、最高気温11度、最低気温2度、降水確率は0%です。"
+    )
+    assert said == {
+        "": [(False, f"{failure}{advice}")] * 2,
+        "1": [(True, sample), (False, f"{failure}付属の見本にあるのは東京都の予報だけです。{advice}")],
+    }
 
 
 def test_a_wrong_variable_is_refused_with_advice_before_anything_starts() -> None:

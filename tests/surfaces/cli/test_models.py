@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import UnattendedApprover
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
+from tests.support.emulator import libraries
 from tests.support.fake_hub import COMMIT, FakeHub, running
 from tests.support.rkllm_files import QWEN, container, write_rkllm
 from tests.support.shared import REPOSITORY
@@ -45,9 +47,9 @@ def environment(tmp_path: Path, fake: FakeHub) -> dict[str, str]:
     }
 
 
-def run(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def run(environment: Mapping[str, str], *words: str, group: str = "models") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "rkllm_mcp", "models", *words],
+        [sys.executable, "-m", "rkllm_mcp", group, *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -148,7 +150,7 @@ def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHu
     assert "Try again later; the download will resume." in done.stderr
     assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
     assert run(environment, *PULL).returncode == 0
-    rest = f"bytes={10 * 2**20}-"
+    rest = f"bytes={11 * 2**20}-"
     assert fake.bodies() == ["", rest, rest, ""], "the last one is the tokenizer"
 
 
@@ -219,3 +221,38 @@ def test_a_person_at_a_terminal_watches_a_bar(environment: dict[str, str]) -> No
     assert child.exitstatus == 0
     assert FILE[:20] in screen.getvalue()
     assert "tokenizer.json" in screen.getvalue()
+
+
+def test_a_runtime_is_pulled_listed_and_chosen_in_the_configuration(
+    environment: dict[str, str], fake: FakeHub, tmp_path: Path
+) -> None:
+    library = libraries()["1.3.0"].read_bytes()
+    place = "rkllm-runtime/Linux/librkllm_api/aarch64/librkllmrt.so"
+    fake.plain = {"release-v1.3.0/LICENSE": b"Rockchip's terms\n", f"release-v1.3.0/{place}": library}
+    sums = {"1.3.0": hashlib.sha256(library).hexdigest()}
+    (tmp_path / "mirror.json").write_text(json.dumps({"address": fake.url, "checksums": sums}))
+    config = tmp_path / "config.toml"
+    environment |= {"RKLLM_MCP_RUNTIMES": str(tmp_path / "mirror.json")}
+    pulled = tmp_path / ".local" / "share" / "rkllm-mcp" / "runtimes" / "1.3.0" / "librkllmrt.so"
+    done = run(environment, "pull", "1.3.0", group="runtime")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{pulled}\n", "Rockchip's terms\n")
+    other = libraries()["1.2.3"].resolve()
+    config.write_text("")
+    chosen = run(environment, "use", str(other), "--config", str(config), group="runtime")
+    assert (chosen.returncode, chosen.stdout, chosen.stderr) == (
+        0,
+        f"RKLLM 1.2.3 (emulated) (not a published file by its checksum): {other}\n",
+        f"Written to {config} as [runtime] library.\n",
+    )
+    assert config.read_text() == f'[runtime]\nlibrary = "{other}"\n'
+    run(environment, "use", "1.3.0", "--config", str(config), group="runtime")
+    assert config.read_text() == f'[runtime]\nlibrary = "{pulled}"\n'
+    entries = json.loads(run(environment, "list", "--json", "--config", str(config), group="runtime").stdout)
+    assert entries[0] == {
+        "release": "1.3.0",
+        "state": "in use",
+        "file": str(pulled),
+        "checksum_known": True,
+        "problem": "",
+    }
+    assert {entry["state"] for entry in entries[1:]} == {"to pull"}

@@ -7,7 +7,7 @@ import { ceiling, lines, Series, timeline } from "../../../rkllm_mcp/surfaces/we
 import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.js";
 import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
 import { PHRASES } from "../../../rkllm_mcp/surfaces/web/js/phrases.js";
-import { addressOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
+import { addressOf, codeOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
 import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
 
 const FOLDER = fileURLToPath(new URL("../../../rkllm_mcp/surfaces/web/", import.meta.url));
@@ -145,6 +145,8 @@ test("calls stand on a lane each, from the first to the end of the last", () => 
 test("an address names a conversation, and what is no address names none", () => {
   assert.equal(conversationOf(addressOf("a/b 会")), "a/b 会");
   for (const hash of ["", "#/", "#/c/", "#/x/1", "#/c/%E0%A4%A"]) assert.equal(conversationOf(hash), "");
+  assert.deepEqual(["#/link/a-B_9", "#/link/", "#/link/a/b", "#/c/link"].map(codeOf), ["a-B_9", "", "", ""]);
+  assert.deepEqual(["#/link/a-B_9", "#/link/", "#/link/a/b", "#/c/link", ""].map(codeOf), ["a-B_9", "", "", "", ""]);
 });
 
 test("a moment is read in either spelling", () => {
@@ -174,7 +176,7 @@ test("every phrase is there in both languages, with the same places to fill", ()
 });
 
 test("every phrase that the page says is there, and every one that is there is said", () => {
-  const names = readdirSync(FOLDER, { recursive: true, encoding: "utf8" }).filter((name) => /\.(js|html)$/.test(name));
+  const names = readdirSync(FOLDER, { recursive: true, encoding: "utf8" }).filter((name) => /\.(js|html)$/.test(name) && !name.includes("vendor"));
   const sources = names
     .filter((name) => !name.endsWith("phrases.js"))
     .map((name) => readFileSync(FOLDER + name, "utf8"));

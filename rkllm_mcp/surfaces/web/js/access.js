@@ -4,7 +4,7 @@
  */
 import { Api, ConnectionLost, Refusal } from "./api.js";
 import { Connection } from "./connection.js";
-import { keyGiven } from "./dialogs/small.js";
+import { isKeyToLast, keyGiven } from "./dialogs/small.js";
 import { t } from "./i18n.js";
 import { Keyring } from "./preferences.js";
 import { sentenceOf } from "./problems.js";
@@ -16,6 +16,8 @@ export class Access {
   /** @type {Promise<boolean> | null} */
   #asking = null;
   #isDeclined = false;
+  // What the first question for a key begins with: why a code gave none.
+  #problem = "";
   /** the interface that everything uses */
   api = new Api(
     () => this.#keyring.key,
@@ -38,6 +40,22 @@ export class Access {
     this.changed();
   }
 
+  /**
+   * Exchange the code of an address for a key of this device.
+   *
+   * @param {string} code
+   */
+  async link(code) {
+    const name = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(navigator.userAgent)?.[0] ?? "";
+    try {
+      const device = await new Api(() => "").post("/v1/devices:exchange", { code, name });
+      this.#keyring.keep(device.key);
+      if (await isKeyToLast()) this.#keyring.keep(device.key, true);
+    } catch (error) {
+      this.#problem = error instanceof Refusal ? t("device.refused") : sentenceOf(error);
+    }
+  }
+
   /** Ask for another key. */
   async change() {
     if (await this.#ask("")) this.changed();
@@ -54,7 +72,7 @@ export class Access {
     // Who gave none is asked again when something is to be done, not whenever the page looks something up.
     if (this.#isDeclined && init?.method === "GET") return response;
     // Another request may have got a good key while this one was under way.
-    const isNew = this.#keyring.key !== key || (await this.#ask(t(key ? "key.wrong" : "key.missing")));
+    const isNew = this.#keyring.key !== key || (await this.#ask(key ? t("key.wrong") : this.#problem));
     if (!isNew) return response;
     const headers = new Headers(init?.headers);
     headers.set("Authorization", `Bearer ${this.#keyring.key}`);

@@ -1,5 +1,5 @@
 /**
- * What this browser remembers: the wishes of whoever uses it for good, the key until the window is closed. A browser that
+ * What this browser remembers: the wishes of its user for good, the key until the window is closed or it is forgotten. A browser that
  * lets nothing be stored forgets both at the next visit and works otherwise.
  */
 
@@ -21,14 +21,18 @@ export function prefer(name, value) {
   attempt(() => (value ? localStorage.setItem(PREFIX + name, value) : localStorage.removeItem(PREFIX + name)));
 }
 
-/** The key for the board, kept in this window only. */
+/** The key for the board, kept in this window only, or on this device if that is wanted. */
 export class Keyring {
-  key = attempt(() => sessionStorage.getItem(`${PREFIX}key`)) ?? "";
+  key = attempt(() => sessionStorage.getItem(`${PREFIX}key`) ?? localStorage.getItem(`${PREFIX}key`)) ?? "";
 
-  /** @param {string} key empty forgets it */
-  keep(key) {
+  /**
+   * @param {string} key empty forgets it
+   * @param {boolean} [isLasting] also for other windows of this browser, until it is forgotten
+   */
+  keep(key, isLasting = false) {
     this.key = key;
     attempt(() => (key ? sessionStorage.setItem(`${PREFIX}key`, key) : sessionStorage.removeItem(`${PREFIX}key`)));
+    attempt(() => (key && isLasting ? localStorage.setItem(`${PREFIX}key`, key) : localStorage.removeItem(`${PREFIX}key`)));
   }
 }
 

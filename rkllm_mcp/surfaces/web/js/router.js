@@ -1,4 +1,4 @@
-/** The address of the page: `#/c/ID` is a conversation, anything else a new one. */
+/** The address of the page: `#/c/ID` is a conversation, `#/link/CODE` links a device, anything else is a new conversation. */
 
 /**
  * @param {string} hash of the address, `#` included
@@ -12,6 +12,14 @@ export function conversationOf(hash) {
   } catch {
     return "";
   }
+}
+
+/**
+ * @param {string} hash of the address, `#` included
+ * @returns {string} the code that is exchanged for a key of this device; empty without one
+ */
+export function codeOf(hash) {
+  return /^#\/link\/([\w-]+)$/.exec(hash)?.[1] ?? "";
 }
 
 /**

@@ -21,15 +21,16 @@ export class Desk {
   /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
   #waiting = new Map();
   #api;
-  #changed;
+  #told;
 
   /**
    * @param {Api} api
-   * @param {() => void} changed told when an answer begins or ends, and when a conversation gets its id
+   * @param {{changed: () => void, ask: (wish: Wish) => boolean}} told when an answer begins or ends, and when a conversation
+   *   gets its id; and the way to ask
    */
-  constructor(api, changed) {
+  constructor(api, told) {
     this.#api = api;
-    this.#changed = changed;
+    this.#told = told;
     this.thread = this.#blank("");
   }
 
@@ -115,14 +116,14 @@ export class Desk {
 
   /** @param {string} id */
   #blank(id) {
-    return new Thread(this.#api, id, (thread) => this.#noted(thread));
+    return new Thread(this.#api, id, { changed: (thread) => this.#noted(thread), ask: this.#told.ask });
   }
 
   /** @param {Thread} thread */
   #noted(thread) {
     if (thread.isUnsettled) this.#unsettled.add(thread);
     else this.#unsettled.delete(thread);
-    this.#changed();
+    this.#told.changed();
   }
 
   /** @param {Thread} thread */
@@ -130,7 +131,7 @@ export class Desk {
     this.#place.replaceChildren(thread.node);
     byId("welcome").hidden = Boolean(thread.id) || !thread.isEmpty;
     this.#following.toEnd();
-    this.#changed();
+    this.#told.changed();
   }
 
   /** @param {Thread} thread */

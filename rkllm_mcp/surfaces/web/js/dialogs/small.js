@@ -69,6 +69,24 @@ export async function keyGiven(problem, tried) {
 }
 
 /**
+ * Ask where the key of this device is to be kept.
+ *
+ * @returns {Promise<boolean>} whether it outlasts this window
+ */
+export async function isKeyToLast() {
+  const answer = await openDialog("device.title", {}, (close) => [
+    h("p", {}, say("device.question")),
+    h(
+      "div",
+      { class: "choices" },
+      button("device.window", () => close()),
+      button("device.keep", () => close("yes"), { class: "primary", autofocus: true }),
+    ),
+  ]);
+  return answer === "yes";
+}
+
+/**
  * What a header can hold; anything else is a slip of the hand, such as wide letters.
  *
  * @param {string} key

@@ -1,0 +1,229 @@
+"""Releases of librkllmrt.so: download from Rockchip's repository, identification of files, and the list of both.
+
+A file is only put in place if its checksum is the known one of its release, and never comes from a branch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rkllm_mcp.app.preview import EMULATOR
+from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
+from rkllm_mcp.models.folder import ModelFolderStore
+from rkllm_mcp.models.hub import Report, download_errors, explain, receive
+from rkllm_mcp.runtime.abi import (
+    OFFICIAL_BUILDS,
+    OFFICIAL_DIGESTS,
+    RECOMMENDED_VERSION,
+    UNSUPPORTED_VERSIONS,
+    WORKING_VERSIONS,
+)
+from rkllm_mcp.runtime.library import (
+    LIBRARY_NAME,
+    Fingerprint,
+    LibraryFile,
+    accepted_abi,
+    find_library,
+    fingerprint,
+    read_library_file,
+    runtime_folder,
+    visible_libraries,
+)
+
+SOURCE_VARIABLE = "RKLLM_MCP_RUNTIMES"
+_ADDRESS = "https://raw.githubusercontent.com/airockchip/rknn-llm"
+_PATH = "rkllm-runtime/Linux/librkllm_api/aarch64/librkllmrt.so"
+_LICENCE = "LICENSE"
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_BY_HAND = f"copy {LIBRARY_NAME} here and use 'rkllm-mcp runtime use PATH'."
+
+
+@dataclass(frozen=True)
+class RuntimeSource:
+    """Repository to download from; ``address/release-vVERSION/PATH`` is the file of a release."""
+
+    address: str = _ADDRESS
+    # Release -> git blob id (40 digits) or SHA-256 (64 digits) of its library.
+    checksums: Mapping[str, str] = field(
+        default_factory=lambda: {version: digest for digest, version in (OFFICIAL_BUILDS | OFFICIAL_DIGESTS).items()}
+    )
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> RuntimeSource:
+        """Return Rockchip's repository, or the mirror of the JSON file that $RKLLM_MCP_RUNTIMES names.
+
+        The file has ``address``, and may have ``checksums`` of further releases.
+
+        Raises:
+            ConfigError: the file is not usable.
+        """
+        path = env.get(SOURCE_VARIABLE)
+        if not path:
+            return cls()
+        try:
+            content: Any = json.loads(Path(path).expanduser().read_text("utf-8"))
+            address, further = str(content["address"]).rstrip("/"), dict[str, str](content.get("checksums", {}))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            reason = f"a file that cannot be used ({error})"
+            raise ConfigError(path, SOURCE_VARIABLE, reason, 'a JSON file with "address" and "checksums"') from None
+        if wrong := next((text for text in further.values() if not _CHECKSUM.fullmatch(str(text))), None):
+            raise ConfigError(path, "checksums", repr(wrong), "git blob ids (40 digits) and SHA-256 sums (64 digits)")
+        return cls(address, {**cls().checksums, **further})
+
+    def has(self, version: str, mark: Fingerprint) -> bool:
+        """Return True if a file is the library of a release."""
+        return self.checksums.get(version) in (mark.git_blob, mark.sha256)
+
+    def release_of(self, mark: Fingerprint) -> str | None:
+        """Return the release that a file is, byte for byte."""
+        return next((version for version in self.checksums if self.has(version, mark)), None)
+
+
+def _unsaid(text: str) -> None:
+    del text
+
+
+def pull_runtime(
+    version: str,
+    *,
+    progress: Report,
+    say: Callable[[str], None] = _unsaid,
+    licence: Callable[[str], None] = _unsaid,
+    source: RuntimeSource | None = None,
+) -> Path:
+    """Download a release into ``runtime_folder()``, where ``auto`` finds it; return the library's path.
+
+    A broken download is continued by the next call. ``say`` receives messages for the user, ``licence`` the text of
+    Rockchip's licence, which is stored next to the library.
+
+    Raises:
+        UsageError: no such release is known.
+        RuntimeUnusableError: this program does not drive the release, or the download failed.
+    """
+    source = source or RuntimeSource.from_environment()
+    _require_supported(version, source)
+    store = ModelFolderStore(runtime_folder())
+    place = store.folder(version) / LIBRARY_NAME
+    if place.is_file() and source.has(version, fingerprint(place)):
+        say(f"RKLLM {version} is here already: {place}")
+        return place
+    with store.workspace(version) as space:
+        _receive(source, version, _LICENCE, space.ready / _LICENCE, progress)
+        licence((space.ready / _LICENCE).read_text("utf-8", "replace").rstrip())
+        part = space.place / f"{source.checksums[version]}.incomplete"
+        if not part.exists() or not source.has(version, fingerprint(part)):
+            _receive(source, version, _PATH, part, progress)
+        _verify(source, version, part)
+        part.chmod(0o644)
+        part.replace(space.ready / LIBRARY_NAME)
+        store.publish(version, space)
+    file = read_library_file(place)
+    if not file.runs_here:
+        say(f"It is built for {file.machine}, and this machine is {os.uname().machine}.")
+    return place
+
+
+def _require_supported(version: str, source: RuntimeSource) -> None:
+    if version in UNSUPPORTED_VERSIONS:
+        raise RuntimeUnusableError(
+            f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}.",
+            f"Take {RECOMMENDED_VERSION}.",
+        )
+    if version not in source.checksums:
+        known = ", ".join(each for each in source.checksums if each not in UNSUPPORTED_VERSIONS)
+        raise UsageError(f"no release {version!r} with a known checksum; the releases are {known}")
+
+
+def _receive(source: RuntimeSource, version: str, path: str, target: Path, progress: Report) -> None:
+    name = path.rpartition("/")[2]
+    try:
+        receive(f"{source.address}/release-v{version}/{path}", target, progress, name=name)
+    except download_errors() as error:
+        raise explain(error, source.address, f"{name} of RKLLM {version}", _BY_HAND) from error
+
+
+def _verify(source: RuntimeSource, version: str, part: Path) -> None:
+    """Require the checksum of the release; delete another file, so that it is not continued."""
+    mark = fingerprint(part)
+    if source.has(version, mark):
+        return
+    part.unlink()
+    raise ModelDownloadError(
+        f"{source.address} sent another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…), "
+        "so it was not put in place.",
+        f"Download it again; or {_BY_HAND}",
+    )
+
+
+@dataclass(frozen=True)
+class IdentifiedLibrary:
+    """A library file of this machine."""
+
+    file: LibraryFile
+    # Release by checksum; None if the file is no published library.
+    official_release: str | None
+    # Reason for which this program does not load it; empty if it does.
+    problem: str
+
+    @property
+    def release(self) -> str:
+        """Name of the release, by the checksum or else by the file's own text."""
+        if self.official_release is not None:
+            return self.official_release
+        return f"{self.file.version or 'unknown'} (emulated)" if self.file.is_emulator else self._claimed()
+
+    def _claimed(self) -> str:
+        return f"{self.file.version} by its own text" if self.file.version else "unknown"
+
+
+def identify(wanted: str) -> IdentifiedLibrary:
+    """Name the release of a file by its checksum, and say whether it can be loaded here.
+
+    ``wanted`` is the file, its folder, or a release that was pulled.
+
+    Raises:
+        RuntimeUnusableError: the file cannot be read.
+    """
+    pulled = runtime_folder() / wanted
+    path = pulled if "/" not in wanted and pulled.is_dir() else Path(wanted).expanduser()
+    file = read_library_file(path / LIBRARY_NAME if path.is_dir() else path)
+    official = RuntimeSource.from_environment().release_of(fingerprint(file.path))
+    try:
+        accepted_abi(file)
+    except RuntimeUnusableError as error:
+        return IdentifiedLibrary(file, official, error.message)
+    return IdentifiedLibrary(file, official, "")
+
+
+def identified_libraries() -> list[IdentifiedLibrary]:
+    """Return the libraries of this machine, in the order in which ``auto`` takes them; unreadable ones are left out."""
+    found: list[IdentifiedLibrary] = []
+    for path in visible_libraries(everywhere=True):
+        with suppress(RuntimeUnusableError):
+            found.append(identify(str(path)))
+    return found
+
+
+def library_in_use(configured: str) -> Path | None:
+    """Return the library of the configuration's ``[runtime] library``; None if it is emulated or missing."""
+    try:
+        return None if configured == EMULATOR else find_library(configured)
+    except RuntimeUnusableError:
+        return None
+
+
+def pullable_releases() -> dict[str, str]:
+    """Return the releases that can be downloaded and driven, newest first, each with a remark."""
+    known = RuntimeSource.from_environment().checksums
+    return {
+        version: "recommended" if version == RECOMMENDED_VERSION else "to pull"
+        for version in reversed(WORKING_VERSIONS)
+        if version in known
+    }

@@ -1,0 +1,240 @@
+"""The files of one folder as tools: list, read and search, and if it is allowed, write.
+
+Paths are opened one component at a time, relative to the folder and without following links, so neither ``..`` nor a
+link that is exchanged during the call leads outside. Devices, pipes and binary files are refused, and sizes bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rkllm_mcp.builtin.function import LocalFunction, LocalToolError
+from rkllm_mcp.messages import ToolSpec
+
+# A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
+MOST_READ_BYTES = 1 << 20
+MOST_WRITTEN_BYTES = 256 << 10
+MOST_LISTED = 200
+_MOST_SEARCHED = 2000
+_MOST_FOUND = 20
+_MOST_DEPTH = 8
+_SHOWN_LINE_CHARS = 200
+# Encodings of text files on machines of Japanese users; the first that fits is taken.
+_ENCODINGS = ("utf-8-sig", "cp932", "euc_jp")
+
+# An entry of a folder: its name and its properties, of a link those of the link itself.
+_Entry: TypeAlias = "tuple[str, os.stat_result]"
+
+
+def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
+    """Yield the tools for ``folder``; ``write`` adds the one that creates and replaces files."""
+    path = {"type": "string", "description": "path in the folder, such as notes.txt or letters/2026.md"}
+    start = {"type": "integer", "minimum": 1, "description": "first line to read; 1 if omitted"}
+    text = {"type": "string", "description": "words to look for in names and contents"}
+    rows: list[tuple[str, str, dict[str, Any], tuple[str, ...], Callable[..., str]]] = [
+        (
+            "list_directory",
+            "Lists the files of the user's folder, or of a folder in it (ファイルの一覧).",
+            {"path": {**path, "description": "folder to list; the user's folder itself if omitted"}},
+            (),
+            _list,
+        ),
+        (
+            "read_text_file",
+            "Reads a text file of the user's folder (ファイルを読む).",
+            {"path": path, "first_line": start},
+            ("path",),
+            _read,
+        ),
+        (
+            "search_files",
+            "Finds files of the user's folder by name or content (ファイルを探す).",
+            {"text": text},
+            ("text",),
+            _search,
+        ),
+        (
+            "write_file",
+            "Writes a text file in the user's folder; replaces one of that name (ファイルに保存).",
+            {"path": path, "content": {"type": "string"}},
+            ("path", "content"),
+            _write,
+        ),
+    ]
+    for name, description, properties, required, function in rows if write else rows[:-1]:
+        is_reader = function is not _write
+        schema = {"type": "object", "properties": properties, "required": list(required)}
+        tool = ToolSpec(name, description, schema, read_only=is_reader, destructive=not is_reader)
+        yield LocalFunction(tool, partial(_told, function, folder))
+
+
+def _told(function: Callable[..., str], folder: Path, **arguments: Any) -> str:
+    """Run a tool; errors of the file system become sentences for the model."""
+    try:
+        return function(folder, **arguments)
+    except FileNotFoundError as error:
+        raise LocalToolError(f"There is no {error.filename}; list_directory shows what is there.") from None
+    except OSError as error:
+        named = error.filename if isinstance(error.filename, str) else "it"
+        raise LocalToolError(f"{named} cannot be used: {error.strerror}.") from None
+
+
+def _list(folder: Path, path: str = "") -> str:
+    with _opened_folder(folder, _parts(path)) as opened:
+        entries = sorted(_entries(opened), key=lambda entry: (not stat.S_ISDIR(entry[1].st_mode), entry[0]))
+    shown = [
+        f"{name}/" if stat.S_ISDIR(found.st_mode) else f"{name} ({found.st_size} bytes)"
+        for name, found in entries[:MOST_LISTED]
+    ]
+    more = [f"… and {len(entries) - MOST_LISTED} more"] if len(entries) > MOST_LISTED else []
+    return "\n".join([*shown, *more]) or "The folder is empty."
+
+
+def _read(folder: Path, path: str, first_line: int = 1) -> str:
+    *parents, name = _parts(path) or [""]
+    with _opened_folder(folder, parents) as opened:
+        text, is_whole = _text_of(opened, name)
+    lines = text.splitlines(keepends=True)
+    if first_line > max(len(lines), 1):
+        raise LocalToolError(f"{path} has {len(lines)} lines; begin at one of them.")
+    end = "" if is_whole else "\n… the file is longer than what can be read"
+    return "".join(lines[first_line - 1 :]) + end or "The file is empty."
+
+
+def _search(folder: Path, text: str) -> str:
+    wanted = text.casefold().split()
+    if not wanted:
+        raise LocalToolError("There is nothing to look for; give words in 'text'.")
+    found: list[str] = []
+    left_bytes = 8 * MOST_READ_BYTES
+    for count, (opened, place, (name, about)) in enumerate(_walk(folder)):
+        if count >= _MOST_SEARCHED or len(found) >= _MOST_FOUND or left_bytes <= 0:
+            found.append("… not everything was searched; use more or other words")
+            break
+        line = ""
+        if not all(word in name.casefold() for word in wanted):
+            left_bytes -= about.st_size
+            with suppress(LocalToolError, OSError):
+                line = _line_with(wanted, _text_of(opened, name)[0])
+            if not line:
+                continue
+        found.append(f"{place}{name}{f': {line}' if line else ''}")
+    return "\n".join(found) or f"No file has '{text[:80]}' in its name or content."
+
+
+def _line_with(wanted: list[str], text: str) -> str:
+    """Return the first line with the most of the words, if the text has all of them; else an empty string."""
+    if not all(word in text.casefold() for word in wanted):
+        return ""
+    lines = (line.strip() for line in text.splitlines())
+    return max(lines, key=lambda line: sum(word in line.casefold() for word in wanted), default="")[:_SHOWN_LINE_CHARS]
+
+
+def _write(folder: Path, path: str, content: str) -> str:
+    data = content.encode("utf-8", "replace")
+    if len(data) > MOST_WRITTEN_BYTES:
+        raise LocalToolError(f"{len(data)} bytes are too many; at most {MOST_WRITTEN_BYTES} can be written.")
+    *parents, name = _parts(path) or [""]
+    with _opened_folder(folder, parents) as opened:
+        with suppress(FileNotFoundError):
+            _check_regular(os.stat(name, dir_fd=opened, follow_symlinks=False), name)
+        # In one piece: a call that is ended in the middle leaves the former file.
+        draft = f".{name[:100]}.{os.getpid()}.draft"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(draft, flags, 0o644, dir_fd=opened), "wb") as file:
+                file.write(data)
+            os.replace(draft, name, src_dir_fd=opened, dst_dir_fd=opened)
+        finally:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=opened)
+    return f"Wrote {path} ({len(data)} bytes)."
+
+
+def _parts(path: str) -> list[str]:
+    """Return the components of a path in the folder.
+
+    Raises:
+        LocalToolError: the path leaves the folder, or is no path.
+    """
+    parts = [part for part in path.strip().removeprefix("./").split("/") if part not in ("", ".")]
+    if path.strip().startswith(("/", "~")) or ".." in parts or "\0" in path:
+        raise LocalToolError(f"'{path[:80]}' is not in the user's folder; write a path without / at its beginning.")
+    return parts
+
+
+@contextmanager
+def _opened_folder(folder: Path, parts: list[str]) -> Generator[int]:
+    """Open a folder below ``folder`` without following links below it; close it at the end of the block."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        opened = os.open(folder, flags)
+    except OSError as error:
+        raise LocalToolError(f"The user's folder cannot be opened: {error.strerror}.") from None
+    try:
+        for part in parts:
+            inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _entries(opened: int) -> Iterator[_Entry]:
+    """Yield the visible files and folders of an open folder."""
+    for name in os.listdir(opened):
+        with suppress(OSError):
+            found = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            if not name.startswith(".") and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                yield name, found
+
+
+def _walk(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[tuple[int, str, _Entry]]:
+    """Yield the open folder, the place and the entry of each file below ``folder``; folders are open while used."""
+    folders: list[str] = []
+    with suppress(OSError), _opened_folder(folder, [*parts]) as opened:
+        for entry in sorted(_entries(opened), key=lambda entry: entry[0]):
+            if stat.S_ISDIR(entry[1].st_mode):
+                folders.append(entry[0])
+            else:
+                yield opened, "".join(f"{part}/" for part in parts), entry
+    for name in folders if len(parts) < _MOST_DEPTH else ():
+        yield from _walk(folder, (*parts, name))
+
+
+def _check_regular(found: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+        raise LocalToolError(f"{name} is {kind}; name a file.")
+
+
+def _text_of(opened: int, name: str) -> tuple[str, bool]:
+    """Return the text of a file in an open folder, and True if that is all of it.
+
+    Raises:
+        LocalToolError: it is no text file.
+        OSError: it cannot be read.
+    """
+    if not name:
+        raise LocalToolError("That is the folder itself; name a file.")
+    # Without O_NONBLOCK opening a pipe would wait for a writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    _check_regular(os.stat(name, dir_fd=opened, follow_symlinks=False), name)
+    with os.fdopen(os.open(name, flags, dir_fd=opened), "rb") as file:
+        _check_regular(os.fstat(file.fileno()), name)
+        data = file.read(MOST_READ_BYTES + 1)
+    is_whole = len(data) <= MOST_READ_BYTES
+    # A cut may divide a character; no character is longer than four bytes.
+    cuts = (data,) if is_whole else tuple(data[: MOST_READ_BYTES - short] for short in range(4))
+    for encoding in () if b"\0" in data else _ENCODINGS:
+        for cut in cuts:
+            with suppress(UnicodeDecodeError):
+                return cut.decode(encoding), is_whole
+    raise LocalToolError(f"{name} is no text file.")

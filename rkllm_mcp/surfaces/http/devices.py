@@ -1,0 +1,110 @@
+"""Keys of devices: exchange a code for one, list them, revoke one. Only the owner manages them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.tenants import Tenant
+from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
+
+# The one path of this module that needs no key: the code stands in its place.
+EXCHANGE = "/v1/devices:exchange"
+_CODE_CHARS = 100
+_NAME_CHARS = 80
+
+
+class ExchangeBody(bodies.RequestBody):
+    """The code of a device that is to be linked."""
+
+    code: Annotated[str, Field(min_length=1, max_length=_CODE_CHARS)]
+    """The code in the address that `rkllm-mcp service link` shows."""
+    name: Annotated[str, Field(max_length=_NAME_CHARS)] = ""
+    """Name of the device in the list."""
+
+
+class LinkedDevice(DocumentedModel):
+    """A device with a key."""
+
+    id: str
+    name: str
+    linked: float
+    """Unix time of the exchange."""
+
+
+class NewDevice(LinkedDevice):
+    """A device that was linked, with its key."""
+
+    key: str
+    """The key, which is returned this once."""
+
+
+class Devices(DocumentedModel):
+    """All devices with a key."""
+
+    devices: list[LinkedDevice]
+
+
+async def exchange(request: Request) -> Response:
+    """Exchange a code for the key of a device."""
+    body = await bodies.read(request, ExchangeBody, service_of(request).body_limit)
+    linked = await tenant_of(request).app.store.devices.exchange(body.code, body.name)
+    if linked is None:
+        sentence = "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another"
+        raise HTTPError(403, sentence, code="device_code")
+    device, key = linked
+    return JSONResponse(NewDevice(id=device.id, name=device.name, linked=device.linked, key=key).model_dump())
+
+
+async def list_devices(request: Request) -> Response:
+    """List the devices."""
+    found = await _owner(request).app.store.devices.all()
+    listed = [LinkedDevice(id=each.id, name=each.name, linked=each.linked) for each in found]
+    return JSONResponse(Devices(devices=listed).model_dump())
+
+
+async def revoke(request: Request) -> Response:
+    """Revoke the key of a device."""
+    number: str = request.path_params["id"]
+    if not await _owner(request).app.store.devices.revoke(number):
+        raise HTTPError(404, f"there is no device {number!r}; GET /v1/devices lists them")
+    return Response(status_code=204)
+
+
+def _owner(request: Request) -> Tenant:
+    tenant = tenant_of(request)
+    if tenant.name != OWNER:
+        raise HTTPError(403, "only the owner of the service manages devices", code="key_purpose")
+    return tenant
+
+
+_REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
+
+ROUTES = (
+    Route(
+        "POST",
+        EXCHANGE,
+        exchange,
+        "Exchange a code for the key of a device",
+        body=ExchangeBody,
+        answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
+        problems=(403,),
+        is_open=True,
+    ),
+    Route("GET", "/v1/devices", list_devices, "Devices with a key", answers=(RouteResponse(Devices),), problems=(403,)),
+    Route(
+        "DELETE",
+        "/v1/devices/{id}",
+        revoke,
+        "Revoke the key of a device",
+        answers=(RouteResponse(status=204),),
+        problems=(403, 404),
+    ),
+)

@@ -1,0 +1,89 @@
+"""Keys of devices over HTTP: from the code to the key, what the key may do, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from rkllm_mcp.store import open_store
+from tests.support.served import Served, scripted_model, served
+
+EXTRA = """[service]
+api_keys = ["all-of-the-owner"]
+[[service.keys]]
+key = "chat-key-of-owner"
+allow = ["chat"]
+[[tenants]]
+name = "ann"
+api_key = "key-of-the-tenant"
+may_approve = true
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("service")
+    with served(folder, scripted_model(folder / "model", "rule\n  say Hello there.\n"), extra=EXTRA) as it:
+        yield it
+
+
+def new_code(service: Served) -> str:
+    """A code, as another process of the owner makes it."""
+    assert service.service is not None
+    path = service.service.tenants.tenant("").app.store.database.path
+
+    async def make() -> str:
+        async with open_store(path=path, required=True) as store:
+            return await store.devices.new_code()
+
+    return anyio.run(make)
+
+
+def send(service: Served, method: str, path: str, key: str = "", **body: Any) -> httpx2.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx2.request(method, f"{service.url}{path}", headers=headers, json=body or None, timeout=60)
+
+
+def test_a_code_becomes_a_key_of_the_owner_which_the_owner_revokes(service: Served) -> None:
+    code = new_code(service)
+    linked = send(service, "POST", "/v1/devices:exchange", "revoked", code=code, name="phone")
+    device = linked.json()
+    assert (linked.status_code, device["name"], linked.headers["cache-control"]) == (200, "phone", "no-store")
+    again = send(service, "POST", "/v1/devices:exchange", code=code)
+    assert (again.status_code, again.json()["error"]["message"], again.json()["error"]["code"]) == (
+        403,
+        "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another",
+        "device_code",
+    )
+    assert send(service, "GET", "/v1/me", device["key"]).json()["tenant"] == ""
+    asked = send(service, "POST", "/v1/execute", device["key"], message="Hi")
+    assert (asked.status_code, '"answered"' in asked.text) == (200, True)
+    listed = send(service, "GET", "/v1/devices", device["key"]).json()["devices"]
+    assert listed == [{name: device[name] for name in ("id", "name", "linked")}]
+    path = f"/v1/devices/{device['id']}"
+    assert [send(service, "DELETE", path, "all-of-the-owner").status_code for _ in range(2)] == [204, 404]
+    assert send(service, "GET", "/v1/me", device["key"]).status_code == 401
+
+
+def test_only_the_owner_manages_devices(service: Served) -> None:
+    for key, status in (
+        ("", 401),
+        ("sk-rkllm-device-0-1", 401),
+        ("chat-key-of-owner", 403),
+        ("key-of-the-tenant", 403),
+    ):
+        assert send(service, "GET", "/v1/devices", key).status_code == status
+        assert send(service, "DELETE", "/v1/devices/1", key).status_code == status
+
+
+def test_a_key_lasts_beyond_a_restart_of_the_service(tmp_path: Path) -> None:
+    model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
+    with served(tmp_path, model, extra=EXTRA) as service:
+        key = send(service, "POST", "/v1/devices:exchange", code=new_code(service)).json()["key"]
+    with served(tmp_path, model, extra=EXTRA) as service:
+        assert send(service, "GET", "/v1/me", key).status_code == 200
