@@ -367,10 +367,11 @@ class ModelSwitch:
         Raises:
             ModelNotFoundError: there is none, or a remote service answers.
         """
-        folder = installed_models(self.config).get(name) if self.home.npu is not None else None
-        if folder is None:
-            raise ModelNotFoundError(f"There is no model {name!r} here.", "'rkllm-mcp models list' lists the models.")
-        return folder
+        installed = installed_models(self.config) if self.home.npu is not None else {}
+        if name not in installed:
+            there = ", ".join(installed) or f"{self.home.name}, which is a remote service"
+            raise ModelNotFoundError(f"There is no model {name!r} here.", f"There is {there}.")
+        return installed[name]
 
     async def load(self, name: str) -> ModelHost:
         """Load a model in place of the loaded one, and return it; nothing may use the loaded one.

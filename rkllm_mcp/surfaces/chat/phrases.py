@@ -236,6 +236,8 @@ class ChatPhrases:
     need: Mapping[str, str]  # by command: its missing argument
     stats: Mapping[str, tuple[str, str]]  # by field of Stats: label and value
     model: Mapping[str, str]  # by row of /model: label
+    loading: str  # with {name}: another model is being loaded
+    loaded: str  # with {name}: it is loaded
     tokens: str
 
 
@@ -303,6 +305,8 @@ CHAT_ENGLISH = ChatPhrases(
         "context": "context",
         "kind": "kind",
     },
+    loading="[NPU: Loading model '{name}']",
+    loaded="'{name}' answers from now on, and reads this conversation with the next question.",
     tokens="{count} tokens",
 )
 
@@ -376,6 +380,8 @@ CHAT_JAPANESE = ChatPhrases(
         "context": "コンテキスト",
         "kind": "種類",
     },
+    loading="[NPU: モデル '{name}' を読み込んでいます]",
+    loaded="これからは '{name}' が答えます。この会話は次の質問のときに読み直します。",
     tokens="{count} トークン",
 )
 
@@ -408,7 +414,7 @@ HELP_ENGLISH = Help(
         "/rename": ("/rename TITLE", "rename this conversation"),
         "/again": ("/again", "ask the question again whose answer was broken off"),
         "/stats": ("/stats", "tokens and speed of this conversation"),
-        "/model": ("/model", "the model"),
+        "/model": ("/model [NAME]", "the model; load another one"),
         "/clear": ("/clear", "start a new conversation"),
         "/save": ("/save FILE", "save the conversation to a new Markdown file"),
         "/quit": ("/quit", "leave"),
@@ -435,7 +441,7 @@ HELP_JAPANESE = Help(
         "/rename": ("/rename 題名", "この会話の題名を変える"),
         "/again": ("/again", "回答が途切れた質問をもう一度する"),
         "/stats": ("/stats", "この会話のトークン数と速さ"),
-        "/model": ("/model", "モデル"),
+        "/model": ("/model [NAME]", "モデルの表示、切り替え"),
         "/clear": ("/clear", "新しい会話を始める"),
         "/save": ("/save ファイル", "会話を Markdown で新しいファイルに書く"),
         "/quit": ("/quit", "終了"),
