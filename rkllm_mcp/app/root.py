@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
 from rkllm_mcp.app.models import ModelSwitch, open_models
 from rkllm_mcp.app.settings import unsupported_settings
 from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.providers.remote_settings import egress_notices
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.oauth import ShowAddress
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.protocols import Sampler
+    from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.tools.toolbox import Toolbox
 
 StatusSink = Callable[[str], None]
@@ -126,6 +128,14 @@ def _no_resources(_toolbox: Toolbox) -> ResourceHub:
     return ResourceHub({}, ResourceUpdates())
 
 
+async def _report_warnings(engine: Engine, status: StatusSink) -> None:
+    """Show the runtime's warnings about driver and model, once they are loaded."""
+    with suppress(RkllmMcpError):
+        await engine.ready()
+        for warning in engine.warnings:
+            status(f"[NPU: {warning}]")
+
+
 @asynccontextmanager
 async def open_app(
     config: Config,
@@ -177,6 +187,8 @@ async def open_app(
         tasks.start_soon(app.recorder.tidy)
         if status is not None:
             tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
+            if model_host.npu is not None and not tenant:
+                tasks.start_soon(_report_warnings, model_host.npu.engine, status)
         app.warm_up()
         try:
             yield app

@@ -54,11 +54,12 @@ async def choose_model(
     """
     service, tenant = service_of(request), tenant_of(request)
     tenants = service.tenants
-    if keep_alive is not None and tenants.may_switch(tenant.name):
+    if keep_alive is not None:
         try:
-            request.state.keep_alive_s = keep_alive_s(keep_alive)
+            seconds = keep_alive_s(keep_alive)
         except ValueError as error:
             raise HTTPError(400, f"keep_alive: {error}", param="keep_alive") from None
+        request.state.keep_alive_s = seconds if tenants.may_switch(tenant.name) else None
     chosen = (name or "").removesuffix(default_tag)
     if {chosen, name} & {"", None, DEFAULT_MODEL, *service.config.service.model_aliases}:
         chosen = ""
