@@ -61,6 +61,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     ),
     "long": (
         "tests/end_to_end/test_abuse.py",
+        "tests/end_to_end/test_exchange.py",
         "tests/end_to_end/test_load.py",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/runtime/test_soak.py",
