@@ -118,6 +118,11 @@ class Session:
         """
         return read_tokens(self.token_words)
 
+    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
+        """Return the language of our own texts: the configured one, else the locale's."""
+        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+        return language_of(config.agent.language or locale)
+
     def note_missing_configuration(self, config: Config) -> None:
         """Say in the first line that there is no configuration file, and what makes one."""
         if config.source is None:
