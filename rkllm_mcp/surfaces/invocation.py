@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.generation import Language
+from rkllm_mcp.generation import Language, language_of
 from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
 
 if TYPE_CHECKING:
