@@ -46,6 +46,9 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_panels.py",
     ),
     "system": (
+        "tests/surfaces/cli/test_setup.py::test_on_a_board_",
+        "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
+        "tests/surfaces/cli/test_setup.py::test_what_was_changed_",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_systemd.py",
         "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
@@ -58,6 +61,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     ),
     "long": (
         "tests/end_to_end/test_abuse.py",
+        "tests/end_to_end/test_exchange.py",
         "tests/end_to_end/test_load.py",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/runtime/test_soak.py",
