@@ -51,8 +51,9 @@ from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import chosen_model, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
 
 if TYPE_CHECKING:
@@ -60,29 +61,8 @@ if TYPE_CHECKING:
 
 
 CountBodyT = TypeVar("CountBodyT", bound=CountBody)
-# A name of the model that every service knows.
-DEFAULT_MODEL = "default"
-
 # Runs an answer and emits its events.
 _Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
-
-
-def check_model(name: str | None, service: ServiceState) -> None:
-    """Check that a model name is one of this service's.
-
-    Raises:
-        HTTPError: 404.
-    """
-    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = (
-            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
-        )
-        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
-
-
-def known_models(service: ServiceState) -> tuple[str, ...]:
-    """Return the names of the model that answers, its own first."""
-    return (service.model_host.name, *service.config.service.model_aliases)
 
 
 def refused(error: RequestRefusedError) -> HTTPError:
@@ -95,7 +75,7 @@ def refused(error: RequestRefusedError) -> HTTPError:
 async def chat_completions(request: Request) -> Response:
     """Answer a chat request."""
     body = await bodies.read(request, ChatBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
     shape = partial(ChatShape, with_usage=_with_usage(body))
     return await answer(request, Translated(body), reply, shape, streams=body.stream is True)
@@ -104,7 +84,7 @@ async def chat_completions(request: Request) -> Response:
 async def completions(request: Request) -> Response:
     """Continue a prompt, which the model reads as a question."""
     body = await bodies.read(request, CompletionBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
     return await answer(
         request, translated(completion_body, body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
@@ -114,7 +94,7 @@ async def completions(request: Request) -> Response:
 async def responses(request: Request) -> Response:
     """Answer items, or continue a stored response."""
     body = await bodies.read(request, ResponsesBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
     asked = translated(partial(responses_body, stored=await _stored_items(app, body)), body)
@@ -261,7 +241,9 @@ async def answer(
         HTTPError: a field is wrong, or the answer failed before its first record.
     """
     question = await _asked(request, asked)
-    reply = new_reply(model=model or service_of(request).model_host.name, host_tools=question.host_tools)
+    reply = new_reply(
+        model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
+    )
     writer = ReplyWriter(reply, new_shape(reply))
     run = partial(_run, request, asked, question, may_load)
 

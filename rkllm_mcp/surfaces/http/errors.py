@@ -89,7 +89,7 @@ _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp mod
 # What programs ask for that there is not, by how its address begins.
 NOT_OFFERED: Mapping[str, str] = {
     **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
-    **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
+    **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
 
 
