@@ -112,7 +112,7 @@ def pull(session: Session, wish: Pull) -> int:
     from rkllm_mcp.models.install import pull as action
 
     try:
-        with _progress(session) as report:
+        with download_progress(session) as report:
             folder = action(_sources(session), wish, report)
     except KeyboardInterrupt:
         session.status("What has arrived is kept; the same command goes on with it.")
@@ -129,7 +129,7 @@ def add(session: Session, wish: Addition) -> int:
     from rkllm_mcp.models.install import add as action
 
     asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-    with _progress(session) as report:
+    with download_progress(session) as report:
         folder = action(_sources(session), wish, asker, report)
     return _print_folder(session, folder)
 
@@ -223,7 +223,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> int:
 
 
 @contextmanager
-def _progress(session: Session) -> Generator[Report]:
+def download_progress(session: Session) -> Generator[Report]:
     """Show a progress bar for each file on standard error, if it is a terminal."""
     if not session.terminal.shows_progress:
         yield _silently
@@ -296,7 +296,7 @@ def pull_runtime(session: Session, version: str) -> int:
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
-    with _progress(session) as report:
+    with download_progress(session) as report:
         path = action(version, progress=report, say=session.status, licence=session.status)
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():

@@ -5,15 +5,25 @@ body ─▶ Translated ─▶ ChatRequest ─▶ completions.completion ─▶ e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.completions.anthropic import (
+    OLDEST_VERSION,
+    CountBody,
+    MessagesBody,
+    MessagesReply,
+    MessagesShape,
+    TokenCount,
+    messages_body,
+)
 from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.openai_request import Translated, chat_request, completion_body
 from rkllm_mcp.completions.openai_response import ChatShape, TextShape
@@ -37,6 +47,8 @@ from rkllm_mcp.completions.responses import (
     responses_body,
 )
 from rkllm_mcp.events import End
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
@@ -48,6 +60,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
 
+CountBodyT = TypeVar("CountBodyT", bound=CountBody)
 # Runs an answer and emits its events.
 _Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
 
@@ -141,6 +154,40 @@ async def delete_response(request: Request) -> Response:
     if not await app.store.responses.delete(app.tenant, response_id):
         raise _no_response(response_id)
     return JSONResponse(ResponseDeleted(id=response_id, object="response", deleted=True).model_dump())
+
+
+async def messages(request: Request) -> Response:
+    """Answer a conversation, as Anthropic's API does."""
+    body = await _anthropic(request, MessagesBody)
+    asked = translated(messages_body, body)
+    return await answer(
+        request, asked, partial(Reply, new_id("msg_")), MessagesShape, streams=body.stream is True, heartbeat=_PING
+    )
+
+
+async def count_tokens(request: Request) -> Response:
+    """Count the tokens of a conversation and its tools."""
+    body = await _anthropic(request, CountBody)
+    question = await _asked(request, translated(messages_body, body))
+    app = tenant_of(request).app
+    if (npu := app.model_host.npu) is None:
+        raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
+    tools = app.tools(AnswerOptions(allowed_tools=question.allowed_tools)) if question.host_tools else question.tools
+    prompt = ConversationPrompt(
+        npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
+    )
+    # Megabytes of text take seconds to encode.
+    parts = await to_thread.run_sync(prompt.parts, question.messages, tools)
+    return JSONResponse(TokenCount(input_tokens=sum(len(part.ids) for part in parts)).model_dump())
+
+
+async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
+    version = request.headers.get("anthropic-version", OLDEST_VERSION)
+    body = await bodies.read(request, model, service_of(request).body_limit)
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", version, re.ASCII) or version < OLDEST_VERSION:
+        raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
+    check_model(body.model, service_of(request))
+    return body
 
 
 def _no_response(response_id: str) -> HTTPError:
@@ -323,6 +370,7 @@ def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -
     )
 
 
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
 _DONE = "the last record is [DONE]."
 ROUTES = (
@@ -368,5 +416,23 @@ ROUTES = (
         "Forget a stored response",
         answers=(RouteResponse(ResponseDeleted),),
         problems=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/messages",
+        messages,
+        "Answer a conversation, as Anthropic's API does",
+        body=MessagesBody,
+        answers=_answers(MessagesReply, dict[str, Any], "the last event is message_stop."),
+        problems=(400, 404, 429, 502, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/messages/count_tokens",
+        count_tokens,
+        "Count the tokens of a conversation, as Anthropic's API does",
+        body=CountBody,
+        answers=(RouteResponse(TokenCount),),
+        problems=(400, 404, 502, 503),
     ),
 )
