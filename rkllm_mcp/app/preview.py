@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import npu_loads, npu_node
+from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
@@ -29,18 +30,27 @@ EMULATOR = "emulator"
 AUTOMATIC = "auto"
 
 
+def state_folder() -> Path:
+    """Return the folder of the owner's stored data."""
+    from rkllm_mcp.store.database import state_file
+
+    return state_file(os.environ).parent
+
+
 @asynccontextmanager
-async def open_stored(config: Config) -> AsyncGenerator[Store, None]:
-    """Open the owner's store; no server is started.
+async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
+    """Open the owner's store in ``folder``, by default ``state_folder()``; no server is started.
 
     Raises:
         StoreError: it cannot be read.
     """
     from rkllm_mcp.store import open_store
+    from rkllm_mcp.store.database import FILE_NAME, state_file
     from rkllm_mcp.store.tool_calls import Retention
 
     retention = Retention(config.security.history_days, config.security.history_calls)
-    async with open_store(retention=retention, required=True) as memory:
+    path = state_file(os.environ) if folder is None else folder / FILE_NAME
+    async with open_store(path=path, retention=retention, required=True) as memory:
         yield memory
 
 
@@ -160,15 +170,11 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
 def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
     """Return the device nodes that the runtime opens, as path patterns; empty without an NPU.
 
-    Source: rknpu's Kconfig; a build with DRM has a render node, one without has /dev/rknpu, both use DMA heaps.
+    Source: rknpu's Kconfig; a build with DRM has a card and a render node, one without has /dev/rknpu, both use heaps.
     """
     machine = machine or Machine()
-    node = npu_node(machine)
-    if node is None:
-        return ()
-    cards = sorted(machine.name_of(card) for card in machine.glob("dev/dri/card*")) if "dri" in node.parts else []
-    heaps = sorted(machine.name_of(heap) for heap in machine.glob("dev/dma_heap/*"))
-    return (machine.name_of(node), *cards, *heaps)
+    nodes = npu_nodes(machine)
+    return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
 
 
 def model_files(config: Config) -> tuple[Path, ...]:

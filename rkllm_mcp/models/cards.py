@@ -122,6 +122,8 @@ class ModelCard(Section):
     """True if prefilled prompts can be saved; by default derived from the template: false for recurrent and hybrid
     models.
     """
+    cache_bytes_per_token: Positive | None = None
+    """Size of a token's keys and values in the KV cache; used where the file does not say it."""
     emulated: bool = False
     """True when the file is a script for the emulated runtime."""
     source: SourceCard | None = None
@@ -165,6 +167,10 @@ class ModelFolder:
     def missing(self) -> tuple[Path, ...]:
         """Return the required files that do not exist."""
         return tuple(path for path in (self.file, self.tokenizer) if not path.is_file())
+
+
+# The last places of ``model_directories``, which come with rkllm-mcp.
+CATALOGUES = 2
 
 
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:

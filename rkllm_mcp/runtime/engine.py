@@ -273,6 +273,11 @@ class Engine:
         """Last lines that the runtime printed, of the current or else the last worker."""
         return self._supervisor.log_lines
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the runtime when it loaded the model, about an old driver or a newer toolkit."""
+        return self._supervisor.warnings
+
     async def started(self) -> None:
         """Wait until the worker loads the model, or cannot be started; the emulated runtime may be built before."""
         await self._supervisor.started.wait()
@@ -284,6 +289,19 @@ class Engine:
             RuntimeUnusableError: it cannot be loaded, and why.
         """
         await self._supervisor.ready()
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True between ``unload`` and ``load``; runs and calls are refused meanwhile."""
+        return self._supervisor.is_unloaded
+
+    async def unload(self) -> None:
+        """Stop the worker, which frees the model's memory; what still runs fails."""
+        await self._supervisor.unload()
+
+    def load(self) -> None:
+        """Load the model again after ``unload``; ``ready`` waits for it."""
+        self._supervisor.load()
 
     async def given_up(self) -> None:
         """Wait until the model cannot be loaded any more and ``failure`` holds the reason.

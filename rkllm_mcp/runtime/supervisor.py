@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -105,6 +106,7 @@ logger = logging.getLogger(__name__)
 
 EMULATOR = "emulator"
 
+_UNLOADED = "its model is not loaded at the moment"
 _MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not fit each other."
 
 
@@ -128,6 +130,13 @@ class Supervisor:
         self.started = asyncio.Event()
         self._settled = asyncio.Event()
         self._given_up = asyncio.Event()
+        # A model is to be in service; cleared between ``unload`` and ``load``.
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._unwanted = asyncio.Event()
+        # No worker runs: the model is unloaded, or will not be loaded again.
+        self._stopped = asyncio.Event()
+        self._was_loaded = False
         self._failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
         self._loaded_at_s: float | None = None
@@ -139,6 +148,8 @@ class Supervisor:
         self.loaded: frames.ModelLoaded | None = None
         # Report of the loaded library; None until it is loaded.
         self.opened: frames.Opened | None = None
+        # Warnings of the runtime while it loaded the model.
+        self.warnings: tuple[str, ...] = ()
         # True once a run was sent to this worker; set by the dispatcher.
         self.is_used = False
         # True once a run of this worker succeeded; set by the dispatcher.
@@ -157,9 +168,36 @@ class Supervisor:
         return self._failure
 
     def check(self) -> None:
-        """Raise ``failure`` if it is set."""
+        """Raise ``failure`` if it is set.
+
+        Raises:
+            RunRejectedError: the model is unloaded.
+        """
         if self._failure is not None:
             raise copy(self._failure)
+        if not self._wanted.is_set():
+            raise RunRejectedError(_UNLOADED)
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True between ``unload`` and ``load``."""
+        return not self._wanted.is_set() and self._failure is None
+
+    async def unload(self) -> None:
+        """Stop the worker, which frees the model's memory, until ``load``; runs and calls fail.
+
+        The wait is bounded by the time that loading or stopping may take.
+        """
+        self._wanted.clear()
+        self._unwanted.set()
+        await self._stopped.wait()
+
+    def load(self) -> None:
+        """Start a worker again after ``unload``; ``ready`` waits for the model."""
+        if self.is_unloaded:
+            self._settled.clear()
+            self._unwanted.clear()
+            self._wanted.set()
 
     async def ready(self) -> None:
         """Wait until a model is loaded.
@@ -224,13 +262,22 @@ class Supervisor:
     async def _keep_worker(self, library: str) -> None:
         pauses = iter(self._settings.reload_pauses_s)
         while True:
+            if not self._wanted.is_set():
+                self._settled.set()
+                self._stopped.set()
+                await self._wanted.wait()
+                self._stopped.clear()
+                pauses = iter(self._settings.reload_pauses_s)
             try:
                 death = await self._run_one_worker(library)
+                if death is None:
+                    continue
                 failure: ModelLoadError = self._died_unused(death)
             except ModelLoadError as error:
                 # A refused model is refused again. One that was loaded before may load a moment later, when the driver
                 # has freed the memory of the dead worker.
-                if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
+                is_first = self.restarts == 0 and not self._was_loaded
+                if not isinstance(error, _DiedWhileLoadingError) and is_first:
                     raise
                 logger.info("%s", error.message)
                 failure = error
@@ -251,8 +298,8 @@ class Supervisor:
             return False
         return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
 
-    async def _run_one_worker(self, library: str) -> WorkerDiedError:
-        """Start a worker, load the model, and return the worker's death.
+    async def _run_one_worker(self, library: str) -> WorkerDiedError | None:
+        """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded.
 
         Raises:
             RuntimeUnusableError: the model was not loaded.
@@ -268,13 +315,21 @@ class Supervisor:
             try:
                 self.loaded = await self._load(worker, library)
                 self._loaded_at_s = asyncio.get_running_loop().time()
+                self._was_loaded = True
                 logger.info("process %d has loaded %s", worker.pid, settings.model_path)
+                self.warnings = load_warnings(worker.log.last(), self.loaded.version)
+                for warning in self.warnings:
+                    logger.warning("the runtime: %s", warning)
                 self._settled.set()
                 self._on_service()
-                exit_code = await worker.gone()
+                exit_code = await self._gone_or_unwanted(worker)
             finally:
                 self.worker, self.loaded, self._last_log = None, None, worker.log.last()
                 self._settled.clear()
+            if exit_code is None:
+                logger.info("process %d unloads %s", worker.pid, settings.model_path)
+                self._on_loss(RunRejectedError(_UNLOADED))
+                return None
             if settings.worker == "inline":
                 raise RuntimeUnusableError(
                     "The runtime hung in this process.", 'Use worker = "process" and start again.'
@@ -284,10 +339,26 @@ class Supervisor:
             self._on_loss(death)
         return death
 
+    async def _gone_or_unwanted(self, worker: WorkerProcess) -> int | None:
+        """Wait for the worker's end and return its exit code; None if the model is to be unloaded before."""
+        gone, unwanted = asyncio.ensure_future(worker.gone()), asyncio.ensure_future(self._unwanted.wait())
+        try:
+            await asyncio.wait({gone, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            return gone.result() if gone.done() else None
+        finally:
+            gone.cancel()
+            unwanted.cancel()
+
     async def _load(self, worker: WorkerProcess, library: str) -> frames.ModelLoaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
         settings = self._settings
-        command = LoadCommand(library, settings.abi, settings.load_parameters(), check_memory=settings.check_memory)
+        command = LoadCommand(
+            library,
+            settings.abi,
+            settings.load_parameters(),
+            check_memory=settings.check_memory,
+            cache_bytes_per_token=settings.cache_bytes_per_token,
+        )
         worker.send(pack_load(command))
         gone = asyncio.ensure_future(worker.gone())
         limit_s = self._settings.start_timeout_s
@@ -315,6 +386,7 @@ class Supervisor:
         self._failure = error
         self.started.set()
         self._settled.set()
+        self._stopped.set()
         self._on_loss(error)
 
     def _refused(self, report: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
@@ -349,6 +421,22 @@ def complaint(lines: Sequence[str]) -> str:
     return next((line for line in lines if line.startswith("E ")), "")
 
 
+_TOOLKIT = re.compile(r"rkllm-toolkit version: (\d+\.\d+\.\d+)")
+
+
+def load_warnings(lines: Sequence[str], version: str) -> tuple[str, ...]:
+    """Return the runtime's warnings about driver and model, and that the model's toolkit is newer than the runtime."""
+    warned = [line.partition(": ")[2].removeprefix("Warning: ") for line in lines if line.startswith("W ")]
+    made = next((found[1] for line in lines if (found := _TOOLKIT.search(line))), version)
+    if _release(made) > _release(version):
+        warned.append(f"the model was made by rkllm-toolkit {made}, which is newer than this runtime, {version}")
+    return tuple(dict.fromkeys(warned))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
 def arithmetic_failure(lines: Sequence[str]) -> str:
     """Return the first line about a failed computation, like ``matmul(w8a8) run failed``; empty without one."""
     return next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
@@ -360,8 +448,24 @@ _LOAD_ERRORS = {
 }
 
 
+# Words of the runtime's error lines -> what to do. Source: strings of the libraries, rknn-llm #530, #55, #335.
+_REMEDIES = (
+    (
+        "runtime version is lower than the rkllm-toolkit",
+        "The model was made by a newer rkllm-toolkit: fetch that runtime ('rkllm-mcp runtime list'), or another model.",
+    ),
+    ("target_platform does not match", "It is for another chip; 'rkllm-mcp models list' shows those for this board."),
+    ("Platform error", "The board is not recognised; 'rkllm-mcp doctor' says why, for example in a container."),
+    ("failed to open rkn", "The NPU's device cannot be opened; 'rkllm-mcp doctor' names the node and the group."),
+    ("invalid rkllm model", "Fetch the file again: it is damaged, or no .rkllm file of toolkit 1.2 or newer."),
+    ("failed to malloc npu memory", "End other programs, or choose a smaller model or [model] context_tokens."),
+    ("failed to allocate handle", "End other programs, or choose a smaller model or [model] context_tokens."),
+)
+
+
 def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
     """Return the worker's error with the runtime's own message."""
     kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
     said = complaint(log) if kind is ModelLoadError else ""
-    return kind(f'{failure.message} It said "{said}".' if said else failure.message, failure.remedy)
+    remedy = next((remedy for words, remedy in _REMEDIES if any(words in line for line in log)), failure.remedy)
+    return kind(f'{failure.message} It said "{said}".', remedy) if said else kind(failure.message, failure.remedy)

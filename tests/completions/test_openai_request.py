@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.openai_request import chat_request
+from rkllm_mcp.completions.openai_request import Translated, chat_request
 from rkllm_mcp.completions.openai_types import ChatBody
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
@@ -23,12 +23,13 @@ WEATHER: Json = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
+TIME: Json = {"type": "function", "function": {"name": "get_time"}}
 NAMED: Json = {"type": "function", "function": {"name": "get_weather"}}
 
 
 def request(*messages: Json, host_tools: bool = False, **fields: Any) -> ChatRequest:
     body = ChatBody.model_validate({"model": "demo", "messages": list(messages or (USER,)), **fields})
-    return chat_request(body, SchemaCheck(), host_tools=host_tools)
+    return chat_request(Translated(body), SchemaCheck(), host_tools=host_tools)
 
 
 def refusal(*messages: Json, **fields: Any) -> RequestRefusedError:
@@ -106,7 +107,8 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({"stop": ["a", "b"]}, ModelOptions(stop=("a", "b"))),
         ({"tool_choice": "none"}, ModelOptions(tool_choice="none")),
         ({"tool_choice": "auto"}, ModelOptions()),
-        ({"tool_choice": "required", "tools": [WEATHER]}, ModelOptions(tool_choice="required")),
+        ({"tool_choice": "required", "tools": [WEATHER, TIME]}, ModelOptions(tool_choice="required")),
+        ({"tool_choice": "required", "tools": [WEATHER]}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"tool_choice": NAMED, "tools": [WEATHER]}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"tool_choice": NAMED, "mcp": True}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"parallel_tool_calls": False}, ModelOptions(single_call=True)),
@@ -196,7 +198,7 @@ REFUSED: list[tuple[list[Json], Json, str, str]] = [
         "messages[1].tool_calls[0].function.arguments",
         "JSON object as text",
     ),
-    ([], {"n": 2}, "n", "send n = 1"),
+    ([], {"n": 2}, "n", "send 1, or the request again"),
     ([], {"logprobs": True}, "logprobs", "no probabilities"),
     ([], {"logit_bias": {"1": 5.0}}, "logit_bias", "cannot favour"),
     ([], {"modalities": ["text", "audio"]}, "modalities", "is text"),

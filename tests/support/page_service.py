@@ -130,7 +130,7 @@ class PageService:
             earlier.append(stored["messages"][position:])
             del stored["messages"][position:]
             versions = len(earlier) + 1
-        question: dict[str, Any] = {"role": "user", "text": asked, "thinking": "", "created": 1000.0, "events": []}
+        question: Json = {"role": "user", "text": asked, "thinking": "", "created": 1000.0, "events": []}
         stored["messages"].append({**question, "version": versions, "versions": versions})
         events = list(self.answers.get(asked, [text("I do not know.")]))
         events += [] if events[-1]["kind"] in ("end", "break") else [END]
@@ -153,7 +153,13 @@ class PageService:
             else:
                 said += event["text"] if event["kind"] == "text" else ""
                 if event["kind"] == "end" and event["reason"] == "answered":
-                    answer = {"role": "assistant", "text": said, "thinking": "", "created": 1100.0, "events": shown}
+                    answer: Json = {
+                        "role": "assistant",
+                        "text": said,
+                        "thinking": "",
+                        "created": 1100.0,
+                        "events": shown,
+                    }
                     stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": "answered"})
                 elif event["kind"] not in ("status", "queued", "tool_progress", "approval", "elicitation"):
                     shown.append(event)

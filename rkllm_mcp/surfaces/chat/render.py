@@ -104,7 +104,7 @@ class TerminalRenderer:
                 note(self._phrases.queued.format(position=event.position))
             case ToolCallDetected():
                 repaired = self._phrases.repaired if event.repaired else ""
-                note(f"  → {event.name}({_arguments(event.arguments)}){repaired}")
+                note(f"  → {event.name}({arguments_text(event.arguments)}){repaired}")
             case ToolCallFailed():
                 note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
@@ -133,8 +133,7 @@ class TerminalRenderer:
 
     def _progress(self, event: ToolProgress) -> None:
         if self._terminal.shows_progress:
-            share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
-            self._terminal.note(f"  … {share} {event.message or ''}".rstrip())
+            self._terminal.note(f"  {progress_text(event)}")
 
     def _text(self, text: str) -> None:
         if not self._in_answer:
@@ -173,7 +172,14 @@ def one_line(text: str, limit_chars: int) -> str:
     return line if len(line) <= limit_chars else f"{line[: limit_chars - 1]}…"
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
+def progress_text(event: ToolProgress) -> str:
+    """The progress of a call: a share, or a number without a total, and the server's message."""
+    share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
+    return f"… {share} {event.message or ''}".rstrip()
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call on one line."""
     pairs = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
     return one_line(", ".join(pairs), RESULT_CHARS)
 

@@ -18,10 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rkllm_mcp.surfaces.http import (
     approvals,
     board,
+    completions,
     conversations,
     devices,
     execute,
+    models,
     ollama,
+    ollama_models,
     openai,
     openapi,
     page,
@@ -35,11 +38,12 @@ if TYPE_CHECKING:
     from rkllm_mcp.surfaces.http.state import ServiceState
 
 ROUTES: tuple[Route, ...] = (
-    *openai.ROUTES,
-    *openai.MODEL_ROUTES,
+    *completions.ROUTES,
+    *models.ROUTES,
     *openai.EMBEDDING_ROUTES,
     *openai.RERANK_ROUTES,
     *ollama.ROUTES,
+    *ollama_models.ROUTES,
     *execute.ROUTES,
     *conversations.ROUTES,
     *tools.ROUTES,

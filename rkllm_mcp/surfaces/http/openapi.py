@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.surfaces.http.errors import OLLAMA, ErrorBody, OllamaError
+from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of
@@ -95,7 +95,9 @@ def _operation_id(route: Route | Link) -> str:
     return f"{route.method.lower()}_{words or 'page'}"
 
 
-def _error(route: Route) -> type[ErrorBody | OllamaError]:
+def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
+    if route.path.startswith(ANTHROPIC):
+        return AnthropicError
     return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 

@@ -377,3 +377,52 @@ def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(bro
         assert said == ["It is fine.", "Calling tool get_weather", "And warm", "End of the answer"]
         assert visit.page.get_attribute("#announcements", "aria-live") == "polite"
         assert visit.page.get_attribute(".message.assistant", "aria-busy") is None
+
+
+def test_code_gets_colours_formulas_their_signs_and_a_table_goes_into_a_sheet(browser: Browser) -> None:
+    words = (
+        "```py\ndef f():\n    return 'a'\n```\n\nIt costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    for size in (1, 1000):
+        said = [text(words[place : place + size]) for place in range(0, len(words), size)]
+        with (
+            running(PageService({"x": said})) as service,
+            visiting(browser, service.url, permissions=["clipboard-read", "clipboard-write"]) as visit,
+        ):
+            page = visit.page
+            visit.answered("x")
+            page.wait_for_selector(".code-keyword >> text=def")
+            assert page.inner_text(".code-string") == "'a'"
+            assert page.inner_text(".code code") == "def f():\n    return 'a'\n"
+            page.wait_for_selector(".math.display mfrac", state="attached")
+            assert page.locator(".math").count() == 3
+            assert "It costs $5 or $6" in page.inner_text(".prose")
+            page.locator(".prose > div:has(table) .copy").click()
+            page.wait_for_selector("text=Copied")
+            assert page.evaluate("navigator.clipboard.readText()") == "a\tb\n1\t2"
+
+
+def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Browser) -> None:
+    answers = {"x": [text("One"), HOLD, text(" two.")], "later": [text("Later.")], "now": [text("Now.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.ask("x")
+        page.wait_for_selector("text=One")
+        page.fill("#question", "later")
+        page.get_by_role("button", name="Send after this answer").click()
+        visit.ask("drop me")
+        assert "Sent after this answer" in page.inner_text("#queued")
+        page.locator(".pending").nth(1).get_by_role("button", name="Leave out").click()
+        assert page.locator(".pending").all_inner_texts() == ["later"]
+        service.go_on()
+        page.wait_for_selector("text=Later.")
+        assert page.locator(".pending").count() == 0
+        assert [body["message"] for body in service.sent("/v1/execute")] == ["x", "later"]
+        # Sent at once, it stops the answer first.
+        visit.ask("x")
+        page.wait_for_selector("text=One >> nth=1")
+        visit.ask("now")
+        page.locator(".pending").get_by_role("button", name="Stop the answer and send now").click()
+        page.wait_for_selector("text=Now.")
+        assert page.inner_text(".ending") == "Stopped."

@@ -25,6 +25,7 @@ PAIRS = [
     (TEXT, ("accent",), ("accent-soft",)),
     (TEXT, ("danger",), ("danger-soft",)),
     (TEXT, ("caution",), ("caution-soft",)),
+    (TEXT, ("code-keyword", "code-number", "info"), ("surface",)),
     (SHAPE, ("control", "accent", "danger", "line-0", "line-1", "line-2"), ("ground", "surface")),
     (SHAPE, ("accent", "danger"), ("raised",)),
 ]

@@ -37,7 +37,7 @@ const conversations = new Conversations(api, {
   },
   loaded: () => mark(),
 });
-const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish) });
+const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
 const options = new QuestionOptions(api);
 const composer = new Composer({
   send: (text) => ask({ message: text }),

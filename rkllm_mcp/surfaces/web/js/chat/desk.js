@@ -11,6 +11,7 @@ import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { Following } from "./following.js";
 import { QuestionCard } from "./questions.js";
+import { Queue } from "./queue.js";
 import { Thread } from "./thread.js";
 
 export class Desk {
@@ -22,15 +23,25 @@ export class Desk {
   #waiting = new Map();
   #api;
   #told;
+  #queue;
 
   /**
    * @param {Api} api
-   * @param {{changed: () => void, ask: (wish: Wish) => boolean}} told when an answer begins or ends, and when a conversation
+   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void}} told when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
   constructor(api, told) {
     this.#api = api;
     this.#told = told;
+    this.#queue = new Queue({
+      ask: (thread, message) => {
+        this.#queue.show(this.thread);
+        if (thread === this.thread) told.ask({ message });
+        else void thread.ask({ message });
+      },
+      edit: told.edit,
+      stop: () => this.stop(),
+    });
     this.thread = this.#blank("");
   }
 
@@ -76,13 +87,14 @@ export class Desk {
   /** @param {Wish} wish */
   ask(wish) {
     if (this.thread.isRunning) {
+      if (wish.message && wish.replaces === undefined) return this.#queue.add(this.thread, wish.message);
       announce(t("chat.first"));
       return false;
     }
     byId("welcome").hidden = true;
     this.#place.querySelector(".load-problem")?.remove();
     void this.thread.ask(wish);
-    this.#following.toEnd();
+    if (wish.replaces === undefined) this.#following.toEnd();
     return true;
   }
 
@@ -123,6 +135,7 @@ export class Desk {
   #noted(thread) {
     if (thread.isUnsettled) this.#unsettled.add(thread);
     else this.#unsettled.delete(thread);
+    this.#queue.go(thread);
     this.#told.changed();
   }
 
@@ -130,6 +143,7 @@ export class Desk {
   #show(thread) {
     this.#place.replaceChildren(thread.node);
     byId("welcome").hidden = Boolean(thread.id) || !thread.isEmpty;
+    this.#queue.show(thread);
     this.#following.toEnd();
     this.#told.changed();
   }

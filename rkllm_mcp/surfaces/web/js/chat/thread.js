@@ -31,6 +31,11 @@ const NOT_FOUND = 404;
 export class Thread {
   node = h("div", { class: "thread" });
   title = "";
+  /** @type {string[]} questions that wait for the answer under way */
+  queued = [];
+  /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
+  isStopped = false;
+  isGoingOn = false;
   /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
   #said = [];
   /** @type {{wish: Wish, nodes: HTMLElement[]} | null} what was asked in vain, and what shows that */
@@ -290,6 +295,7 @@ export class Thread {
     const reading = new Reading(this.#api, this.#around(wish, position));
     this.node.append(reading.view.node);
     this.#reading = reading;
+    this.isStopped = false;
     this.#unanswered = null;
     this.#told.changed(this);
     try {
@@ -303,6 +309,9 @@ export class Thread {
     } finally {
       this.#reading = null;
       reading.run.abort();
+      const reason = reading.view.answer.ending?.reason ?? "failed";
+      this.isStopped = (reason === "cancelled" || reason === "failed") && !this.isGoingOn;
+      this.isGoingOn = false;
       this.#told.changed(this);
       // An answer that was read on in vain: the board has something else of it by now.
       if (this.#unanswered && reading.after > 0) void this.refresh().catch(() => false);
