@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,25 @@ class ToolFinished:
     text: str
     seconds: float
     truncated: bool = False
+    ruling: str = ""  # decision of a person or of the configuration about the call; left out where there was none
     kind: ClassVar[Literal["tool_result"]] = "tool_result"
+
+
+class Source(TypedDict):
+    """A passage that a search tool returned."""
+
+    document: str  # title, or its address
+    page: int | None
+    passage: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Passages that a search returned, for display below the answer; follows the result of the call."""
+
+    items: Sequence[Source]
+    kind: ClassVar[Literal["sources"]] = "sources"
 
 
 @dataclass(frozen=True)
@@ -174,6 +192,7 @@ Event: TypeAlias = (
     | Elicitation
     | ToolProgress
     | ToolFinished
+    | Sources
     | ResourceRead
     | Status
     | Queued
@@ -190,6 +209,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Elicitation,
     ToolProgress,
     ToolFinished,
+    Sources,
     ResourceRead,
     Status,
     Queued,
@@ -210,7 +230,10 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
 
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return the event as a JSON object."""
-    return {"kind": event.kind, **{name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}}
+    values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
+    if values.get("ruling") == "":
+        del values["ruling"]
+    return {"kind": event.kind, **values}
 
 
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from rkllm_mcp.events import EndReason
+from rkllm_mcp.events import EndReason, Source
 
 Role = Literal["system", "user", "assistant", "tool"]
 # free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
@@ -97,6 +97,7 @@ class ToolResult:
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
     notice: str = ""  # what people are shown where the text addresses the model
+    sources: tuple[Source, ...] | None = None  # passages of a search; empty if it found none; None for other tools
 
     @property
     def shown(self) -> str:
@@ -133,6 +134,8 @@ class StoredTurn:
     context: str = ""  # text that the host put before the user's
     ending: Ending = ""
     at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
+    # JSON list of the events that the reader of an answer received, without its end; empty if they are unknown.
+    events: str = field(default="", compare=False)
 
 
 @dataclass
@@ -148,6 +151,8 @@ class Conversation:
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft
     draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
+    replaces: int | None = None  # position in the store of the question of which the next exchange is a new version
+    settings: str = ""  # options of its questions, as the surface that stores them encodes them
     # The last question in the store and the text of its answer, if any, if that was broken off with its process.
     broken_off: tuple[Message, ...] = ()
     unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
@@ -90,6 +90,10 @@ class StoredConversation:
     turns: tuple[StoredTurn, ...]
     system: str | None = None  # overrides the configured system prompt
     calls_made: int = 0  # number of call ids in use
+    settings: str = ""  # options of its questions, JSON
+    pinned: bool = False
+    # Of each question with several versions, by position: the number of the one in ``turns``, from 1, and their count.
+    versions: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ class ConversationSummary:
     created: float
     updated: float
     messages: int
+    pinned: bool = False
+    passage: str = ""  # the text around what was searched; empty if only the title contains it
 
 
 @dataclass(frozen=True)

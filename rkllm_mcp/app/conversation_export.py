@@ -143,4 +143,6 @@ def summary_dict(summary: ConversationSummary) -> dict[str, Any]:
         "created": stamp(summary.created),
         "updated": stamp(summary.updated),
         "messages": summary.messages,
+        "pinned": summary.pinned,
+        "passage": summary.passage,
     }

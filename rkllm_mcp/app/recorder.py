@@ -17,12 +17,26 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 
 from rkllm_mcp.config.header_templates import redacted, redacted_so_far
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.events import Event, Text, Thinking, Usage
+from rkllm_mcp.events import (
+    Approval,
+    Elicitation,
+    End,
+    Event,
+    Queued,
+    Status,
+    Text,
+    Thinking,
+    ToolProgress,
+    Usage,
+    event_to_dict,
+    to_json,
+)
 from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store.conversations import Conversations
@@ -32,6 +46,9 @@ SAVE_TIMEOUT_S = 10.0
 # The pause between two writes of an answer that grows.
 WRITE_INTERVAL_S = 1.0
 _DAY_S = 86400.0
+# Events that are not part of an answer when it is over, and the longest text of one, and of all, that is saved.
+_PASSING = (Status, Queued, ToolProgress, Approval, Elicitation, End)
+_EVENT_CHARS, _EVENTS_CHARS = 20_000, 400_000
 _NO_DISK = "the disk does not answer; look after it"
 _NO_FILE = "what is remembered lasts until this run ends, because its file cannot be used"
 _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, in the order in which answers ended]"
@@ -135,8 +152,7 @@ class AnswerRecord:
         self._before = len(_said(conversation.messages))
         # Text and thinking of each round that its reader has received.
         self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
-        # The answer in the store; None if it is unknown.
-        self._written: StoredTurn | None = None
+        self._events: list[dict[str, Any]] = []
         self._growing = anyio.CancelScope()
         self._writing = anyio.Lock()
 
@@ -145,11 +161,12 @@ class AnswerRecord:
         self._conversation.broken_off = ()
         if self._conversation.draft is None and (turns := self._turns("interrupted")):
             await self._recorder.begin(self._conversation, turns)
-            self._written = StoredTurn("assistant", "")
 
     def hear(self, events: Sequence[Event]) -> None:
         """Note what the reader received."""
         for event in events:
+            if not isinstance(event, _PASSING):
+                self._note(event_to_dict(event))
             if isinstance(event, Text):
                 self._rounds[-1][0].append(event.text)
             elif isinstance(event, Thinking):
@@ -157,19 +174,38 @@ class AnswerRecord:
             elif isinstance(event, Usage):
                 self._rounds.append(([], []))
 
+    def _note(self, event: dict[str, Any]) -> None:
+        last = self._events[-1] if self._events else event
+        if last is not event and last["kind"] == event["kind"] in ("text", "thinking"):
+            last["parts"].append(event["text"])
+        else:
+            self._events.append({**event, "parts": [event["text"]]} if "text" in event else event)
+
+    def _shown(self) -> str:
+        """Return the events as JSON; empty if they are too long, or nothing but the text."""
+        events = [{**event, "text": "".join(event["parts"])} if "parts" in event else event for event in self._events]
+        for event in events:
+            event.pop("parts", None)
+            if event["kind"] == "tool_result":
+                event["text"] = event["text"][:_EVENT_CHARS]
+        secrets = [to_json(secret)[1:-1] for secret in self._secrets]
+        text = redacted(to_json(events), secrets) if secrets else to_json(events)
+        return "" if len(text) > _EVENTS_CHARS or not events else text
+
     async def follow(self, deleted: Callable[[], object]) -> None:
         """Save the text as it grows until the answer is saved; call ``deleted`` if its conversation was deleted."""
+        written = (StoredTurn("assistant", ""), "")
         with self._growing:
             while not self._growing.cancel_called:
                 await self._recorder.pause()
                 async with self._writing:
                     await self.begin()
                 turn = self._so_far()
-                if self._conversation.draft is not None and turn != self._written:
+                if self._conversation.draft is not None and (turn, turn.events) != written:
                     if not await self._recorder.grow(self._conversation, turn):
                         deleted()
                         return
-                    self._written = turn
+                    written = (turn, turn.events)
 
     async def save(self, ending: Ending, *, is_refused: bool = False) -> str:
         """Save the answer as it is; return a notice for the user, or an empty text.
@@ -188,7 +224,10 @@ class AnswerRecord:
         said = _said(self._conversation.messages)[self._before :]
         turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
-        return [_discreet(turn, self._secrets) for turn in read]
+        discreet = [_discreet(turn, self._secrets) for turn in read]
+        if discreet and discreet[-1].role == "assistant":
+            discreet[-1] = replace(discreet[-1], events=self._shown())
+        return discreet
 
     def _so_far(self) -> StoredTurn:
         texts = (
@@ -196,7 +235,7 @@ class AnswerRecord:
             for parts in zip(*self._rounds, strict=True)
         )
         text, thinking = (redacted_so_far(each, self._secrets) for each in texts)
-        return StoredTurn("assistant", text, thinking)
+        return StoredTurn("assistant", text, thinking, events=self._shown())
 
 
 def turns_of(
@@ -234,9 +273,15 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
     """
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)
+    conversation.settings = kept.settings
+    _restore(kept.turns, conversation)
+    return conversation
+
+
+def _restore(turns: Sequence[StoredTurn], conversation: Conversation) -> None:
     messages = conversation.messages
     unanswered = Message("user")
-    for turn in kept.turns:
+    for turn in turns:
         if turn.role == "user":
             # The store does not say which questions were servers' prompts.
             messages.append(Message("user", turn.text, context=turn.context, foreign=True))
@@ -245,9 +290,27 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))
         elif messages and messages[-1].role == "user":
             unanswered = messages.pop()
-    if [turn.ending for turn in kept.turns[-2:]] == ["", "interrupted"]:
-        conversation.broken_off = tuple(messages[-2:]) if kept.turns[-1].text.strip() else (unanswered,)
-    return conversation
+    if [turn.ending for turn in turns[-2:]] == ["", "interrupted"]:
+        conversation.broken_off = tuple(messages[-2:]) if turns[-1].text.strip() else (unanswered,)
+
+
+def replace_turns(kept: StoredConversation, position: int, conversation: Conversation) -> None:
+    """Replace what was said from the stored turn at ``position`` on by the turns of ``kept`` from there.
+
+    Messages before it stay as they are, so that the model need not read them again.
+    """
+    messages = conversation.messages
+    asked = [turn.text for turn in kept.turns[:position] if turn.role == "user"]
+    places = [place for place, message in enumerate(messages) if message.role == "user"]
+    is_same = [messages[place].text for place in places[: len(asked)]] == asked
+    if not is_same:  # the model read something else, such as no question that was not answered
+        position = 0
+    elif len(places) > len(asked):
+        del messages[places[len(asked)] :]
+    if position == 0:
+        messages[:] = messages[: bool(messages and messages[0].role == "system")]
+    conversation.broken_off, conversation.kept_turns = (), len(kept.turns)
+    _restore(kept.turns[position:], conversation)
 
 
 def ask_again(conversation: Conversation) -> str:

@@ -1,4 +1,4 @@
-"""Stored conversations: the user's messages and the final answers.
+"""Stored conversations: the user's messages and the final answers; and the responses that clients continue by id.
 
     conversation.unkept ─▶ save ─▶ messages, appended in one transaction that survives a power failure
 
@@ -6,6 +6,7 @@ Rules:
 * Every query names the tenant; no tenant can read, count or delete another's conversations.
 * A question is written when it is accepted, as a draft with an empty answer that grows; the whole exchange replaces it.
 Other turns are never written again: repeating a save with unknown outcome adds nothing.
+* A question that is asked in other words replaces its turn and those behind it; they stay as an earlier version.
 * A draft that was deleted meanwhile, with its conversation, is not written again.
 * Two processes may continue one conversation: both append, and nothing is lost.
 * Deleting a conversation deletes the records of its tool calls.
@@ -15,14 +16,17 @@ Conversion between turns and conversations is in ``app.recorder``.
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
 from rkllm_mcp.store.database import Database, Work
@@ -31,24 +35,34 @@ TITLE_CHARS = 60
 _DAY_S = 86400.0
 # The clock of a board without a battery can start anywhere. A larger step between two changes is a clock correction.
 _CLOCK_WAS_SET_S = 365 * _DAY_S
-_SUMMARY = """
-SELECT id, title, created, updated,
-    (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id)
-FROM conversations AS c WHERE tenant = ?"""
-_WITH_WORDS = """
- AND (title LIKE ? ESCAPE '\\' OR EXISTS (
-    SELECT 1 FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id AND m.text LIKE ? ESCAPE '\\'))"""
-_LATEST_FIRST = " ORDER BY touched DESC LIMIT ? OFFSET ?"
+# Length of a passage, and of its part before what was searched.
+_PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
+_COLUMNS = """id, title, created, updated,
+    (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id), pinned"""
+_OF_TENANT = " FROM conversations AS c WHERE tenant = :tenant"
+# The text that contains the words: of a turn, or the arguments or result of a call.
+_PASSAGE = """(
+    SELECT CASE WHEN m.text LIKE :like ESCAPE '\\' THEN m.text ELSE (
+        SELECT value FROM json_tree(m.events) WHERE atom LIKE :like ESCAPE '\\'
+        AND (key = 'text' OR path LIKE '%.arguments%') LIMIT 1) END AS passage
+    FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id
+    AND (m.text LIKE :like ESCAPE '\\' OR m.events LIKE :like ESCAPE '\\') AND passage IS NOT NULL LIMIT 1)"""
+_WITH_WORDS = f" AND (title LIKE :like ESCAPE '\\' OR {_PASSAGE} IS NOT NULL)"
+_LATEST_FIRST = " ORDER BY :pinned_first AND pinned DESC, touched DESC LIMIT :limit OFFSET :offset"
 _UPSERT = """
-INSERT INTO conversations (tenant, id, title, system, calls_made, created, updated, touched)
-VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations))
+INSERT INTO conversations (tenant, id, title, system, calls_made, settings, created, updated, touched)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations))
 ON CONFLICT (tenant, id) DO UPDATE SET
     calls_made = MAX(calls_made, excluded.calls_made), updated = excluded.updated, touched = excluded.touched"""
 _INSERT_TURN = """
-INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created, events)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
-_UPDATE_TURN = "UPDATE messages SET text = ?, thinking = ? WHERE tenant = ? AND conversation = ? AND position = ?"
+_UPDATE_TURN = """
+UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
+_TURNS = """
+SELECT role, text, thinking, context, ending, created, events FROM messages
+WHERE tenant = ? AND conversation = ? AND position >= ? ORDER BY position"""
 _DELETE_EMPTY = """
 DELETE FROM conversations WHERE tenant = ? AND id = ?
 AND NOT EXISTS (SELECT 1 FROM messages WHERE tenant = ? AND conversation = ?)"""
@@ -61,6 +75,16 @@ SELECT id FROM (
         FROM conversations WHERE tenant = ?
     )
 ) WHERE age > ?"""
+# The latest responses that are kept. An answer of a coding program has some 20 kB.
+RESPONSES_KEPT = 1000
+_CHAIN = """
+WITH RECURSIVE chain (previous, items, depth) AS (
+    SELECT previous, items, 0 FROM responses WHERE tenant = :tenant AND id = :id
+    UNION ALL
+    SELECT r.previous, r.items, depth + 1 FROM responses AS r JOIN chain ON r.id = chain.previous
+    WHERE r.tenant = :tenant AND depth < :most
+)
+SELECT previous, items FROM chain ORDER BY depth DESC"""
 _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
 
 
@@ -96,7 +120,8 @@ def title_of(words: str) -> str:
 
 def storable_turn(turn: StoredTurn) -> StoredTurn:
     """Return a turn that the database can store."""
-    return replace(turn, text=_utf8(turn.text), thinking=_utf8(turn.thinking), context=_utf8(turn.context))
+    texts = {name: _utf8(getattr(turn, name)) for name in ("text", "thinking", "context", "events")}
+    return replace(turn, **texts)
 
 
 def _utf8(text: str) -> str:
@@ -115,12 +140,15 @@ def append(
     if conversation.draft is not None and not remove(tenant, conversation.id, conversation.draft, connection):
         return 0, 0
     if not turns:
-        values = (tenant, conversation.id) * 2
-        connection.execute(_DELETE_EMPTY, values)
+        # A new version that was refused leaves its place to the version before it.
+        if not show_version(tenant, conversation.id, conversation.kept_turns, -1, connection):
+            connection.execute(_DELETE_EMPTY, (tenant, conversation.id) * 2)
         return conversation.kept_turns, 0
+    if conversation.replaces is not None:
+        _set_aside(tenant, conversation.id, conversation.replaces, connection)
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
-    connection.execute(_UPSERT, (*head, turns[0].at, turns[-1].at))
+    connection.execute(_UPSERT, (*head, conversation.settings, turns[0].at, turns[-1].at))
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     whose = (tenant, conversation.id)
     position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
@@ -142,8 +170,64 @@ def remove(tenant: str, conversation_id: str, positions: range, connection: sqli
 
 def grow(tenant: str, conversation_id: str, position: int, turn: StoredTurn, connection: sqlite3.Connection) -> bool:
     """Write what an answer has become; return False if it is not there any more."""
-    values = (turn.text, turn.thinking, tenant, conversation_id, position)
+    values = (turn.text, turn.thinking, turn.events, tenant, conversation_id, position)
     return connection.execute(_UPDATE_TURN, values).rowcount > 0
+
+
+def _set_aside(tenant: str, conversation_id: str, position: int, connection: sqlite3.Connection) -> None:
+    """Make an earlier version of the turns from ``position`` on, which contains the earlier versions behind it."""
+    whose = (tenant, conversation_id, position)
+    turns = [StoredTurn(*row) for row in connection.execute(_TURNS, whose)]
+    if not turns:
+        return
+    row = connection.execute(
+        "INSERT INTO versions (tenant, conversation, position, created, turns) VALUES (?, ?, ?, ?, ?)",
+        (*whose, turns[0].at, to_json(list(map(astuple, turns)))),
+    )
+    connection.execute(
+        "UPDATE versions SET parent = ? WHERE tenant = ? AND conversation = ? AND position > ? AND parent IS NULL",
+        (row.lastrowid, *whose),
+    )
+    remove(tenant, conversation_id, range(position, sys.maxsize), connection)
+
+
+def show_version(tenant: str, conversation_id: str, position: int, number: int, connection: sqlite3.Connection) -> bool:
+    """Exchange the turns from ``position`` on for a version; return False if there is none of that number.
+
+    Versions are numbered from 1 in the order in which they were asked; -1 is the one that was replaced last.
+    """
+    whose = (tenant, conversation_id, position)
+    where = "FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
+    found = connection.execute(f"SELECT id, created, turns {where} ORDER BY created, id", whose).fetchall()
+    current = connection.execute(f"{_TURNS} LIMIT 1", whose).fetchone()
+    if current is not None:
+        found.insert(sum(row[1] <= current[5] for row in found), (0, current[5], ""))
+    if number < 0:
+        found.sort()
+        number = len(found)
+    if not 1 <= number <= len(found):
+        return False
+    version, _, turns = found[number - 1]
+    if version:
+        _set_aside(tenant, conversation_id, position, connection)
+        _insert(tenant, conversation_id, position, [StoredTurn(*turn) for turn in json.loads(turns)], connection)
+        connection.execute("UPDATE versions SET parent = NULL WHERE parent = ?", (version,))
+        connection.execute("DELETE FROM versions WHERE id = ?", (version,))
+    return True
+
+
+def _versions(
+    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+) -> dict[int, tuple[int, int]]:
+    query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
+    others: dict[int, list[float]] = {}
+    for position, created in connection.execute(query, (tenant, conversation_id)):
+        others.setdefault(position, []).append(created)
+    return {
+        position: (1 + sum(at <= turns[position].at for at in times), 1 + len(times))
+        for position, times in others.items()
+        if position < len(turns)
+    }
 
 
 def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn]) -> int:
@@ -158,10 +242,7 @@ def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn
 def _insert(
     tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], connection: sqlite3.Connection
 ) -> None:
-    rows = [
-        (tenant, conversation_id, place, turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.at)
-        for place, turn in enumerate(turns, position)
-    ]
+    rows = [(tenant, conversation_id, place, *astuple(turn)) for place, turn in enumerate(turns, position)]
     connection.executemany(_INSERT_TURN, rows)
 
 
@@ -169,8 +250,8 @@ def add(tenant: str, kept: StoredConversation, connection: sqlite3.Connection) -
     """Insert a conversation from elsewhere; return its id, a new one if its own is taken."""
     taken = connection.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", (tenant, kept.id)).fetchone()
     conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
-    head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made, kept.created, kept.updated)
-    connection.execute(_UPSERT, head)
+    head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made)
+    connection.execute(_UPSERT, (*head, kept.settings, kept.created, kept.updated))
     _insert(tenant, conversation_id, 0, kept.turns, connection)
     return conversation_id
 
@@ -178,51 +259,56 @@ def add(tenant: str, kept: StoredConversation, connection: sqlite3.Connection) -
 def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> StoredConversation | None:
     """Return one conversation with its turns in order."""
     head = connection.execute(
-        "SELECT title, created, updated, system, calls_made FROM conversations WHERE tenant = ? AND id = ?",
+        "SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations "
+        "WHERE tenant = ? AND id = ?",
         (tenant, conversation_id),
     ).fetchone()
     if head is None:
         return None
-    title, created, updated, system, calls_made = head
-    rows = connection.execute(
-        "SELECT role, text, thinking, context, ending, created FROM messages "
-        "WHERE tenant = ? AND conversation = ? ORDER BY position",
-        (tenant, conversation_id),
-    ).fetchall()
-    turns = tuple(StoredTurn(*row) for row in rows)
-    return StoredConversation(conversation_id, title, created, updated, turns, system, calls_made)
+    title, created, updated, system, calls_made, settings, pinned = head
+    turns = tuple(StoredTurn(*row) for row in connection.execute(_TURNS, (tenant, conversation_id, 0)))
+    versions = _versions(tenant, conversation_id, turns, connection)
+    return StoredConversation(
+        conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
+    )
 
 
 def latest(
-    tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection
+    tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection, *, pinned_first: bool = False
 ) -> list[ConversationSummary]:
     """Return a page of the conversations, optionally those that contain a text."""
-    where, values = _found(tenant, search)
-    rows = connection.execute(f"{_SUMMARY}{where}{_LATEST_FIRST}", (*values, limit, offset)).fetchall()
-    return [ConversationSummary(*row) for row in rows]
+    values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
+    passage, where = (f", {_PASSAGE}", _WITH_WORDS) if search else ("", "")
+    rows = connection.execute(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values).fetchall()
+    return [_summary(row, search) for row in rows]
+
+
+def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
+    """Return the summary of a row; of its text only the passage around what was searched."""
+    text = " ".join(str(row[6]).split()) if len(row) > 6 and row[6] else ""
+    start = max(0, text.lower().find(search.lower()) - _BEFORE_CHARS)
+    passage = text[start : start + _PASSAGE_CHARS]
+    return ConversationSummary(*row[:5], pinned=bool(row[5]), passage=f"…{passage}" if start else passage)
 
 
 def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connection) -> list[ConversationSummary]:
     """Return the conversation of this id, else those whose id starts with it."""
-    whole = connection.execute(f"{_SUMMARY} AND id = ?", (tenant, _utf8(prefix))).fetchall()
-    begun = f"{_SUMMARY} AND id LIKE ? ESCAPE '\\'{_LATEST_FIRST}"
-    rows = whole or connection.execute(begun, (tenant, f"{_literal(prefix)}%", limit, 0)).fetchall()
-    return [ConversationSummary(*row) for row in rows]
+    select = f"SELECT {_COLUMNS}{_OF_TENANT}"
+    values = {"tenant": tenant, "id": _utf8(prefix), "like": f"{_literal(prefix)}%", "limit": limit}
+    whole = connection.execute(f"{select} AND id = :id", values).fetchall()
+    begun = f"{select} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
+    rows = whole or connection.execute(begun, {**values, "offset": 0, "pinned_first": False}).fetchall()
+    return [_summary(row, "") for row in rows]
 
 
 def count(tenant: str, search: str, connection: sqlite3.Connection) -> int:
     """Return the number of conversations, optionally of those that contain a text."""
-    where, values = _found(tenant, search)
-    query = f"SELECT COUNT(*) FROM conversations AS c WHERE tenant = ?{where}"  # noqa: S608  (no input)
-    return int(connection.execute(query, values).fetchone()[0])
+    query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
+    return int(connection.execute(query, _sought(tenant, search)).fetchone()[0])
 
 
-def _found(tenant: str, search: str) -> tuple[str, tuple[Any, ...]]:
-    """Return the WHERE clause for ``search`` and its parameters."""
-    if not search:
-        return "", (tenant,)
-    pattern = f"%{_literal(search)}%"
-    return _WITH_WORDS, (tenant, pattern, pattern)
+def _sought(tenant: str, search: str) -> dict[str, Any]:
+    return {"tenant": tenant, "like": f"%{_literal(search)}%"}
 
 
 def _literal(text: str) -> str:
@@ -240,10 +326,11 @@ def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
     return HistoryStats(count(tenant, "", connection), *words)
 
 
-def rename(tenant: str, conversation_id: str, title: str, connection: sqlite3.Connection) -> bool:
-    """Change the title; return False if no conversation has that id."""
-    values = (title, tenant, conversation_id)
-    return connection.execute("UPDATE conversations SET title = ? WHERE tenant = ? AND id = ?", values).rowcount > 0
+def change(tenant: str, conversation_id: str, values: Mapping[str, Any], connection: sqlite3.Connection) -> bool:
+    """Set columns of a conversation: title, pinned, settings, system; return False if no conversation has that id."""
+    columns = "".join(f"{name} = :{name}, " for name in values)
+    query = f"UPDATE conversations SET {columns}id = id WHERE tenant = :tenant AND id = :id"  # noqa: S608  (no input)
+    return connection.execute(query, {**values, "tenant": tenant, "id": conversation_id}).rowcount > 0
 
 
 def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
@@ -260,7 +347,8 @@ def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> i
 
 
 def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
-    """Delete every conversation; return how many existed."""
+    """Delete every conversation and response; return how many conversations existed."""
+    connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
     rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
     return delete(tenant, [row[0] for row in rows], connection)
 
@@ -300,7 +388,7 @@ class Conversations:
         work = partial(append, tenant, conversation, list(map(storable_turn, turns)))
         stop, _ = await self._database.ask(work, durable=True)
         if stop:
-            conversation.draft = range(stop - len(turns), stop)
+            conversation.draft, conversation.replaces = range(stop - len(turns), stop), None
 
     async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
         """Write what the answer of the draft has become; return False if the draft was deleted.
@@ -329,7 +417,7 @@ class Conversations:
         turns = [storable_turn(turn) for turn in conversation.unkept]
         work = partial(append, tenant, conversation, turns)
         conversation.kept_turns, others = await self._database.ask(work, durable=True)
-        conversation.draft = None
+        conversation.draft = conversation.replaces = None
         del conversation.unkept[:count]
         return others
 
@@ -351,16 +439,17 @@ class Conversations:
         return await self._database.ask(partial(get, tenant, conversation_id))
 
     async def latest(
-        self, tenant: str, limit: int = 20, offset: int = 0, search: str = ""
+        self, tenant: str, limit: int = 20, offset: int = 0, search: str = "", *, pinned_first: bool = False
     ) -> list[ConversationSummary]:
         """Return conversations, the most recently changed first.
 
-        ``search`` restricts them to those whose title or turns contain this text, ignoring the case of Latin letters.
+        ``search`` restricts them to those whose title, turns or calls contain this text, ignoring the case of Latin
+        letters.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(latest, tenant, limit, offset, search))
+        return await self._database.ask(partial(latest, tenant, limit, offset, search, pinned_first=pinned_first))
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
         """Return the conversation of this id, or those whose id starts with it, most recently changed first.
@@ -392,7 +481,25 @@ class Conversations:
         Raises:
             StoreError: the file cannot be written.
         """
-        return await self._database.ask(partial(rename, tenant, conversation_id, title_of(title)), durable=True)
+        return await self.change(tenant, conversation_id, {"title": title})
+
+    async def change(self, tenant: str, conversation_id: str, values: Mapping[str, Any]) -> bool:
+        """Set title, pinned, settings or system; return False if no conversation has that id.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        storable = {**values, "title": title_of(values["title"])} if "title" in values else values
+        return await self._database.ask(partial(change, tenant, conversation_id, storable), durable=True)
+
+    async def show_version(self, tenant: str, conversation_id: str, position: int, number: int) -> bool:
+        """Exchange the turns from a question on for a version of it, from 1; return False if there is none.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        work = partial(show_version, tenant, conversation_id, position, number)
+        return await self._database.ask(work, durable=True)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, its turns and its tool call records; return False if no conversation has that id.
@@ -423,3 +530,63 @@ class Conversations:
         if count:
             await self._database.empty_log()
         return count
+
+
+class StoredResponses:
+    """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before."""
+
+    def __init__(self, database: Database, limits: HistoryLimits | None = None) -> None:
+        self._database = database
+        self._days = limits.days if limits else None
+
+    def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any]) -> None:
+        """Store a response with its items; returns at once and never raises."""
+        previous = response.get("previous_response_id") or ""
+        words = (_utf8(json.dumps(each, ensure_ascii=False)) for each in (items, response))
+        row = (tenant, response["id"], previous, *words, time.time())
+        self._database.tell(partial(_save_response, row, self._days))
+
+    async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
+        """Return the items up to a response, oldest first; None if one of the chain is not stored any more.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT}
+        rows = await self._database.ask(lambda connection: connection.execute(_CHAIN, values).fetchall())
+        if not rows or rows[0][0]:
+            return None
+        return [item for _, items in rows for item in json.loads(items)]
+
+    async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
+        """Return a response; None if this tenant has none of that id.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        query, values = "SELECT response FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
+        found = await self._database.ask(lambda connection: connection.execute(query, values).fetchone())
+        return None if found is None else json.loads(found[0])
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Delete a response; return False if no response has that id.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
+        count = await self._database.ask(lambda connection: connection.execute(query, values).rowcount, durable=True)
+        if count:
+            await self._database.empty_log()
+        return count > 0
+
+
+def _save_response(row: Sequence[Any], days: float | None, connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+    connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
+    if days is not None:
+        now = time.time()
+        old = "DELETE FROM responses WHERE created < ? AND created > ?"
+        connection.execute(old, (now - days * _DAY_S, now - _CLOCK_WAS_SET_S))

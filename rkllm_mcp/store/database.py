@@ -110,6 +110,38 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX calls_by_conversation ON calls (conversation)",
     ),
+    (
+        # What an answer showed, as JSON events; options of a conversation's questions as JSON.
+        "ALTER TABLE messages ADD COLUMN events TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversations ADD COLUMN settings TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        # Earlier versions of a question with the turns behind it, as JSON; parent is the version that contains it.
+        """CREATE TABLE versions (
+            id INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            conversation TEXT NOT NULL,
+            parent INTEGER REFERENCES versions (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            created REAL NOT NULL,
+            turns TEXT NOT NULL,
+            FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+        )""",
+        "CREATE INDEX versions_by_place ON versions (tenant, conversation, parent, position)",
+        "CREATE INDEX versions_by_parent ON versions (parent)",
+    ),
+    (
+        # Of a client that continues a conversation by an id: its items and the answer's, as JSON.
+        """CREATE TABLE responses (
+            position INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            id TEXT NOT NULL,
+            previous TEXT NOT NULL,
+            items TEXT NOT NULL,
+            response TEXT NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (tenant, id)
+        )""",
+    ),
 )
 
 

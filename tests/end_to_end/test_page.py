@@ -45,7 +45,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         assert "Paris." in visit.answered("What is the capital of France?")
 
         visit.ask("Delete one.txt")
-        page.get_by_role("button", name="Yes, this once").click()
+        page.get_by_role("button", name="Allow once").click()
         page.wait_for_selector("#stop", state="hidden")
         assert not victim.exists()
         assert page.get_attribute(".thread > :last-child .card.tool", "data-state") == "done"
@@ -75,7 +75,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
 
         visit.reload()
         page.wait_for_selector("text=Paris.")
-        assert page.locator(".past-call").count() >= 2
+        assert page.locator(".card.tool").count() >= 2
         assert page.inner_text("#title") == "What is the capital of France?"
 
         visit.open_panel("tools")

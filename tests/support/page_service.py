@@ -124,7 +124,14 @@ class PageService:
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
         asked = body.get("message") or body["prompt"]["name"]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
-        stored["messages"].append({"role": "user", "text": asked, "thinking": "", "created": 1000.0})
+        versions = 1
+        if (position := body.get("replaces")) is not None:
+            earlier = stored["earlier"].setdefault(position, [])
+            earlier.append(stored["messages"][position:])
+            del stored["messages"][position:]
+            versions = len(earlier) + 1
+        question: Json = {"role": "user", "text": asked, "thinking": "", "created": 1000.0, "events": []}
+        stored["messages"].append({**question, "version": versions, "versions": versions})
         events = list(self.answers.get(asked, [text("I do not know.")]))
         events += [] if events[-1]["kind"] in ("end", "break") else [END]
         return StreamingResponse(
@@ -132,7 +139,7 @@ class PageService:
         )
 
     async def _stream(self, events: list[Json], stored: Json) -> AsyncGenerator[bytes, None]:
-        said = ""
+        said, shown = "", list[Json]()
         yield b": heartbeat\n\n"
         for event in events:
             if event is HOLD:
@@ -146,7 +153,16 @@ class PageService:
             else:
                 said += event["text"] if event["kind"] == "text" else ""
                 if event["kind"] == "end" and event["reason"] == "answered":
-                    stored["messages"].append({"role": "assistant", "text": said, "thinking": "", "created": 1100.0})
+                    answer: Json = {
+                        "role": "assistant",
+                        "text": said,
+                        "thinking": "",
+                        "created": 1100.0,
+                        "events": shown,
+                    }
+                    stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": "answered"})
+                elif event["kind"] not in ("status", "queued", "tool_progress", "approval", "elicitation"):
+                    shown.append(event)
                 yield _record(event)
 
     async def cancel(self, request: Request) -> Response:
@@ -172,6 +188,18 @@ class PageService:
         if request.method == "PATCH":
             self.conversations[name]["title"] = (await request.json())["title"]
         return JSONResponse(self.conversations[name])
+
+    async def versions(self, request: Request) -> Response:
+        stored = self.conversations[request.path_params["id"]]
+        body = await request.json()
+        position, count = body["position"], len(stored["earlier"][body["position"]]) + 1
+        stored["earlier"][position].append(stored["messages"][position:])
+        stored["messages"][position:] = stored["earlier"][position].pop(body["version"] - 1)
+        stored["messages"][position].update(version=body["version"], versions=count)
+        return JSONResponse(stored)
+
+    async def tokens(self, request: Request) -> Response:
+        return JSONResponse({"tokens": sum(len(text) for text in (await request.json())["texts"])})
 
     async def export(self, request: Request) -> Response:
         stored = self.conversations[request.path_params["id"]]
@@ -229,6 +257,8 @@ class PageService:
             Route("/v1/conversations/{id}", self.conversation, methods=["GET", "PATCH", "DELETE"]),
             Route("/v1/conversations/{id}/cancel", self.cancel, methods=["POST"]),
             Route("/v1/conversations/{id}/export", self.export),
+            Route("/v1/conversations/{id}/versions", self.versions, methods=["POST"]),
+            Route("/v1/tokens", self.tokens, methods=["POST"]),
             Route("/v1/tools/{name}", self.switch, methods=["POST"]),
             Route("/v1/servers/{name}", self.switch, methods=["POST"]),
             Route("/v1/approvals/{id}", self.approval, methods=["POST"]),
@@ -311,7 +341,14 @@ def running(service: PageService) -> Generator[PageService]:
 
 
 def _conversation(name: str, title: str) -> Json:
-    return {"id": name, "title": title, "created": 1_795_000_000.0, "updated": 1_795_000_000.0, "messages": []}
+    return {
+        "id": name,
+        "title": title,
+        "created": 1_795_000_000.0,
+        "updated": 1_795_000_000.0,
+        "messages": [],
+        "earlier": {},
+    }
 
 
 def _record(event: Json) -> bytes:

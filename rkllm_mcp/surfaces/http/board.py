@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Annotated, cast
 
 import anyio.to_thread
 from prometheus_client import CollectorRegistry, exposition
@@ -16,8 +16,10 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
+from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 
@@ -234,6 +236,27 @@ async def me(request: Request) -> Response:
     return JSONResponse(shown.model_dump())
 
 
+class TokensBody(bodies.RequestBody):
+    """Texts to count."""
+
+    texts: Annotated[tuple[str, ...], Field(strict=False, max_length=1000)]
+    """The texts."""
+
+
+class TokensResponse(DocumentedModel):
+    """The size of texts."""
+
+    tokens: int | None = Field(description="Tokens of the model on the board; null where a remote service answers.")
+
+
+async def tokens(request: Request) -> Response:
+    """Count the tokens of texts as the model reads them."""
+    service = service_of(request)
+    body = await bodies.read(request, TokensBody, service.body_limit)
+    npu = service.model_host.npu
+    return JSONResponse({"tokens": await count_tokens(body.texts, npu.form.tokenizer) if npu else None})
+
+
 def _megabytes(count: int | None) -> int | None:
     return None if count is None else count // _MEGABYTE
 
@@ -241,4 +264,12 @@ def _megabytes(count: int | None) -> int | None:
 ROUTES = (
     Route("GET", "/v1/board", board, "How the board is", answers=(RouteResponse(Board),)),
     Route("GET", "/v1/me", me, "Who asks", answers=(RouteResponse(Me),)),
+    Route(
+        "POST",
+        "/v1/tokens",
+        tokens,
+        "Count the tokens of texts",
+        body=TokensBody,
+        answers=(RouteResponse(TokensResponse),),
+    ),
 )

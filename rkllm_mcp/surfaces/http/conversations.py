@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,6 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import summary_dict
+from rkllm_mcp.app.recorder import replace_turns
+from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from rkllm_mcp.records import StoredConversation
 
 MARKDOWN = "text/markdown"
+_EMPTY_TURN: dict[str, Any] = {"created": "", "events": [], "version": 1, "versions": 1, "ending": ""}
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Summary(DocumentedModel):
@@ -33,6 +39,8 @@ class Summary(DocumentedModel):
     created: str = Field(description="When its first question was asked, ISO 8601.")
     updated: str = Field(description="When its last answer ended, ISO 8601.")
     messages: int = Field(description="How many turns it has.")
+    pinned: bool
+    passage: str = Field(description="The words around what was searched; empty where only the title holds it.")
 
 
 class Summaries(DocumentedModel):
@@ -49,10 +57,30 @@ class TurnBody(DocumentedModel):
     text: str
     thinking: str = Field(description="What the model thought before it said that.")
     created: str = Field(description="ISO 8601; empty where it is not kept.")
+    events: list[dict[str, Any]] = Field(
+        description="The records that the reader of an answer received, without its end; empty where they are not kept."
+    )
+    version: int = Field(description="Which version of the question this is, from 1.")
+    versions: int = Field(description="How many versions of the question there are.")
     ending: str = Field(
         description="How an answer ended; empty for a question. running: it has not; interrupted: it was broken off "
         "with the process, and POST /v1/execute with again asks its question again."
     )
+
+
+class ConversationSettings(bodies.RequestBody):
+    """Options of all questions of a conversation; the configuration's where they are not given."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """0 selects the most probable token."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Sample from the most probable tokens with this total probability."""
+    max_tokens: Positive | None = None
+    """The longest answer of one round."""
+    thinking: bool | None = None
+    """Think before the answer."""
+    tools: tuple[_Name, ...] | None = Field(default=None, strict=False, max_length=MOST_TOOLS)
+    """The only tools that answers may use; none when empty."""
 
 
 class Whole(DocumentedModel):
@@ -62,14 +90,32 @@ class Whole(DocumentedModel):
     title: str
     created: str
     updated: str
+    pinned: bool
+    system: str | None = Field(description="Its own system text; null for the configuration's.")
+    settings: ConversationSettings
     messages: list[TurnBody]
 
 
-class Titled(bodies.RequestBody):
-    """Another title."""
+class Changed(bodies.RequestBody):
+    """What is to be changed; the rest stays."""
 
-    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
-    """The title."""
+    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")] | None = None
+    """Another title."""
+    pinned: bool | None = None
+    """True puts it to the top of the list."""
+    settings: ConversationSettings | None = None
+    """Options of its questions, in place of those before."""
+    system: Annotated[str, Field(max_length=100_000)] | None = None
+    """Its own system text; the configuration's when empty. The model reads the conversation again."""
+
+
+class VersionBody(bodies.RequestBody):
+    """A version of a question."""
+
+    position: Annotated[int, Field(ge=0, le=10**9)]
+    """The question's place among the messages, from 0."""
+    version: Annotated[int, Field(ge=1, le=10**9)]
+    """Which one, from 1, in the order in which they were asked."""
 
 
 class ConversationQuery(bodies.RequestBody):
@@ -107,7 +153,7 @@ async def list_all(request: Request) -> Response:
     """List them."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
     kept = app.store.conversations
-    found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search)
+    found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search, pinned_first=True)
     count = await kept.count(app.tenant, wish.search)
     return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
 
@@ -126,12 +172,37 @@ async def show(request: Request) -> Response:
     return JSONResponse(_open(found))
 
 
-async def rename(request: Request) -> Response:
-    """Give one another title."""
-    app, conversation_id = _named(request)
-    body = await bodies.read(request, Titled, service_of(request).body_limit)
-    if not await app.store.conversations.rename(app.tenant, conversation_id, body.title):
-        raise _missing(conversation_id)
+async def change(request: Request) -> Response:
+    """Change title, pin, settings or system text."""
+    (app, conversation_id), service = _named(request), service_of(request)
+    body = await bodies.read(request, Changed, service.body_limit)
+    values: dict[str, Any] = body.model_dump(exclude_none=True, include={"title", "pinned"})
+    if body.settings is not None:
+        values["settings"] = body.settings.model_dump_json(exclude_none=True)
+    if body.system is not None:
+        values["system"] = body.system or None
+    with service.answers.unanswered(app, conversation_id) if "system" in values else nullcontext():
+        if not await app.store.conversations.change(app.tenant, conversation_id, values):
+            raise _missing(conversation_id)
+        if "system" in values:
+            service.open_conversations.drop(app, conversation_id)
+    if "settings" in values and (found := service.open_conversations.opened(app, conversation_id)) is not None:
+        found.settings = values["settings"]
+    return await show(request)
+
+
+async def show_version(request: Request) -> Response:
+    """Go on with another version of a question."""
+    (app, conversation_id), service = _named(request), service_of(request)
+    body = await bodies.read(request, VersionBody, service.body_limit)
+    with service.answers.unanswered(app, conversation_id):
+        kept = app.store.conversations
+        if not await kept.show_version(app.tenant, conversation_id, body.position, body.version):
+            raise HTTPError(404, "there is no such version of a question; GET /v1/conversations/{id} counts them")
+        stored = await kept.get(app.tenant, conversation_id)
+        found = service.open_conversations.opened(app, conversation_id)
+        if stored is not None and found is not None:
+            replace_turns(stored, body.position, found)
     return await show(request)
 
 
@@ -196,15 +267,21 @@ def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, A
             "text": turn.text,
             "thinking": turn.thinking,
             "created": stamp(turn.at),
+            "events": json.loads(turn.events or "[]"),
+            "version": kept.versions.get(place, (1, 1))[0],
+            "versions": kept.versions.get(place, (1, 1))[1],
             "ending": "running" if is_running and turn.ending == "interrupted" else turn.ending,
         }
-        for turn in kept.turns
+        for place, turn in enumerate(kept.turns)
     ]
     return {
         "id": kept.id,
         "title": kept.title,
         "created": stamp(kept.created),
         "updated": stamp(kept.updated),
+        "pinned": kept.pinned,
+        "system": kept.system,
+        "settings": json.loads(kept.settings or "{}"),
         "messages": turns,
     }
 
@@ -212,12 +289,26 @@ def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, A
 def _open(conversation: Conversation) -> dict[str, Any]:
     """Return the turns with text of a conversation that is open and not stored."""
     turns = [
-        {"role": message.role, "text": message.text, "thinking": message.thinking, "created": "", "ending": ""}
+        {
+            **_EMPTY_TURN,
+            "role": message.role,
+            "text": message.text,
+            "thinking": message.thinking,
+        }
         for message in conversation.messages
         if message.role in ("user", "assistant") and message.text.strip()
     ]
     title = turns[0]["text"][:60] if turns else ""
-    return {"id": conversation.id, "title": title, "created": "", "updated": "", "messages": turns}
+    return {
+        "id": conversation.id,
+        "title": title,
+        "created": "",
+        "updated": "",
+        "pinned": False,
+        "system": conversation.own_system,
+        "settings": json.loads(conversation.settings or "{}"),
+        "messages": turns,
+    }
 
 
 def leads_on(found: str) -> tuple[Link, ...]:
@@ -247,11 +338,20 @@ ROUTES = (
     Route(
         "PATCH",
         "/v1/conversations/{id}",
-        rename,
-        "Rename a conversation",
-        body=Titled,
+        change,
+        "Rename or pin a conversation, or change the options of its questions",
+        body=Changed,
         answers=(RouteResponse(Whole),),
-        problems=(404,),
+        problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/v1/conversations/{id}/versions",
+        show_version,
+        "Go on with another version of a question",
+        body=VersionBody,
+        answers=(RouteResponse(Whole),),
+        problems=(404, 409),
     ),
     Route(
         "DELETE",

@@ -20,16 +20,17 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.recorder import AnswerRecord, ask_again
+from rkllm_mcp.app.recorder import AnswerRecord, ask_again, replace_turns
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
-from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, Language, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, Language, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.conversations import leads_on
+from rkllm_mcp.surfaces.http.conversations import ConversationSettings, leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
@@ -91,6 +92,9 @@ class ExecuteBody(bodies.RequestBody):
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
     prompt: PromptBody | None = None
     """A server's prepared question instead."""
+    replaces: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    """The position in its conversation of the question that the message replaces. That question stays with all behind
+    it as an earlier version (POST /v1/conversations/{id}/versions)."""
     again: bool = False
     """Instead: the last question of the conversation, whose answer was broken off, is asked again in its place."""
     conversation: _Name | None = None
@@ -99,6 +103,8 @@ class ExecuteBody(bodies.RequestBody):
     """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
     system: str | None = None
     """The system text of a new conversation; the configuration's when not given."""
+    settings: ConversationSettings | None = None
+    """Options of all questions of a new conversation; PATCH /v1/conversations/{id} changes them."""
     tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
     force_tool: _Name | None = None
@@ -119,6 +125,8 @@ class ExecuteBody(bodies.RequestBody):
     def _check_question(self) -> Self:
         if (self.message is not None) + (self.prompt is not None) + self.again != 1:
             raise ValueError("give either message, prompt or again")
+        if self.replaces is not None and (self.again or not self.conversation):
+            raise ValueError("replaces needs a message or prompt, and a conversation")
         return self
 
 
@@ -144,6 +152,8 @@ async def execute(request: Request) -> Response:
     conversation = await _conversation(request, app, body)
     if body.again and not conversation.broken_off:
         raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
+    if body.replaces is not None:
+        await _replaced(app, conversation.id, body.replaces)
     running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
@@ -170,6 +180,10 @@ async def _run(
         nonlocal draft
         if body.again:
             ask_again(conversation)
+        if body.replaces is not None:
+            kept = await _replaced(app, conversation.id, body.replaces)
+            replace_turns(replace(kept, turns=kept.turns[: body.replaces]), body.replaces, conversation)
+            conversation.replaces = body.replaces
         service.open_conversations.put(app, conversation)
         if app.config.service.history:
             draft = app.recorder.record(conversation, question, tuple(body.tokens.values()))
@@ -186,10 +200,21 @@ async def _run(
             # An answer that began has saved its question itself.
             if draft is not None and conversation.draft is not None and not conversation.unkept:
                 await draft.save("cancelled", is_refused=is_refused)
+            if body.replaces is not None and conversation.kept_turns <= body.replaces:
+                # The question before it is back in the store.
+                service.open_conversations.drop(app, conversation.id)
     if running.scope.cancelled_caught:
         if anyio.current_time() >= running.scope.deadline:
             await emit([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
         await emit([End("cancelled")])
+
+
+async def _replaced(app: Assistant, conversation_id: str, position: int) -> StoredConversation:
+    kept = await app.store.conversations.get(app.tenant, conversation_id)
+    if kept is None or not (position < len(kept.turns) and kept.turns[position].role == "user"):
+        message = f"no question is stored at position {position} of this conversation; its messages are counted from 0"
+        raise HTTPError(409, message, param="replaces")
+    return kept
 
 
 async def _run_detached(run: _Run, running: RunningAnswer) -> None:
@@ -209,11 +234,10 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
     conversations = service_of(request).open_conversations
     told = [(turn.role, turn.text) for turn in body.history]
     wanted = body.conversation or request.headers.get(CONVERSATION)
-    if not wanted:
-        return conversations.begin(app, body.system, told)
-    found = await conversations.find(app, wanted)
-    if found is None and told:
-        return conversations.begin(app, body.system, told)
+    found = await conversations.find(app, wanted) if wanted else None
+    if found is None and (told or not wanted):
+        found = conversations.begin(app, body.system, told)
+        found.settings = body.settings.model_dump_json(exclude_none=True) if body.settings else ""
     if found is None:
         message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
         raise HTTPError(404, message, param="conversation")
@@ -229,10 +253,18 @@ async def _answer(
     emit: EmitEvents,
 ) -> None:
     rights: Sequence[Right] = request.state.rights
+    settings = ConversationSettings.model_validate_json(conversation.settings or "{}")
+    # A forced tool is asked for now, and goes before what the conversation may use otherwise.
+    allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
     options = AnswerOptions(
-        ModelOptions(body.max_tokens, tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto"),
-        tools="tools" in rights and (body.allowed_tools is None or bool(body.allowed_tools)),
-        allowed_tools=body.allowed_tools,
+        ModelOptions(
+            body.max_tokens or settings.max_tokens,
+            SamplingOverrides(temperature=settings.temperature, top_p=settings.top_p),
+            thinking=settings.thinking,
+            tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto",
+        ),
+        tools="tools" in rights and (allowed is None or bool(allowed)),
+        allowed_tools=allowed,
         approvals=_approvals(app, body, rights),
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,

@@ -39,13 +39,13 @@ class OpenConversations:
             StoreError: the store cannot be read.
         """
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        found = self._taken(app, conversation_id)
+        found = self.opened(app, conversation_id)
         if found is not None:
             return found
         kept = await app.store.conversations.get(app.tenant, conversation_id)
         if kept is None:
             return None
-        return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
+        return self.opened(app, conversation_id) or self.put(app, app.resume(kept))
 
     def begin(self, app: Assistant, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
         """Create a conversation, not open before ``put``, so that a refused request evicts none."""
@@ -81,7 +81,8 @@ class OpenConversations:
         resting = free or [(app, each.id) for app, each in held]
         return resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
 
-    def _taken(self, app: Assistant, conversation_id: str) -> Conversation | None:
+    def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
+        """Return an open conversation, if there is one of this id; it counts as used."""
         entry = self._open.get((app.tenant, conversation_id))
         if entry is None:
             return None

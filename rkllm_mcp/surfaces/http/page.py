@@ -1,17 +1,19 @@
 """The page: the files of ``surfaces/web`` as they are, at ``/`` and below ``/static/``. It needs no key to be seen.
 
 What the page then asks for needs one, where one is configured; it asks the person for it. The files are read once and
-served from memory by the exact names that they have, so no address reaches any other file. A browser asks each time
-whether a file is still the same (ETag) and gets it again only after an update. The page may run nothing but its own
-files: its policy allows no inline script or style, no markup made from text, and no request to anywhere else.
+served from memory by the exact names that they have, so no address reaches any other file. The index names them below
+``/static/VERSION/``, where a browser keeps them for good; it asks for the index alone each time (ETag). The page may
+run nothing but its own files: its policy allows no inline script or style, no markup made from text, and no request
+to anywhere else.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -30,11 +32,17 @@ _TYPES: Mapping[str, str] = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
 }
-# Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection.
+_WORKER = "worker.js"
+_KEPT, _ASKED_FOR = "public, max-age=31536000, immutable", "no-cache"
+# Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection. The one
+# policy names the address of the worker that keeps the page, and no other.
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
+    "worker-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types page-worker"
 )
 
 
@@ -46,44 +54,59 @@ class PageFile:
     media: str  # its content type
     tag: str  # entity tag in quotes, a hash of the content
 
+    @cached_property
+    def packed(self) -> bytes:
+        """The bytes compressed with gzip."""
+        return gzip.compress(self.content, mtime=0)
+
 
 @cache
 def page_files() -> Mapping[str, PageFile]:
-    """Every file of the page by its path below ``/static/``."""
-    found = {path: path.read_bytes() for path in FOLDER.rglob("*") if path.suffix in _TYPES}
-    return {
-        path.relative_to(FOLDER).as_posix(): PageFile(content, _TYPES[path.suffix], _tag(content))
-        for path, content in found.items()
-    }
+    """Every file of the page by its path below ``/static/``; the index and the worker name the version of them all."""
+    found = {path: path.read_bytes() for path in sorted(FOLDER.rglob("*")) if path.suffix in _TYPES}
+    version = hashlib.sha256(b"".join(found.values())).hexdigest()[:12]
+    files: dict[str, PageFile] = {}
+    for path, content in found.items():
+        name = path.relative_to(FOLDER).as_posix()
+        if name in (_INDEX, _WORKER):
+            content = content.replace(b"/static/", f"/static/{version}/".encode())
+        files[name] = PageFile(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return files
 
 
 async def page(request: Request) -> Response:
     """The page itself."""
-    return _response(request, _INDEX)
+    return _response(request, _INDEX, _ASKED_FOR)
 
 
 def mounts() -> tuple[BaseRoute, ...]:
     """The page's scripts, styles and pictures; they are no interface and change with every version."""
-    return (StarletteRoute("/static/{path:path}", _static),)
+    return (StarletteRoute("/static/{version}/{path:path}", _static),)
 
 
 async def _static(request: Request) -> Response:
-    return _response(request, request.path_params["path"])
+    return _response(request, request.path_params["path"], _KEPT)
 
 
-def _response(request: Request, path: str) -> Response:
+def _response(request: Request, path: str, caching: str) -> Response:
     file = page_files().get(path)
     if file is None:
         raise HTTPException(404)
-    headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": _POLICY}
+    headers = {
+        "ETag": file.tag,
+        "Cache-Control": caching,
+        "Content-Security-Policy": _POLICY,
+        "Vary": "Accept-Encoding",
+    }
+    if path == _WORKER:
+        headers["Service-Worker-Allowed"] = "/"
     known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
     if file.tag in known:
         return Response(status_code=304, headers=headers)
-    return Response(file.content, headers={**headers, "Content-Type": file.media})
-
-
-def _tag(content: bytes) -> str:
-    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers["Content-Type"] = file.media
+    if "gzip" in request.headers.get("accept-encoding", "") and file.media != _TYPES[".png"]:
+        return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(file.content, headers=headers)
 
 
 ROUTES = (

@@ -128,6 +128,16 @@ class RunningAnswers:
                     del self._ended[next(iter(self._ended))]
             answer.finish()
 
+    @contextmanager
+    def unanswered(self, app: Assistant, conversation: str) -> Generator[None, None, None]:
+        """Hold a conversation that is changed: no answer runs in it meanwhile.
+
+        Raises:
+            HTTPError: 409, an answer is under way.
+        """
+        with self.running(RunningAnswer(conversation, app.tenant, "")):
+            yield
+
     def find(self, tenant: str, conversation: str) -> RunningAnswer | None:
         """Return the running answer of a conversation, if any."""
         return self._running.get((tenant, conversation))

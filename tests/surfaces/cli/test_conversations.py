@@ -104,6 +104,8 @@ def test_the_list_is_a_table_or_json(typed: Command) -> None:
                 "created": "2027-01-15T08:00:00.250000+00:00",
                 "updated": "2027-01-15T08:03:00.250000+00:00",
                 "messages": 4,
+                "pinned": False,
+                "passage": "",
             }
         ],
         "count": 2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anyio
 import httpx2
 import pytest
@@ -34,24 +36,40 @@ async def fetch(path: str, headers: dict[str, str] | None = None) -> httpx2.Resp
     ("path", "media"),
     [
         ("/", "text/html; charset=utf-8"),
-        ("/static/js/main.js", "text/javascript; charset=utf-8"),
-        ("/static/css/base.css", "text/css; charset=utf-8"),
-        ("/static/icons.svg", "image/svg+xml"),
+        ("/static/1/js/main.js", "text/javascript; charset=utf-8"),
+        ("/static/1/css/base.css", "text/css; charset=utf-8"),
+        ("/static/1/icons.svg", "image/svg+xml"),
+        ("/static/1/icon-192.png", "image/png"),
     ],
 )
 async def test_a_file_has_its_type_whatever_the_machine_knows_of_types(path: str, media: str) -> None:
     response = await fetch(path)
     assert (response.status_code, response.headers["content-type"]) == (200, media)
-    assert response.content == (FOLDER / (path.removeprefix("/static/").lstrip("/") or "index.html")).read_bytes()
+    content = (FOLDER / (path.removeprefix("/static/1/").lstrip("/") or "index.html")).read_bytes()
+    assert re.sub(rb"/static/[0-9a-f]{12}/", b"/static/", response.content) == content
 
 
-async def test_a_browser_that_has_the_file_gets_it_again_only_when_it_is_another() -> None:
-    first = await fetch("/static/js/main.js")
+async def test_a_browser_asks_for_the_index_alone_and_gets_it_again_only_when_it_is_another() -> None:
+    first = await fetch("/")
     assert first.headers["cache-control"] == "no-cache"
     for known in (first.headers["etag"], f'"other", W/{first.headers["etag"]}'):
-        again = await fetch("/static/js/main.js", {"If-None-Match": known})
+        again = await fetch("/", {"If-None-Match": known})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
-    assert (await fetch("/static/js/main.js", {"If-None-Match": '"other"'})).status_code == 200
+    assert (await fetch("/", {"If-None-Match": '"other"'})).status_code == 200
+    named = set(re.findall(r'(?:href|src)="(/static/[^"#]+)', first.text))
+    assert {path.split("/")[2] for path in named} == {re.findall(r"/static/([0-9a-f]{12})/", first.text)[0]}
+    for path in named:
+        file = await fetch(path)
+        assert (file.status_code, file.headers["cache-control"]) == (200, "public, max-age=31536000, immutable"), path
+
+
+def test_the_first_load_and_all_files_together_stay_small() -> None:
+    files = page_files()
+    first = re.findall(r'(?:href|src)="/static/[0-9a-f]{12}/([^"#]+)', files["index.html"].content.decode())
+    sent = {name: min(len(file.packed), len(file.content)) for name, file in files.items()}
+    pictures = {"icon-192.png", "page.webmanifest"}  # a browser asks for them when the page is installed
+    assert sum(sent[name] for name in {*first, "index.html", "icons.svg"} - pictures) <= 120 * 1024
+    assert sum(sent.values()) <= 250 * 1024
 
 
 async def test_the_page_may_run_nothing_but_its_own_files() -> None:
@@ -63,11 +81,11 @@ async def test_the_page_may_run_nothing_but_its_own_files() -> None:
     assert not [rule for rule in policy if "unsafe" in rule or "http" in rule or "*" in rule]
 
 
-@pytest.mark.parametrize("path", ["/static/", "/static/js", "/static/%2e%2e/http/page.py", "/static/package.json"])
+@pytest.mark.parametrize("path", ["/static/", "/static/js", "/static/1/%2e%2e/http/page.py", "/static/1/package.json"])
 async def test_no_address_reaches_another_file(path: str) -> None:
     assert (await fetch(path)).status_code == 404
 
 
 def test_every_file_of_the_page_is_served() -> None:
     served = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
-    assert served - set(page_files()) == {"package.json"}
+    assert {name for name in served - set(page_files()) if not name.startswith("js/vendor/")} == {"package.json"}

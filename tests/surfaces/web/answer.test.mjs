@@ -54,8 +54,9 @@ test("a call has its progress, its result and its end", () => {
       server: "weather",
       arguments: { place: "東京" },
       repaired: true,
+      question: null,
       progress: { progress: 3, total: 10, message: "looking" },
-      result: { is_error: false, text: "fine", seconds: 0.5, truncated: true },
+      result: { is_error: false, text: "fine", seconds: 0.5, truncated: true, ruling: "" },
       isRunning: true,
       isOver: true,
     },
@@ -131,7 +132,7 @@ test("the costs of all rounds are added, and the prompt is that of the last", ()
     prefill_ms: 18,
     decode_ms: 100,
     first_ms: 12,
-    rounds: 2,
+    last: usage.generated_tokens,
   });
 });
 

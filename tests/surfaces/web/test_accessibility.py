@@ -134,14 +134,14 @@ def test_a_call_is_allowed_with_keys_only_and_the_focus_stays_with_it(browser: B
     with running(PageService({"x": [asked, HOLD, text("ok")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         visit.ask("x")
-        card = page.get_by_role("group", name="May delete_file be called?")
+        card = page.get_by_role("group", name="Allow “delete_file” to run?")
         card.wait_for()
         focused = "document.activeElement.textContent.trim()"
         passed: list[str] = []
-        while not passed or (passed[-1] != "Yes, this once" and len(passed) < 6):
+        while not passed or (passed[-1] != "Allow once" and len(passed) < 6):
             page.keyboard.press("Shift+Tab")
             passed.append(page.evaluate(focused))
-        assert passed == ["No, and never ask again", "No", "Yes, always", "Yes, in this conversation", "Yes, this once"]
+        assert passed == ["More choices", "Don’t allow", "Allow once"]
         page.keyboard.press("Enter")
         page.wait_for_selector(".question[data-state=over]:focus")
         assert "Allowed this once." in card.inner_text()

@@ -54,7 +54,9 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         assert page.get_attribute(".prose li", "data-mark") == "same"
         assert page.inner_text(".prose td") == "1"
         assert page.inner_text(".prose pre").strip() == "x = 1"
-        assert "96 tokens read, 516 reused" in page.inner_text(".costs")
+        assert page.inner_text(".costs") == "9.2 tokens/s · 84 % not read again"
+        page.click(".costs summary")
+        assert "96 tokens read in 0.4 s" in page.inner_text(".costs")
 
 
 def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) -> None:
@@ -130,7 +132,6 @@ def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> No
     with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
         shown = visit.answered("x")
         assert "place: 東京" in shown
-        assert "Result (5,000 characters)" in shown
         assert "xxx" not in shown
         assert "no such place" in shown
         assert "I need the weather." not in shown
@@ -138,15 +139,18 @@ def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> No
         assert "I need the weather." in visit.page.inner_text(".thinking")
         states = visit.page.evaluate("[...document.querySelectorAll('.card')].map((card) => card.dataset.state)")
         assert states == ["done", "failed"]
+        visit.page.click(".card summary")
+        assert "Result (5,000 characters)" in visit.page.inner_text(".card")
+        assert visit.page.locator(".card dl").first.inner_text() == "place\n東京"
 
 
 def test_the_owner_decides_about_a_call(browser: Browser) -> None:
     buttons = {
-        "Yes, this once": "once",
-        "Yes, in this conversation": "conversation",
-        "Yes, always": "always",
-        "No": "deny",
-        "No, and never ask again": "never",
+        "Allow once": "once",
+        "Allow in this conversation": "conversation",
+        "Always allow": "always",
+        "Don’t allow": "deny",
+        "Never allow": "never",
     }
     answers = {label: [approval(f"q{number}"), HOLD, text("ok")] for number, label in enumerate(buttons)}
     with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
@@ -154,8 +158,13 @@ def test_the_owner_decides_about_a_call(browser: Browser) -> None:
             visit.ask(label)
             card = visit.page.locator(".card.question").nth(number)
             assert "It deletes." in card.inner_text()
-            assert '"path": "one.txt"' in card.inner_text()
+            assert "path\none.txt" in card.inner_text()
+            if decision not in ("once", "deny"):
+                card.get_by_text("More choices").click()
             card.get_by_role("button", name=label, exact=True).click()
+            if decision in ("always", "never"):
+                assert service.sent(f"/v1/approvals/q{number}") == [], "what lasts is asked a second time"
+                card.get_by_role("button", name=label, exact=True).click()
             visit.page.wait_for_selector(f".card.question[data-state=over] >> nth={number}")
             visit.page.wait_for_selector("#stop", state="hidden")
             assert service.sent(f"/v1/approvals/q{number}") == [{"decision": decision}]
@@ -229,7 +238,7 @@ def test_a_full_queue_says_when_to_ask_again_and_the_place_in_it_is_shown(browse
         visit.page.wait_for_selector(".error-notice")
         assert "7 秒後に" in visit.page.inner_text(".error-notice")
         visit.page.click("text=もう一度尋ねる")
-        visit.page.wait_for_selector("text=順番待ち（前に 3 件）")
+        visit.page.wait_for_selector("text=順番待ち：前に 3 件")
         service.go_on()
         visit.page.wait_for_selector("#stop", state="hidden")
         assert visit.page.locator(".message").count() == 2, "the question stands there once, and the failure is gone"
@@ -247,29 +256,69 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
         assert visit.page.locator(".error-notice").count() == 0
 
 
-def test_a_conversation_is_there_again_after_a_reload_with_the_calls_that_it_made(browser: Browser) -> None:
-    made: Json = {
-        "name": "get_weather",
-        "server": "weather",
-        "conversation": "c1",
-        "started": "1970-01-01T00:17:30Z",
-        "seconds": 1.5,
-        "is_error": False,
-        "error": "",
-        "ruling": "free",
-        "arguments": '{"place":"Kyoto"}',
-    }
-    service = PageService({"x": [text("*Fine.*")]}, calls=[made])
-    with running(service), visiting(browser, service.url) as visit:
-        visit.answered("x")
+def test_a_conversation_is_there_again_after_a_reload_as_it_was(browser: Browser) -> None:
+    asked: Json = {**approval("q1"), "name": "get_weather", "arguments": {"place": "Kyoto"}}
+    events = [
+        {"kind": "thinking", "text": "Hm."},
+        call("1", "get_weather", {"place": "Kyoto"}),
+        asked,
+        HOLD,
+        {**result("1", "get_weather", "no", is_error=True), "ruling": "deny"},
+        text("*Fine.*"),
+        USAGE,
+    ]
+    with running(PageService({"x": events})) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.ask("x")
+        card = page.locator(".card.tool")
+        card.get_by_role("button", name="Don’t allow").click()
+        page.wait_for_selector("#stop", state="hidden")
         assert visit.page.url == f"{service.url}/#/c/c1"
+        shown = page.inner_text(".thread")
+        assert "You did not allow this." in shown
+        assert card.get_attribute("data-state") == "refused"
         visit.reload()
-        visit.page.wait_for_selector(".message.assistant em")
-        order = visit.page.evaluate("[...document.querySelector('.thread').children].map((part) => part.className)")
-        assert order == ["message user", "message past-call", "message assistant"]
-        assert "place: Kyoto" in visit.page.inner_text(".past-call")
-        visit.page.goto(f"{service.url}/#/c/nowhere")
-        visit.page.wait_for_selector("text=This conversation is not here")
+        page.wait_for_selector(".message.assistant em")
+        assert page.inner_text(".thread") == shown
+        page.click(".card summary")
+        assert page.inner_text(".card").count("Kyoto") == 1, "the arguments stand once"
+        page.goto(f"{service.url}/#/c/nowhere")
+        page.wait_for_selector("text=This conversation is not here")
+
+
+def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browser: Browser) -> None:
+    answers = {words: [text(f"To {words}."), USAGE] for words in ("one", "two", "zwei")}
+    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.answered("one")
+        visit.answered("two")
+        question = page.locator(".message.user").nth(0)
+        question.get_by_role("button", name="Edit").click()
+        field = question.get_by_label("Edit")
+        assert field.input_value() == "one"
+        field.fill("zwei")
+        page.wait_for_selector("text=About 4 tokens are read again")
+        field.press("Enter")
+        page.wait_for_selector("text=To zwei.")
+        page.wait_for_selector("#stop", state="hidden")
+        sent = service.sent("/v1/execute")[-1]
+        assert (sent["message"], sent["replaces"], sent["conversation"]) == ("zwei", 0, "c1")
+        assert page.locator(".message").count() == 2, "what was asked behind it belongs to the earlier version"
+        assert "Version 2 of 2" in page.inner_text(".versions")
+        page.get_by_role("button", name="Earlier version").click()
+        page.wait_for_selector("text=To two.")
+        assert service.sent("/v1/conversations/c1/versions") == [{"position": 0, "version": 1}]
+        assert "Version 1 of 2" in page.inner_text(".versions")
+        visit.reload()
+        page.wait_for_selector("text=To two.")
+        # The same again, without tools, from the keyboard.
+        page.locator(".message.assistant").last.get_by_role("button", name="Ask again").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#stop", state="hidden")
+        sent = service.sent("/v1/execute")[-1]
+        assert (sent["message"], sent["replaces"], sent["allowed_tools"]) == ("two", 2, [])
 
 
 def test_an_answer_goes_on_behind_another_conversation(browser: Browser) -> None:
@@ -328,3 +377,52 @@ def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(bro
         assert said == ["It is fine.", "Calling tool get_weather", "And warm", "End of the answer"]
         assert visit.page.get_attribute("#announcements", "aria-live") == "polite"
         assert visit.page.get_attribute(".message.assistant", "aria-busy") is None
+
+
+def test_code_gets_colours_formulas_their_signs_and_a_table_goes_into_a_sheet(browser: Browser) -> None:
+    words = (
+        "```py\ndef f():\n    return 'a'\n```\n\nIt costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    for size in (1, 1000):
+        said = [text(words[place : place + size]) for place in range(0, len(words), size)]
+        with (
+            running(PageService({"x": said})) as service,
+            visiting(browser, service.url, permissions=["clipboard-read", "clipboard-write"]) as visit,
+        ):
+            page = visit.page
+            visit.answered("x")
+            page.wait_for_selector(".code-keyword >> text=def")
+            assert page.inner_text(".code-string") == "'a'"
+            assert page.inner_text(".code code") == "def f():\n    return 'a'\n"
+            page.wait_for_selector(".math.display mfrac", state="attached")
+            assert page.locator(".math").count() == 3
+            assert "It costs $5 or $6" in page.inner_text(".prose")
+            page.locator(".prose > div:has(table) .copy").click()
+            page.wait_for_selector("text=Copied")
+            assert page.evaluate("navigator.clipboard.readText()") == "a\tb\n1\t2"
+
+
+def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Browser) -> None:
+    answers = {"x": [text("One"), HOLD, text(" two.")], "later": [text("Later.")], "now": [text("Now.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.ask("x")
+        page.wait_for_selector("text=One")
+        page.fill("#question", "later")
+        page.get_by_role("button", name="Send after this answer").click()
+        visit.ask("drop me")
+        assert "Sent after this answer" in page.inner_text("#queued")
+        page.locator(".pending").nth(1).get_by_role("button", name="Leave out").click()
+        assert page.locator(".pending").all_inner_texts() == ["later"]
+        service.go_on()
+        page.wait_for_selector("text=Later.")
+        assert page.locator(".pending").count() == 0
+        assert [body["message"] for body in service.sent("/v1/execute")] == ["x", "later"]
+        # Sent at once, it stops the answer first.
+        visit.ask("x")
+        page.wait_for_selector("text=One >> nth=1")
+        visit.ask("now")
+        page.locator(".pending").get_by_role("button", name="Stop the answer and send now").click()
+        page.wait_for_selector("text=Now.")
+        assert page.inner_text(".ending") == "Stopped."

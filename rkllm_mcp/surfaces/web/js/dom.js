@@ -4,6 +4,7 @@
  */
 
 const SVG = "http://www.w3.org/2000/svg";
+const ICONS = new URL("../icons.svg", import.meta.url).pathname;
 const NEVER = /^(on|style$|srcdoc$)/i;
 
 /**
@@ -46,7 +47,7 @@ export function s(tag, attributes = {}, ...children) {
  */
 export function icon(name) {
   const symbol = s("svg", { class: "icon", "aria-hidden": "true", focusable: "false" });
-  symbol.append(s("use", { href: `/static/icons.svg#${name}` }));
+  symbol.append(s("use", { href: `${ICONS}#${name}` }));
   return symbol;
 }
 

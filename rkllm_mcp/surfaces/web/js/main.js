@@ -37,7 +37,7 @@ const conversations = new Conversations(api, {
   },
   loaded: () => mark(),
 });
-const desk = new Desk(api, () => followDesk());
+const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
 const options = new QuestionOptions(api);
 const composer = new Composer({
   send: (text) => ask({ message: text }),
@@ -62,7 +62,7 @@ const state = { hasDrawer: false, running: 0, look: null };
 
 /** @param {import("./chat/thread.js").Wish} wish */
 function ask(wish) {
-  const isTaken = desk.ask({ ...wish, options: options.chosen });
+  const isTaken = desk.ask({ ...wish, options: { ...options.chosen, ...wish.options } });
   if (isTaken) options.spent();
   return isTaken;
 }

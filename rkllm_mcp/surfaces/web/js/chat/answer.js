@@ -4,16 +4,16 @@
  *
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  * @typedef {{kind: "text" | "thinking", text: string}} Words
- * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean}} Result
+ * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean, ruling: string}} Result
  * @typedef {{kind: "call", id: string, name: string, server: string, arguments: Record<string, unknown>,
- *   repaired: boolean, progress: {progress: number, total: number | null, message: string | null} | null,
+ *   repaired: boolean, question: BoardEvent | null, progress: {progress: number, total: number | null, message: string | null} | null,
  *   result: Result | null, isRunning: boolean, isOver: boolean}} Call
  * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
  * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
  * @typedef {{kind: "resource", uri: string}} Attached
  * @typedef {Words | Call | Mistake | Question | Attached} Segment
  * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,
- *   decode_ms: number, first_ms: number, rounds: number}} Costs
+ *   decode_ms: number, first_ms: number, last: number}} Costs
  * @typedef {{reason: string, error: string | null}} Ending
  */
 
@@ -50,6 +50,7 @@ export class Answer {
       case "tool_result":
         return [this.#result(event)];
       case "approval":
+        return [this.#ask(event)];
       case "elicitation":
         return [this.#begin({ kind: "question", event, isOver: false })];
       case "resource":
@@ -103,6 +104,25 @@ export class Answer {
     return last;
   }
 
+  /**
+   * A question about a call stands with that call; one about a call that is not shown stands alone.
+   *
+   * @param {BoardEvent} event
+   */
+  #ask(event) {
+    const given = JSON.stringify(event.arguments);
+    const call = this.segments.find(
+      (segment) =>
+        segment.kind === "call" &&
+        segment.name === event.name &&
+        !(segment.isOver || segment.isRunning || segment.question) &&
+        JSON.stringify(segment.arguments) === given,
+    );
+    if (call?.kind !== "call") return this.#begin({ kind: "question", event, isOver: false });
+    call.question = event;
+    return call;
+  }
+
   /** @param {BoardEvent} event */
   #progress(event) {
     const call = this.#call(event.id);
@@ -115,7 +135,8 @@ export class Answer {
   /** @param {BoardEvent} event */
   #result(event) {
     const call = this.#call(event.id) ?? /** @type {Call} */ (this.#begin(callFrom({ ...event, arguments: {} })));
-    call.result = { is_error: event.is_error, text: event.text, seconds: event.seconds, truncated: event.truncated };
+    const { is_error, text, seconds, truncated, ruling = "" } = event;
+    call.result = { is_error, text, seconds, truncated, ruling };
     call.isOver = true;
     return call;
   }
@@ -160,6 +181,7 @@ function callFrom(event) {
     server: event.server ?? "",
     arguments: event.arguments ?? {},
     repaired: event.repaired ?? false,
+    question: null,
     progress: null,
     result: null,
     isRunning: false,
@@ -181,7 +203,7 @@ function sum(before, usage) {
     prefill_ms: (before?.prefill_ms ?? 0) + usage.prefill_ms,
     decode_ms: (before?.decode_ms ?? 0) + usage.decode_ms,
     first_ms: before?.first_ms ?? usage.time_to_first_token_ms,
-    rounds: (before?.rounds ?? 0) + 1,
+    last: usage.generated_tokens,
   };
 }
 

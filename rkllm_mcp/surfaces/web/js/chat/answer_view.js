@@ -4,8 +4,9 @@
  *
  * @typedef {import("./answer.js").Segment} Segment
  * @typedef {import("../api.js").Api} Api
+ * @typedef {{api: Api, again?: (from: HTMLElement) => void}} Surroundings `again` offers to ask the question once more
  */
-import { copyButton } from "../buttons.js";
+import { copyButton, iconButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
@@ -39,21 +40,27 @@ export class AnswerView {
   #frame = 0;
   #sentences = new Sentences();
   #started = performance.now();
+  #isPast;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.api = api;
+  /**
+   * @param {Surroundings} around
+   * @param {boolean} [isPast] it was given earlier: nothing is announced
+   */
+  constructor(around, isPast = false) {
+    this.around = around;
+    this.#isPast = isPast;
     const label = h("h2", { class: "visually-hidden" }, say("chat.answer"));
     this.node = h(
       "article",
-      { class: "message assistant", "aria-busy": "true" },
+      { class: "message assistant", "aria-busy": "true", tabindex: -1 },
       label,
       this.#parts,
       this.#line,
       this.#foot,
     );
+    if (isPast) return;
     this.#clock = setInterval(() => this.#wait(), SECOND_MS);
     this.#wait();
   }
@@ -62,11 +69,17 @@ export class AnswerView {
   take(event) {
     const changed = this.answer.take(event);
     for (const segment of changed) this.#changed.add(segment);
+    if (event.kind === "end") this.#end();
+    else if (this.#frame === 0 && !this.#isPast) this.#frame = requestAnimationFrame(() => this.#draw());
+    if (this.#isPast) return;
     if (event.kind === "text") for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
     if (event.kind === "tool_call") announce(t("tool.calling", { name: event.name }));
     if (event.kind === "queued") announce(t("chat.queued", { count: event.position }));
-    if (event.kind === "end") this.#end();
-    else if (this.#frame === 0) this.#frame = requestAnimationFrame(() => this.#draw());
+  }
+
+  /** The person wants it to end; the board takes a moment. */
+  stopping() {
+    this.take({ kind: "status", text: t("chat.stopping") });
   }
 
   /**
@@ -112,7 +125,7 @@ export class AnswerView {
 
   /** @param {Segment} segment */
   #begin(segment) {
-    const view = viewOf(segment, this.api);
+    const view = viewOf(segment, this.around.api);
     // Whatever stood before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
@@ -124,15 +137,15 @@ export class AnswerView {
     this.leave();
     this.#draw();
     for (const view of this.#views.values()) view.end?.();
-    for (const sentence of this.#sentences.finish()) announce(sentence);
+    if (!this.#isPast) for (const sentence of this.#sentences.finish()) announce(sentence);
     this.node.removeAttribute("aria-busy");
     this.#line.remove();
     const { reason = "", error = null } = this.answer.ending ?? {};
     const phrase = ENDINGS[reason];
-    if (phrase && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, say(phrase)));
+    if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(h("p", { class: "muted ending" }, say(phrase)));
     // Why it failed stands beside what can be done about it.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
-    if (reason === "answered") announce(t("end.answered"));
+    if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
     this.#foot.append(...this.#footParts());
     this.#grown();
   }
@@ -143,13 +156,12 @@ export class AnswerView {
 
   #footParts() {
     const { costs, text } = this.answer;
-    const copy = text ? [copyButton(() => this.answer.text, announce)] : [];
-    if (!costs) return copy;
-    const rate = costs.decode_ms > 0 ? (costs.generated * 1000) / costs.decode_ms : 0;
-    const read = say("cost.read", { prefilled: figure(costs.prefilled), cached: figure(costs.cached) });
-    const written = say("cost.written", { count: figure(costs.generated), rate: figure(rate, 1) });
-    const first = say("cost.first", { seconds: figure(costs.first_ms / 1000, costs.first_ms < 100 ? 2 : 1) });
-    return [...copy, h("span", { class: "costs muted" }, read, " · ", written, " · ", first)];
+    const { again } = this.around;
+    return [
+      text && copyButton(() => this.answer.text, announce),
+      again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget))),
+      costs && costsView(costs),
+    ].filter((part) => part instanceof Node);
   }
 
   /** Say what is waited for, unless text is arriving. */
@@ -165,11 +177,36 @@ export class AnswerView {
   /** What the answer waits for. */
   #awaited() {
     const { segments, status, position } = this.answer;
-    if (segments.some((segment) => segment.kind === "question" && this.#views.get(segment)?.isOpen))
+    if (segments.some((segment) => this.#views.get(segment)?.isOpen))
       return say("chat.your_turn");
     if (position !== null && position > 0) return say("chat.queued", { count: position });
     return status ? bare(status) : say("chat.working");
   }
+}
+
+/**
+ * The figures of an answer: its speed and what was not read again, and all of them on demand.
+ *
+ * @param {import("./answer.js").Costs} costs
+ */
+function costsView(costs) {
+  const rate = figure(costs.decode_ms > 0 ? (costs.generated * 1000) / costs.decode_ms : 0, 1);
+  const share = Math.round((100 * costs.cached) / Math.max(1, costs.cached + costs.prefilled));
+  const read = { prefilled: figure(costs.prefilled), seconds: figure(costs.prefill_ms / 1000, 1) };
+  return h(
+    "details",
+    { class: "costs muted" },
+    h("summary", {}, say("cost.rate", { rate }), share > 0 && [" · ", say("cost.share", { share })]),
+    h(
+      "ul",
+      {},
+      h("li", {}, say("cost.read", read)),
+      h("li", {}, say("cost.cached", { cached: figure(costs.cached) })),
+      h("li", {}, say("cost.written", { count: figure(costs.generated), rate })),
+      h("li", {}, say("cost.first", { seconds: figure(costs.first_ms / 1000, costs.first_ms < 100 ? 2 : 1) })),
+      h("li", {}, say("cost.window", { count: figure(costs.prompt + costs.last) })),
+    ),
+  );
 }
 
 /**
@@ -184,7 +221,7 @@ function viewOf(segment, api) {
     case "thinking":
       return thinkingView();
     case "call":
-      return new ToolCard(segment);
+      return new ToolCard(segment, api);
     case "question":
       return questionView(segment, api);
     case "mistake": {
@@ -251,25 +288,18 @@ function questionView(question, api) {
 }
 
 /**
- * An answer that was given earlier.
+ * An answer that was given earlier, drawn from the same events as when it came.
  *
- * @param {{text: string, thinking?: string, ending?: string}} message
+ * @param {import("./past.js").Message} message
+ * @param {Surroundings} around
  */
-export function pastAnswer(message) {
-  const parts = h("div", { class: "parts" });
-  if (message.thinking) {
-    const view = thinkingView();
-    view.update({ text: message.thinking });
-    view.end?.();
-    parts.append(view.node);
-  }
-  const prose = textView();
-  prose.update({ text: message.text });
-  prose.end?.();
-  parts.append(prose.node);
-  const label = h("h2", { class: "visually-hidden" }, say("chat.answer"));
-  const ending = ENDINGS[message.ending ?? ""];
-  if (ending) parts.append(h("p", { class: "muted ending" }, say(ending)));
-  const foot = h("footer", { class: "message-foot" }, message.text && copyButton(() => message.text, announce));
-  return h("article", { class: "message assistant" }, label, parts, foot);
+export function pastAnswer(message, around) {
+  const view = new AnswerView(around, true);
+  const words = [
+    ...(message.thinking ? [{ kind: "thinking", text: message.thinking }] : []),
+    ...(message.text ? [{ kind: "text", text: message.text }] : []),
+  ];
+  for (const event of message.events?.length ? message.events : words) view.take(event);
+  view.take({ kind: "end", reason: message.ending || "answered", error: null });
+  return view.node;
 }

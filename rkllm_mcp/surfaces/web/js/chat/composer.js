@@ -3,6 +3,7 @@
  * belongs to it: whoever writes Japanese confirms a word with it.
  */
 import { byId } from "../dom.js";
+import { t } from "../i18n.js";
 
 const DRAFT = "rkllm-mcp.draft";
 
@@ -10,13 +11,17 @@ export class Composer {
   #field = /** @type {HTMLTextAreaElement} */ (byId("question"));
   #send = byId("send");
   #stop = byId("stop");
+  #isRunning = false;
 
   /**
    * @param {{send: (text: string) => boolean, stop: () => void}} actions `send` says whether it took the text
    */
   constructor({ send, stop }) {
     this.#field.value = kept();
-    this.#field.addEventListener("input", () => this.#fit());
+    this.#field.addEventListener("input", () => {
+      this.#fit();
+      this.show(this.#isRunning);
+    });
     this.#field.addEventListener("keydown", (event) => {
       if (!isSending(event)) return;
       event.preventDefault();
@@ -49,16 +54,31 @@ export class Composer {
    * @param {string} unsent
    */
   restore(unsent) {
-    if (!unsent || this.#field.value) return;
-    this.#field.value = unsent;
+    if (unsent && !this.#field.value) this.write(unsent);
+  }
+
+  /**
+   * Put this in the field.
+   *
+   * @param {string} text
+   */
+  write(text) {
+    this.#field.value = text;
     this.#fit();
+    this.show(this.#isRunning);
+    this.focus();
   }
 
   /** @param {boolean} isRunning an answer is under way, which can be stopped */
   show(isRunning) {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
-    this.#send.hidden = isRunning;
+    this.#isRunning = isRunning;
+    const isQueueing = isRunning && this.#field.value.trim() !== "";
+    this.#send.hidden = isRunning && !isQueueing;
     this.#stop.hidden = !isRunning;
+    const name = t(isQueueing ? "chat.send_after" : "chat.send");
+    this.#send.dataset["name"] = isQueueing ? "chat.send_after" : "chat.send";
+    for (const place of ["aria-label", "title"]) this.#send.setAttribute(place, name);
     if (hadFocus) this.focus();
   }
 
@@ -81,6 +101,7 @@ export class Composer {
     if (!text || !send(text)) return;
     this.#field.value = "";
     this.#fit();
+    this.show(this.#isRunning);
   }
 
   /** As tall as what is written, up to the limit of the style sheet; what is written survives a reload. */

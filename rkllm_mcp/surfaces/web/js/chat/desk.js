@@ -11,6 +11,7 @@ import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { Following } from "./following.js";
 import { QuestionCard } from "./questions.js";
+import { Queue } from "./queue.js";
 import { Thread } from "./thread.js";
 
 export class Desk {
@@ -21,15 +22,26 @@ export class Desk {
   /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
   #waiting = new Map();
   #api;
-  #changed;
+  #told;
+  #queue;
 
   /**
    * @param {Api} api
-   * @param {() => void} changed told when an answer begins or ends, and when a conversation gets its id
+   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void}} told when an answer begins or ends, and when a conversation
+   *   gets its id; and the way to ask
    */
-  constructor(api, changed) {
+  constructor(api, told) {
     this.#api = api;
-    this.#changed = changed;
+    this.#told = told;
+    this.#queue = new Queue({
+      ask: (thread, message) => {
+        this.#queue.show(this.thread);
+        if (thread === this.thread) told.ask({ message });
+        else void thread.ask({ message });
+      },
+      edit: told.edit,
+      stop: () => this.stop(),
+    });
     this.thread = this.#blank("");
   }
 
@@ -75,13 +87,14 @@ export class Desk {
   /** @param {Wish} wish */
   ask(wish) {
     if (this.thread.isRunning) {
+      if (wish.message && wish.replaces === undefined) return this.#queue.add(this.thread, wish.message);
       announce(t("chat.first"));
       return false;
     }
     byId("welcome").hidden = true;
     this.#place.querySelector(".load-problem")?.remove();
     void this.thread.ask(wish);
-    this.#following.toEnd();
+    if (wish.replaces === undefined) this.#following.toEnd();
     return true;
   }
 
@@ -115,22 +128,24 @@ export class Desk {
 
   /** @param {string} id */
   #blank(id) {
-    return new Thread(this.#api, id, (thread) => this.#noted(thread));
+    return new Thread(this.#api, id, { changed: (thread) => this.#noted(thread), ask: this.#told.ask });
   }
 
   /** @param {Thread} thread */
   #noted(thread) {
     if (thread.isUnsettled) this.#unsettled.add(thread);
     else this.#unsettled.delete(thread);
-    this.#changed();
+    this.#queue.go(thread);
+    this.#told.changed();
   }
 
   /** @param {Thread} thread */
   #show(thread) {
     this.#place.replaceChildren(thread.node);
     byId("welcome").hidden = Boolean(thread.id) || !thread.isEmpty;
+    this.#queue.show(thread);
     this.#following.toEnd();
-    this.#changed();
+    this.#told.changed();
   }
 
   /** @param {Thread} thread */

@@ -7,13 +7,13 @@
  */
 import { Refusal } from "../api.js";
 import { button } from "../buttons.js";
-import { h, icon } from "../dom.js";
+import { fill, h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
-import { argumentsView } from "./tool_card.js";
+import { argumentsView } from "./arguments.js";
 
-const DECISIONS = /** @type {const} */ (["once", "conversation", "always", "deny", "never"]);
+const LASTING = /** @type {const} */ (["conversation", "always", "never"]);
 
 export class QuestionCard {
   #api;
@@ -22,20 +22,24 @@ export class QuestionCard {
   #note = h("p", { class: "card-note", role: "status" });
   #isOver = false;
   #isSettled = false;
+  #isInside;
 
   /**
    * @param {BoardEvent} event of the kind `approval` or `elicitation`
    * @param {Api} api
+   * @param {boolean} [isInside] it stands in the card of its call, which shows the arguments
    */
-  constructor(event, api) {
+  constructor(event, api, isInside = false) {
     this.#api = api;
     this.#event = event;
+    this.#isInside = isInside;
     const isApproval = event.kind === "approval";
     const title = say(isApproval ? "approval.title" : "question.title", { name: event.name ?? event.server });
     const id = `asked-${event.id}`;
     const head = h("div", { class: "card-head" }, icon("question"), h("strong", { id }, title));
     const named = { role: "group", "aria-labelledby": id };
-    this.node = h("section", { class: "card question", tabindex: -1, ...named }, head, this.#body, this.#note);
+    const style = isInside ? "question" : "card question";
+    this.node = h("section", { class: style, tabindex: -1, ...named }, head, this.#body, this.#note);
     this.#body.append(...(isApproval ? this.#approval() : event.url ? this.#address() : this.#form()));
   }
 
@@ -56,15 +60,31 @@ export class QuestionCard {
 
   #approval() {
     const { reason, arguments: given } = this.#event;
-    const buttons = DECISIONS.map((decision) =>
-      button(`approval.${decision}`, () => this.#decide(decision), {
-        class: decision === "deny" ? "primary" : decision === "never" ? "quiet" : "",
-      }),
-    );
-    const details =
-      Object.keys(given ?? {}).length > 0 ? argumentsView(given) : h("p", { class: "muted" }, say("tool.no_arguments"));
-    details.setAttribute("open", "");
-    return [h("p", {}, reason), details, h("div", { class: "choices" }, buttons)];
+    const once = button("approval.once", () => this.#decide("once"), { "data-decision": "once" });
+    const deny = button("approval.deny", () => this.#decide("deny"), { class: "primary", "data-decision": "deny" });
+    const lasting = h("div", { class: "choices" });
+    const offer = () =>
+      fill(
+        lasting,
+        LASTING.map((decision) =>
+          // What holds from now on is asked a second time.
+          button(`approval.${decision}`, () => (decision === "conversation" ? this.#decide(decision) : sure(decision)), {
+            class: "quiet",
+          }),
+        ),
+      );
+    const sure = (/** @type {"always" | "never"} */ decision) => {
+      const words = h("p", {}, say(`approval.sure.${decision}`, { name: this.#event.name }));
+      fill(lasting, words, button(`approval.${decision}`, () => this.#decide(decision)), button("cancel", offer));
+      lasting.querySelector("button")?.focus();
+    };
+    offer();
+    const more = h("details", { class: "more-choices" }, h("summary", {}, say("approval.more")), lasting);
+    return [
+      h("p", {}, reason),
+      !this.#isInside && argumentsView(given ?? {}),
+      h("div", { class: "choices" }, once, deny, more),
+    ].filter((part) => part !== false);
   }
 
   #form() {

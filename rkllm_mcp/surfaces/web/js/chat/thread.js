@@ -4,21 +4,26 @@
  *
  * @typedef {import("../api.js").Api} Api
  * @typedef {import("./past.js").Message} Message
- * @typedef {{force_tool?: string, tokens?: Record<string, string>}} Options
+ * @typedef {import("./answer_view.js").AnswerView} AnswerView
+ * @typedef {{force_tool?: string, allowed_tools?: string[], tokens?: Record<string, string>}} Options
  * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
- *   history?: {role: string, text: string}[], again?: boolean}} Wish
- * @typedef {{view: AnswerView, after: number, run: AbortController}} Reading
+ *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
+ *   question of which this is another version
+ * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean}} Told when the thread gets its id and when an
+ *   answer begins and ends; and the way to ask
  */
 import { ConnectionLost, Refusal } from "../api.js";
 import { button } from "../buttons.js";
 import { h } from "../dom.js";
 import { t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
-import { secondsOf } from "../time.js";
-import { AnswerView } from "./answer_view.js";
-import { notice, past, userMessage } from "./past.js";
+import { announce } from "./announcer.js";
+import { openMenu } from "../menu.js";
+import { pastAnswer } from "./answer_view.js";
+import { lastOf, notice } from "./past.js";
+import { QuestionView } from "./question_view.js";
+import { Reading } from "./reading.js";
 
-const CALLS_SHOWN = 200;
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
 const STOPPING_MS = 4000;
 const NOT_FOUND = 404;
@@ -26,32 +31,37 @@ const NOT_FOUND = 404;
 export class Thread {
   node = h("div", { class: "thread" });
   title = "";
-  /** @type {AbortController | null} */
-  #run = null;
+  /** @type {string[]} questions that wait for the answer under way */
+  queued = [];
+  /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
+  isStopped = false;
+  isGoingOn = false;
   /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
   #said = [];
   /** @type {{wish: Wish, nodes: HTMLElement[]} | null} what was asked in vain, and what shows that */
   #unanswered = null;
   /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
   #asked = null;
-  /** Ends the wait for the connection; nothing waits at first. */
-  #comeBack = () => {};
+  /** @type {Map<number, QuestionView>} the questions that are shown, by their positions */
+  #questions = new Map();
+  /** @type {Reading | null} the answer under way */
+  #reading = null;
   #api;
-  #changed;
+  #told;
 
   /**
    * @param {Api} api
    * @param {string} id empty until the board has given it one
-   * @param {(thread: Thread) => void} changed told when it gets its id, and when an answer begins and ends
+   * @param {Told} told
    */
-  constructor(api, id, changed) {
+  constructor(api, id, told) {
     this.#api = api;
-    this.#changed = changed;
+    this.#told = told;
     this.id = id;
   }
 
   get isRunning() {
-    return this.#run !== null;
+    return this.#reading !== null;
   }
 
   get isEmpty() {
@@ -75,10 +85,7 @@ export class Thread {
    */
   async load() {
     const stored = await this.#stored();
-    const calls = await this.#pastCalls();
-    if (this.isRunning) return;
-    this.#said = [];
-    this.#add(stored, calls);
+    if (!this.isRunning) this.#draw(stored);
   }
 
   /**
@@ -87,15 +94,15 @@ export class Thread {
    * @returns {Promise<boolean>} whether there was anything
    */
   async refresh() {
-    this.#comeBack();
+    this.#reading?.comeBack();
     if (this.isRunning || !this.id) return false;
     const stored = await this.#stored();
-    const isNew = () => !this.isRunning && stored.messages.length > this.#said.length;
-    if (!isNew()) return false;
-    const calls = await this.#pastCalls();
-    // Somebody may have asked since, or another refresh may have been quicker.
-    if (!isNew()) return false;
-    this.#add(stored, calls);
+    // Somebody may have asked since.
+    if (this.isRunning) return false;
+    const isOther = this.#said.some(({ role, text }, place) => role === "user" && text !== stored.messages[place]?.text);
+    if (isOther) this.#draw(stored);
+    else if (stored.messages.length > this.#said.length) this.#add(stored);
+    else return false;
     return true;
   }
 
@@ -104,32 +111,34 @@ export class Thread {
     return this.#api.get(`/v1/conversations/${encodeURIComponent(this.id)}`);
   }
 
+  /** @param {{title: string, messages: Message[]}} stored */
+  #draw(stored) {
+    this.#said = [];
+    this.#questions.clear();
+    this.#add(stored);
+  }
+
   /**
-   * What is shown already stays: it knows more than what is stored, such as the results of tools.
+   * What is shown already stays: it knows more than what is stored, such as the forms that were filled in.
    *
    * @param {{title: string, messages: Message[]}} stored
-   * @param {any[]} calls
    */
-  #add({ title, messages }, calls) {
+  #add({ title, messages }) {
     const ending = messages.at(-1)?.ending;
-    const asked = messages.at(-2)?.text ?? "";
+    const question = /** @type {Message} */ (messages.at(-2) ?? { role: "user", text: "" });
+    const asked = question.text;
     const over = ending === "running" ? messages.slice(0, -2) : messages;
     const known = this.#said.length;
-    const since = secondsOf(over[known - 1]?.created) || (known > 0 ? Number.POSITIVE_INFINITY : 0);
     const news = over.slice(known);
     for (const node of this.#unanswered?.nodes ?? []) node.remove();
     if (known === 0) this.node.replaceChildren();
-    this.node.append(
-      ...past(
-        news,
-        calls.filter((call) => secondsOf(call.started) > since),
-      ),
-    );
+    const makers = news.map((message, place) => () => this.#past(message, known + place, over[known + place - 1]));
+    this.node.append(...lastOf(makers));
     this.title = title ?? "";
     this.#said = over.map(({ role, text }) => ({ role, text }));
     if (ending === "running") {
       this.#unanswered = null;
-      this.#asked = userMessage(asked);
+      this.#asked = this.#past(question, over.length);
       this.node.append(this.#asked);
       void this.#answer({ message: asked }, true);
     } else if (ending === "interrupted" && messages.at(-2)?.role === "user") {
@@ -164,15 +173,112 @@ export class Thread {
   async ask(wish) {
     // Until the board has given it a title, or for good where it keeps nothing.
     this.title ||= wish.message || (wish.prompt?.name ?? "");
-    this.#asked = userMessage(wish.message, wish.prompt);
+    const position = wish.replaces ?? this.#said.length;
+    const before = this.#questions.get(position);
+    const versions = wish.replaces === undefined ? 1 : (before?.versions ?? 0) + 1;
+    if (before && wish.replaces !== undefined) this.#dropFrom(before.node, position);
+    this.#asked = this.#question({ ...wish, version: versions, versions }, position);
     this.node.append(this.#asked);
     await this.#answer(wish);
   }
 
+  /** Write the last question in other words. */
+  editLast() {
+    [...this.#questions].sort(([one], [other]) => one - other).at(-1)?.[1].edit();
+  }
+
+  /** @param {HTMLElement} node of a message on the page */
+  questionAt(node) {
+    return [...this.#questions.values()].find((view) => view.node === node);
+  }
+
+  /**
+   * @param {import("./question_view.js").Asked} asked
+   * @param {number} position
+   */
+  #question(asked, position) {
+    const view = new QuestionView(asked, {
+      ask: (text) => this.#told.ask({ message: text, replaces: position }),
+      show: (version) => void this.#showVersion(position, version),
+      cost: (text) => this.#cost(text),
+    });
+    this.#questions.set(position, view);
+    return view.node;
+  }
+
+  /**
+   * @param {Message} message
+   * @param {number} position
+   * @param {Message} [before]
+   */
+  #past(message, position, before) {
+    if (message.role === "user") return this.#question({ ...message, message: message.text }, position);
+    return pastAnswer(message, this.#around({ message: before?.text ?? "" }, position - 1));
+  }
+
+  /**
+   * @param {Wish} wish
+   * @param {number} position of the question
+   */
+  #around(wish, position) {
+    const { message, prompt } = wish;
+    const ask = (/** @type {Options} */ options) =>
+      this.#told.ask({ message, prompt, replaces: position, options });
+    const again = (/** @type {HTMLElement} */ from) =>
+      openMenu(from, [
+        { phrase: "chat.again_same", act: () => ask({}) },
+        { phrase: "chat.again_bare", act: () => ask({ allowed_tools: [] }) },
+      ]);
+    return { api: this.#api, again };
+  }
+
+  /**
+   * @param {HTMLElement} node the first that goes; all behind it go as well
+   * @param {number} position
+   */
+  #dropFrom(node, position) {
+    while (node.nextSibling) node.nextSibling.remove();
+    node.remove();
+    this.#said.length = Math.min(position, this.#said.length);
+    for (const place of [...this.#questions.keys()]) if (place >= position) this.#questions.delete(place);
+  }
+
+  /**
+   * @param {number} position
+   * @param {number} version
+   */
+  async #showVersion(position, version) {
+    if (this.isRunning) return;
+    const path = `/v1/conversations/${encodeURIComponent(this.id)}/versions`;
+    try {
+      this.#draw(await this.#api.post(path, { position, version }));
+      const node = this.#questions.get(position)?.node;
+      node?.scrollIntoView({ block: "nearest" });
+      node?.focus({ preventScroll: true });
+      announce(t("chat.version", { n: version, m: this.#questions.get(position)?.versions ?? version }));
+    } catch (error) {
+      announce(sentenceOf(error));
+    }
+  }
+
+  /**
+   * What asking this costs: all in front of it has been read.
+   *
+   * @param {string} text
+   */
+  async #cost(text) {
+    const [{ tokens }, board] = await Promise.all([
+      this.#api.post("/v1/tokens", { texts: [text] }),
+      this.#api.get("/v1/board"),
+    ]);
+    return { tokens, seconds: board.prefill_tps ? Math.max(1, Math.round(tokens / board.prefill_tps)) : 0 };
+  }
+
   /** End the answer under way. */
   async stop() {
-    const run = this.#run;
-    if (!run) return;
+    if (!this.#reading) return;
+    const { run, view } = this.#reading;
+    view.stopping();
     // The board ends the answer properly; the connection is cut when it does not, or when it is too early to name it.
     const limit = setTimeout(() => run.abort(), this.id ? STOPPING_MS : 0);
     run.signal.addEventListener("abort", () => clearTimeout(limit));
@@ -185,109 +291,50 @@ export class Thread {
    * @param {boolean} isUnderWay whether the board has been asked before
    */
   async #answer(wish, isUnderWay = false) {
-    const run = new AbortController();
-    const reading = { view: new AnswerView(this.#api), after: 0, run };
+    const position = wish.replaces ?? this.#said.length;
+    const reading = new Reading(this.#api, this.#around(wish, position));
     this.node.append(reading.view.node);
-    this.#run = run;
+    this.#reading = reading;
+    this.isStopped = false;
     this.#unanswered = null;
-    this.#changed(this);
+    this.#told.changed(this);
     try {
-      if (isUnderWay) await this.#follow(reading);
-      else await this.#stream(wish, reading);
-      this.#close(wish, reading.view);
+      if (isUnderWay) await reading.follow(this.id);
+      else await reading.ask(this.#request(wish), this.id, (id) => this.#named(id, wish));
       this.#note(wish, reading.view);
+      this.#close({ ...wish, replaces: position }, reading.view);
     } catch (error) {
-      if (run.signal.aborted) this.#cut(wish, reading.view);
+      if (reading.run.signal.aborted) this.#cut(wish, reading.view);
       else this.#failed(wish, reading.view, error);
     } finally {
-      this.#run = null;
-      run.abort();
-      this.#changed(this);
+      this.#reading = null;
+      reading.run.abort();
+      const reason = reading.view.answer.ending?.reason ?? "failed";
+      this.isStopped = (reason === "cancelled" || reason === "failed") && !this.isGoingOn;
+      this.isGoingOn = false;
+      this.#told.changed(this);
       // An answer that was read on in vain: the board has something else of it by now.
       if (this.#unanswered && reading.after > 0) void this.refresh().catch(() => false);
     }
   }
 
-  /**
-   * @param {Wish} wish
-   * @param {Reading} reading
-   */
-  async #stream(wish, reading) {
-    const { message, prompt, options, history, again } = wish;
+  /** @param {Wish} wish */
+  #request({ message, prompt, options, history, again, replaces }) {
     const asked = again ? { again } : prompt ? { prompt } : { message };
-    const request = { ...asked, ...options, history, conversation: this.id || undefined, approvals: "ask" };
-    const { signal } = reading.run;
-    const { conversation, events } = await this.#api
-      .execute({ ...request, detached: true }, signal)
-      .catch((error) => {
-        // Nothing is stored there, or two such answers run: then this one ends with its reader.
-        if (error instanceof Refusal && error.param === "detached") return this.#api.execute(request, signal);
-        throw error;
-      });
-    // The board has the question now: after a failure it is asked like any other.
+    return { ...asked, ...options, history, replaces, conversation: this.id || undefined, approvals: "ask" };
+  }
+
+  /**
+   * The board has the question now: after a failure it is asked like any other.
+   *
+   * @param {string} id
+   * @param {Wish} wish
+   */
+  #named(id, wish) {
     wish.again = undefined;
-    if (conversation && conversation !== this.id) {
-      this.id = conversation;
-      this.#changed(this);
-    }
-    await this.#show(events, reading).catch((error) => this.#goOn(reading, error));
-  }
-
-  /**
-   * Go on reading an answer that has lost its reader, as often as that takes.
-   *
-   * @param {Reading} reading
-   * @param {unknown} error why the reading ended
-   */
-  async #goOn(reading, error) {
-    for (let lost = error; lost; ) {
-      if (!(lost instanceof ConnectionLost) || reading.run.signal.aborted || reading.after === 0) throw lost;
-      reading.view.take({ kind: "status", text: t("chat.away") });
-      await this.#back(reading.run.signal);
-      lost = await this.#follow(reading).then(
-        () => null,
-        // What the board does not have any more is as good as lost: what it has stored is shown.
-        (again) => {
-          if (again instanceof Refusal) throw lost;
-          return again;
-        },
-      );
-    }
-  }
-
-  /** @param {Reading} reading */
-  async #follow(reading) {
-    await this.#show(await this.#api.follow(this.id, reading.after, reading.run.signal), reading);
-  }
-
-  /**
-   * Wait until the board answers again, or the page becomes visible.
-   *
-   * @param {AbortSignal} signal
-   */
-  #back(signal) {
-    return new Promise((resolve) => {
-      this.#comeBack = () => resolve(undefined);
-      signal.addEventListener("abort", this.#comeBack);
-    });
-  }
-
-  /**
-   * @param {AsyncIterable<import("../api.js").BoardEvent>} events
-   * @param {Reading} reading
-   */
-  async #show(events, reading) {
-    for await (const event of events) {
-      if (event.whole) {
-        // All text so far, in place of what is shown.
-        const view = new AnswerView(this.#api);
-        reading.view.node.replaceWith(view.node);
-        reading.view.leave();
-        reading.view = view;
-      }
-      reading.after = event.number ?? reading.after;
-      reading.view.take(event);
-    }
+    if (!id || id === this.id) return;
+    this.id = id;
+    this.#told.changed(this);
   }
 
   /**
@@ -306,6 +353,7 @@ export class Thread {
    */
   #note(wish, view) {
     const question = wish.message || (wish.prompt?.name ?? "");
+    this.#said.length = wish.replaces ?? this.#said.length;
     this.#said.push({ role: "user", text: question }, { role: "assistant", text: view.answer.text });
   }
 
@@ -346,7 +394,7 @@ export class Thread {
       this.node.append(notice("chat.reloaded"));
       return;
     }
-    this.#asked = last?.role === "user" ? null : userMessage(wish.message, wish.prompt);
+    this.#asked = last?.role === "user" ? null : this.#question(wish, this.#said.length);
     const line = notice("chat.unanswered");
     line.append(button("retry", () => this.#retry(wish, line)));
     const nodes = this.#asked ? [this.#asked, line] : [line];
@@ -384,15 +432,5 @@ export class Thread {
     /** @type {HTMLElement | null} */ (gone.closest(".messages"))?.focus({ preventScroll: true });
     gone.remove();
     void this.#answer(wish);
-  }
-
-  async #pastCalls() {
-    const query = { limit: CALLS_SHOWN, conversation: this.id };
-    const { calls } = await this.#api.get("/v1/tools/history", query).catch((error) => {
-      // The calls are an extra: a conversation without them is still the conversation.
-      if (error instanceof ConnectionLost) throw error;
-      return { calls: [] };
-    });
-    return calls;
   }
 }

@@ -1,50 +1,79 @@
 /**
- * A call of a tool as a card: name, server, arguments, how far it is, and what came of it. A long result is folded.
+ * A call of a tool as a card: its question to the person, its arguments, how far it is, and what came of it. When it is
+ * over it folds to one line.
  *
  * @typedef {import("./answer.js").Call} Call
  */
 import { h, icon } from "../dom.js";
 import { figure, say } from "../i18n.js";
-
-const FOLDED_CHARS = 400;
-const SUMMARY_CHARS = 80;
+import { argumentsView, shortOf } from "./arguments.js";
+import { QuestionCard } from "./questions.js";
 
 /** @type {Record<string, string>} */
-const SYMBOLS = { waiting: "tool", running: "tool", done: "check", failed: "warning", stopped: "stop" };
+const SYMBOLS = { waiting: "tool", asking: "question", running: "tool", done: "check", failed: "warning" };
+const REFUSALS = new Set(["deny", "never"]);
+const RULINGS = new Set(["once", "conversation", "always", "deny", "never"]);
 
 export class ToolCard {
-  #head = h("div", { class: "card-head" });
+  #summary = h("summary", { class: "card-head" });
+  #asked = h("div", { class: "card-asked" });
   #progress = h("div", { class: "card-progress", hidden: true });
   #bar = h("progress");
   #message = h("span", { class: "muted" });
   #result = h("div", { class: "card-result" });
+  #note = h("p", { class: "card-note" });
   #hasResult = false;
+  /** @type {QuestionCard | null} */
+  #question = null;
+  #api;
 
-  /** @param {Call} call */
-  constructor(call) {
+  /**
+   * @param {Call} call
+   * @param {import("../api.js").Api} api
+   */
+  constructor(call, api) {
+    this.#api = api;
     this.#progress.append(this.#bar, this.#message);
-    this.node = h("section", { class: "card tool" }, this.#head, argumentsOf(call), this.#progress, this.#result);
+    this.#details = h("details", {}, this.#summary, argumentsView(call.arguments, call.repaired), this.#result);
+    this.node = h("section", { class: "card tool" }, this.#details, this.#asked, this.#progress, this.#note);
     this.update(call);
+  }
+
+  #details;
+
+  /** Whether it waits for a decision. */
+  get isOpen() {
+    return this.#question?.isOpen ?? false;
   }
 
   /** @param {Call} call */
   update(call) {
-    const state = stateOf(call);
-    this.node.dataset.state = state;
+    if (call.question && !this.#question) this.#ask(call.question);
+    if (call.isOver || call.isRunning) this.#question?.close();
+    const state = stateOf(call, this.isOpen);
     const seconds = call.result && say("tool.seconds", { seconds: figure(call.result.seconds, 2) });
-    this.#head.replaceChildren(
-      icon(SYMBOLS[state] ?? "tool"),
+    const where = call.server ? `${call.server} / ` : "";
+    this.#summary.replaceChildren(
+      icon(SYMBOLS[state] ?? "stop"),
       h(
-        "div",
+        "span",
         { class: "card-name" },
-        h("strong", {}, call.name),
-        call.server && h("span", { class: "muted" }, call.server),
+        h("span", {}, h("span", { class: "muted" }, where), h("strong", {}, call.name)),
+        h("span", { class: "muted one-line card-short" }, shortOf(call.arguments)),
         h("span", { class: "card-state" }, say(`tool.${state}`), seconds ? " · " : "", seconds ?? ""),
       ),
     );
+    if (state !== this.node.dataset.state && (state === "asking" || state === "failed")) this.#details.open = true;
+    if (this.node.dataset.state === "asking" && state !== "failed" && state !== "asking") this.#details.open = false;
+    this.node.dataset.state = state;
     this.#showProgress(call);
-    // Of past calls only what went wrong is kept.
-    if (call.result?.text && !this.#hasResult) this.#showResult(call.result);
+    if (call.result && !this.#hasResult) this.#showResult(call.result);
+  }
+
+  /** @param {import("../api.js").BoardEvent} event */
+  #ask(event) {
+    this.#question = new QuestionCard(event, this.#api, true);
+    this.#asked.append(this.#question.node);
   }
 
   /** @param {Call} call */
@@ -68,52 +97,27 @@ export class ToolCard {
   /** @param {import("./answer.js").Result} result */
   #showResult(result) {
     this.#hasResult = true;
-    const text = h("pre", { tabindex: 0 }, result.text);
-    const cut = result.truncated && h("p", { class: "muted" }, say("tool.truncated"));
-    const isShort = result.text.length <= FOLDED_CHARS;
+    if (RULINGS.has(result.ruling)) {
+      this.#asked.remove();
+      this.#note.append(say(`approval.said.${result.ruling}`));
+    }
+    // After a refusal the result is a sentence for the model.
+    if (!result.text || REFUSALS.has(result.ruling)) return;
     const label = say(result.is_error ? "tool.error" : "tool.result", { count: result.text.length });
-    this.#result.append(h("details", { open: isShort || result.is_error }, h("summary", {}, label), text, cut));
+    const cut = result.truncated && h("p", { class: "muted" }, say("tool.truncated"));
+    this.#result.append(h("p", { class: "muted small" }, label), h("pre", { tabindex: 0 }, result.text), cut || "");
   }
 }
 
 /**
  * @param {Call} call
- * @returns {"waiting" | "running" | "done" | "failed" | "stopped"}
+ * @param {boolean} isAsking
+ * @returns {"waiting" | "asking" | "running" | "done" | "failed" | "refused" | "stopped"}
  */
-function stateOf(call) {
-  if (call.result) return call.result.is_error ? "failed" : "done";
+function stateOf(call, isAsking) {
+  if (isAsking) return "asking";
+  if (call.result && REFUSALS.has(call.result.ruling)) return "refused";
+  if (call.result && call.result.ruling !== "stopped") return call.result.is_error ? "failed" : "done";
   if (call.isOver) return "stopped";
   return call.isRunning ? "running" : "waiting";
-}
-
-/** @param {Call} call */
-function argumentsOf(call) {
-  if (Object.keys(call.arguments).length === 0) return h("p", { class: "muted" }, say("tool.no_arguments"));
-  return argumentsView(call.arguments, call.repaired);
-}
-
-/**
- * Arguments on one line, and in full when it is opened.
- *
- * @param {Record<string, unknown>} given
- * @param {boolean} [isRepaired]
- */
-export function argumentsView(given, isRepaired = false) {
-  const line = Object.entries(given).map(
-    ([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`,
-  );
-  const short = line.join(", ");
-  const summary = short.length > SUMMARY_CHARS ? `${short.slice(0, SUMMARY_CHARS)}…` : short;
-  return h(
-    "details",
-    { class: "arguments" },
-    h(
-      "summary",
-      {},
-      h("span", { class: "visually-hidden" }, say("tool.arguments"), ": "),
-      h("span", { class: "one-line" }, summary),
-    ),
-    h("pre", { tabindex: 0 }, JSON.stringify(given, null, 2)),
-    isRepaired && h("p", { class: "muted" }, say("tool.repaired")),
-  );
 }

@@ -14,8 +14,12 @@
  * @typedef {Heading | Paragraph | Item | Code | Table | Quote | Rule} Block
  */
 
+/** The language of a block that is a formula; no fence can name it. */
+export const MATH = "$";
 // None of these can take longer than the line is long, whatever stands in it.
 const FENCE = /^( *)(`{3,}|~{3,})(.*)$/;
+// A formula that goes on in the next line.
+const FORMULA = /^( *)(\$\$|\\\[)(.*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?=\s|$)/;
 const RULE = /^ {0,3}(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:( +)(?:\[([ xX])\] +)?(.*))?$/;
@@ -102,6 +106,11 @@ function step(open, line, settled) {
  */
 function inCode(open, line, settled) {
   const mark = line.trim();
+  if (open.language === MATH) {
+    if (!mark.endsWith(open.fence)) return { ...open, text: `${open.text}${line}\n` };
+    settled.push({ ...open, text: `${open.text}${mark.slice(0, -open.fence.length)}` });
+    return null;
+  }
   const isEnd = mark.length >= open.fence.length && mark === (open.fence[0] ?? "").repeat(mark.length);
   if (isEnd) {
     settled.push(open);
@@ -202,6 +211,10 @@ function headingText(rest) {
  * @returns {Code | null}
  */
 function codeFrom(line) {
+  const [, space = "", sign = "", first = ""] = FORMULA.exec(line) ?? [];
+  const end = sign === "$$" ? sign : "\\]";
+  if (sign && !first.includes(end))
+    return { kind: "code", language: MATH, text: first && `${first}\n`, indent: space.length, fence: end };
   const [, indent = "", fence = "", rest = ""] = FENCE.exec(line) ?? [];
   if (!fence || rest.includes("`")) return null;
   return { kind: "code", language: rest.trim().split(/\s/)[0] ?? "", text: "", indent: indent.length, fence };

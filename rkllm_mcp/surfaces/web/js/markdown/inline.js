@@ -8,16 +8,24 @@
  * @typedef {{kind: "break"}} BreakSpan
  * @typedef {{kind: "strong" | "em" | "del", spans: Span[]}} MarkedSpan
  * @typedef {{kind: "link", href: string, spans: Span[]}} LinkSpan
- * @typedef {TextSpan | CodeSpan | BreakSpan | MarkedSpan | LinkSpan} Span
+ * @typedef {{kind: "math", text: string, isDisplay: boolean}} MathSpan
+ * @typedef {MathSpan | TextSpan | CodeSpan | BreakSpan | MarkedSpan | LinkSpan} Span
  */
 
-const SPECIAL = /[\\`*_~[!\nh]/g;
+const SPECIAL = /[\\`*_~[!\nh$]/g;
 // Japanese text follows an address without a space.
 const ADDRESS = /https?:\/\/[^\s<>"'`\u3000-\u9fff\uff00-\uffef]{1,2000}/y;
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
 // Deeper nesting than a person writes; what is deeper stays text.
 const DEEPEST = 8;
+/** @type {[string, string, boolean][]} */
+const FORMULAS = [
+  ["$$", "$$", true],
+  ["\\[", "\\]", true],
+  ["\\(", "\\)", false],
+  ["$", "$", false],
+];
 /** @type {[string, MarkedSpan["kind"]][]} */
 const MARKS = [
   ["**", "strong"],
@@ -79,6 +87,7 @@ class Reader {
   /** @param {string} sign */
   #special(sign) {
     const taken =
+      ((sign === "\\" || sign === "$") && this.#math()) ||
       (sign === "\\" && this.#escape()) ||
       (sign === "\n" && this.#break()) ||
       (sign === "`" && this.#code()) ||
@@ -91,6 +100,23 @@ class Reader {
     if ("*_~`".includes(sign)) while (this.text[end] === sign) end += 1;
     this.#plain += this.text.slice(this.#at, end);
     this.#at = end;
+  }
+
+  /** A formula. A single $ is mostly money: it closes on its line, without spaces inside its ends or a digit behind. */
+  #math() {
+    for (const [open, close, isDisplay] of FORMULAS) {
+      if (!this.text.startsWith(open, this.#at)) continue;
+      const start = this.#at + open.length;
+      const isSingle = open === "$";
+      if (isSingle && /[\s$]/.test(this.text[start] ?? " ")) return false;
+      const end = isSingle ? this.text.indexOf(close, start) : this.#ending(close, start, () => true);
+      const text = this.text.slice(start, end);
+      if (end < 0 || !text.trim()) return false;
+      if (isSingle && (/\s$|\n/.test(text) || /\d/.test(this.text[end + 1] ?? ""))) return false;
+      this.#push({ kind: "math", text, isDisplay }, end + close.length);
+      return true;
+    }
+    return false;
   }
 
   #escape() {

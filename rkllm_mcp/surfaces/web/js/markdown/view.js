@@ -10,7 +10,8 @@
  */
 import { h } from "../dom.js";
 import { labelled } from "../i18n.js";
-import { BlockReader, blocks } from "./blocks.js";
+import { BlockReader, MATH, blocks } from "./blocks.js";
+import { colour, formula } from "./extras.js";
 import { inline } from "./inline.js";
 
 // Up to here every change is drawn; longer open paragraphs wait until they have grown by a part, so that the whole costs
@@ -80,8 +81,20 @@ export class MarkdownView {
     for (const [place, block] of wanted.entries()) {
       const shown = this.#replace(before, place, block);
       if (place >= settled.length) this.#live.push(shown);
+      else this.#finish(shown);
     }
     this.#remove(before.splice(wanted.length));
+  }
+
+  /**
+   * What is complete gets its colours, its signs, and what copies it.
+   *
+   * @param {Shown} shown
+   */
+  #finish({ block, node }) {
+    if (block.kind === "code" && block.language === MATH) node.replaceWith(h("p", {}, formula(block.text, true)));
+    else if (block.kind === "code") colour(/** @type {HTMLElement} */ (node.querySelector("code")), block.language);
+    else if (block.kind === "table" && this.tools) node.append(this.tools(() => cellsOf(node)));
   }
 
   /**
@@ -211,7 +224,8 @@ export class MarkdownView {
   /** @param {import("./blocks.js").Code} block */
   #code(block) {
     const code = h("code", {}, block.text);
-    const head = h("div", { class: "code-head" }, h("span", { class: "code-language" }, block.language));
+    const language = block.language === MATH ? "TeX" : block.language;
+    const head = h("div", { class: "code-head" }, h("span", { class: "code-language" }, language));
     if (this.tools) head.append(this.tools(() => code.textContent ?? ""));
     // A block that is wider than the screen is scrolled, by keys as well.
     return h("div", { class: "code" }, head, h("pre", { tabindex: 0 }, code));
@@ -295,11 +309,22 @@ function tableNode(block) {
     {},
     block.rows.map((row) => rowNode(row, block.align, "td")),
   );
-  return h(
+  const pane = h(
     "div",
     { class: "table", tabindex: 0, role: "group", ...labelled("markdown.table") },
     h("table", {}, head, body),
   );
+  return h("div", {}, pane);
+}
+
+/**
+ * A table as lines of cells with tabs between, which sheets take apart.
+ *
+ * @param {HTMLElement} node
+ */
+function cellsOf(node) {
+  const rows = [...node.querySelectorAll("tr")];
+  return rows.map((row) => [...row.cells].map((cell) => (cell.textContent ?? "").replaceAll(/\s+/g, " ")).join("\t")).join("\n");
 }
 
 /**
@@ -345,6 +370,8 @@ function spanNodes(spans) {
         return h("code", {}, span.text);
       case "break":
         return h("br");
+      case "math":
+        return formula(span.text, span.isDisplay);
       case "link":
         return h(
           "a",

@@ -1,0 +1,93 @@
+/** One answer read as it comes, and read on after the connection was lost, as often as that takes. */
+import { ConnectionLost, Refusal } from "../api.js";
+import { t } from "../i18n.js";
+import { AnswerView } from "./answer_view.js";
+
+export class Reading {
+  /** the number of the last event that came */
+  after = 0;
+  /** Ends the wait for the connection; nothing waits at first. */
+  comeBack = () => {};
+  #api;
+  #around;
+  /** ends it */
+  run = new AbortController();
+
+  /**
+   * @param {import("../api.js").Api} api
+   * @param {import("./answer_view.js").Surroundings} around
+   */
+  constructor(api, around) {
+    this.#api = api;
+    this.#around = around;
+    this.view = new AnswerView(around);
+  }
+
+  /**
+   * @param {object} request the body of `/v1/execute`
+   * @param {string} id of the conversation; empty for a new one
+   * @param {(id: string) => void} named told when the board has the question, and of the conversation's id
+   */
+  async ask(request, id, named) {
+    const { signal } = this.run;
+    const { conversation, events } = await this.#api
+      .execute({ ...request, detached: true }, signal)
+      .catch((error) => {
+        // Nothing is stored there, or two such answers run: then this one ends with its reader.
+        if (error instanceof Refusal && error.param === "detached") return this.#api.execute(request, signal);
+        throw error;
+      });
+    named(conversation);
+    await this.#show(events).catch((error) => this.#goOn(conversation || id, error));
+  }
+
+  /** @param {string} id of the conversation */
+  async follow(id) {
+    await this.#show(await this.#api.follow(id, this.after, this.run.signal));
+  }
+
+  /**
+   * Go on reading an answer that has lost its reader.
+   *
+   * @param {string} id
+   * @param {unknown} error why the reading ended
+   */
+  async #goOn(id, error) {
+    for (let lost = error; lost; ) {
+      if (!(lost instanceof ConnectionLost) || this.run.signal.aborted || this.after === 0) throw lost;
+      this.view.take({ kind: "status", text: t("chat.away") });
+      await this.#back();
+      lost = await this.follow(id).then(
+        () => null,
+        // What the board does not have any more is as good as lost: what it has stored is shown.
+        (again) => {
+          if (again instanceof Refusal) throw lost;
+          return again;
+        },
+      );
+    }
+  }
+
+  /** Wait until the board answers again, or the page becomes visible. */
+  #back() {
+    return new Promise((resolve) => {
+      this.comeBack = () => resolve(undefined);
+      this.run.signal.addEventListener("abort", this.comeBack);
+    });
+  }
+
+  /** @param {AsyncIterable<import("../api.js").BoardEvent>} events */
+  async #show(events) {
+    for await (const event of events) {
+      if (event.whole) {
+        // All text so far, in place of what is shown.
+        const view = new AnswerView(this.#around);
+        this.view.node.replaceWith(view.node);
+        this.view.leave();
+        this.view = view;
+      }
+      this.after = event.number ?? this.after;
+      this.view.take(event);
+    }
+  }
+}
