@@ -110,7 +110,7 @@ _HALF = np.uint32(0xFFFF)
 
 # What a chunk need not have for a full score: bigrams of a word and its particle, and terms that no chunk has.
 MIXED_SHARE, ABSENT_WORD, ABSENT_BIGRAM = 0.3, 0.5, 0.8
-PARTICLE_WEIGHT, GENERIC_WEIGHT = 0.2, 0.5
+PARTICLE_WEIGHT, GENERIC_WEIGHT = 0.5, 0.5
 _PARTICLE = re.compile("^[はがをにでとのもへやか].$|^.[はがをにでとのもへやか]$")
 _EPSILON, _BIGRAM = 1e-9, 2
 # Share of a word's weight that an alternative reaches.
