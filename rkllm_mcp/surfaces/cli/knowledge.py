@@ -504,7 +504,9 @@ def pull_embedder_command(
     with download_progress(session) as report:
         folder = _sources().pull(name, repository, file, report)
     sys.stdout.write(f"{folder}\n")
-    session.status("The knowledge server uses it from its next start on, and makes the vectors while it runs.")
+    session.status(
+        "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
+    )
 
 
 @embedder_app.command("use")
