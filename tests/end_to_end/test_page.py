@@ -91,11 +91,10 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
 
         page.click("#manage")
         with page.expect_download() as download:
-            page.get_by_role("button", name="Save as Markdown").click()
+            page.get_by_role("menuitem", name="Save as Markdown").click()
         assert "Paris." in Path(download.value.path()).read_text("utf-8")
         page.click("#manage")
-        page.get_by_role("button", name="Delete").click()
-        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("menuitem", name="Delete").click()
         page.wait_for_selector("#welcome")
         assert {found for found in visit.addresses if not found.startswith((address, "blob:"))} == set()
 

@@ -174,7 +174,7 @@ class PageService:
         limit, search = int(request.query_params["limit"]), request.query_params["search"]
         # As on a board, one is there when its first answer is over.
         over = [each for each in self.conversations.values() if each["messages"][-1]["role"] == "assistant"]
-        found = [each for each in over if search in each["title"]]
+        found = sorted((each for each in over if search in each["title"]), key=lambda each: not each["pinned"])
         listed = [{**each, "messages": len(each["messages"])} for each in found[:limit]]
         return JSONResponse({"conversations": listed, "count": len(found)})
 
@@ -186,7 +186,7 @@ class PageService:
             del self.conversations[name]
             return Response(status_code=204)
         if request.method == "PATCH":
-            self.conversations[name]["title"] = (await request.json())["title"]
+            self.conversations[name].update(await request.json())
         return JSONResponse(self.conversations[name])
 
     async def versions(self, request: Request) -> Response:
@@ -346,6 +346,10 @@ def _conversation(name: str, title: str) -> Json:
         "title": title,
         "created": 1_795_000_000.0,
         "updated": 1_795_000_000.0,
+        "pinned": False,
+        "passage": "",
+        "settings": {},
+        "system": None,
         "messages": [],
         "earlier": {},
     }

@@ -190,7 +190,15 @@ def _drawers(visit: Visit) -> Iterator[str]:
 
 def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:
     page = visit.page
-    for opener, further in (("attach", ""), ("prompts", "dialog .offer"), ("manage", "dialog .menu .danger")):
+    page.click("#manage")
+    page.wait_for_selector(".popover")
+    yield "manage"
+    page.get_by_role("menuitem", name="settings").or_(page.get_by_role("menuitem", name="設定")).first.click()
+    page.wait_for_selector("dialog [name=temperature]")
+    yield "manage, further"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    for opener, further in (("attach", ""), ("prompts", "dialog .offer")):
         page.click(f"#{opener}")
         page.wait_for_selector("dialog[open]")
         page.wait_for_selector(f"dialog {LOADING}", state="detached")

@@ -2,9 +2,9 @@
 
 What the page then asks for needs one, where one is configured; it asks the person for it. The files are read once and
 served from memory by the exact names that they have, so no address reaches any other file. The index names them below
-``/static/VERSION/``, where a browser keeps them for good; it asks for the index alone each time (ETag). The page may run
-nothing but its own files: its policy allows no inline script or style, no markup made from text, and no request to
-anywhere else.
+``/static/VERSION/``, where a browser keeps them for good; it asks for the index alone each time (ETag). The page may
+run nothing but its own files: its policy allows no inline script or style, no markup made from text, and no request
+to anywhere else.
 """
 
 from __future__ import annotations

@@ -380,7 +380,8 @@ def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(bro
 
 
 def test_code_gets_colours_formulas_their_signs_and_a_table_goes_into_a_sheet(browser: Browser) -> None:
-    words = "```py\ndef f():\n    return 'a'\n```\n\nIt costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    code, table = "```py\ndef f():\n    return 'a'\n```\n\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    words = f"{code}It costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n{table}"
     for size in (1, 1000):
         said = [text(words[place : place + size]) for place in range(0, len(words), size)]
         with (

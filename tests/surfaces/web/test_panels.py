@@ -121,7 +121,7 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
         page.wait_for_selector("text=No conversation contains this.")
         page.get_by_label("Search conversations").fill("")
         page.get_by_role("button", name="More about y").click()
-        page.get_by_role("button", name="Rename").click()
+        page.get_by_role("menuitem", name="Rename").click()
         page.get_by_label("Title").fill("天気/予報")
         page.keyboard.press("Enter")
         page.wait_for_selector(".conversations >> text=天気/予報")
@@ -129,19 +129,55 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
         for action, name in (("Save as Markdown", "天気 予報.md"), ("Save as JSON", "天気 予報.json")):
             page.click("#manage")
             with page.expect_download() as download:
-                page.get_by_role("button", name=action).click()
+                page.get_by_role("menuitem", name=action).click()
             assert download.value.suggested_filename == name
             saved = Path(download.value.path()).read_text("utf-8")
             assert (saved == "# 天気/予報\n") if name.endswith("md") else json.loads(saved)["title"] == "天気/予報"
-        for button, left in (("Cancel", ["c1", "c2"]), ("Delete", ["c1"])):
+        page.get_by_role("button", name="More about x").click()
+        page.get_by_role("menuitem", name="Pin").click()
+        page.wait_for_selector(".conversations .group >> text=Pinned")
+        assert page.locator(".conversations li > a").all_inner_texts()[0].startswith("x")
+        # What is deleted can be taken back for some seconds, and is gone afterwards or when the page is left.
+        for button, left in (("Undo", ["c1", "c2"]), ("", ["c1"])):
             page.click("#manage")
-            page.get_by_role("button", name="Delete").click()
-            page.wait_for_selector("dialog >> text=Delete “天気/予報” for good?")
-            page.get_by_role("button", name=button).click()
-            page.wait_for_selector("dialog", state="detached")
-            if button == "Delete":
-                page.wait_for_selector("#welcome")
+            page.get_by_role("menuitem", name="Delete").click()
+            page.wait_for_selector("#welcome")
+            assert page.locator(".conversations li > a").count() == 1
+            if button:
+                page.get_by_role("button", name=button).click()
+                page.wait_for_selector(".conversations li:nth-child(4) > a")
+            else:
+                with page.expect_response(lambda response: response.request.method == "DELETE"):
+                    page.evaluate("dispatchEvent(new Event('pagehide'))")
             assert list(service.conversations) == left
+
+
+def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_question(browser: Browser) -> None:
+    tools = [
+        {"name": name, "qualified_name": f"mcp__s__{name}", "server": "s", "enabled": True, "tokens": 9}
+        for name in "ab"
+    ]
+    with running(PageService(tools=tools)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Settings of this conversation").click()
+        page.get_by_label("System text").fill("Be brief.")
+        page.get_by_label("Temperature").fill("0.3")
+        page.get_by_label("s / b").uncheck()
+        page.get_by_role("button", name="Save").click()
+        visit.answered("x")
+        sent = service.sent("/v1/execute")[0]
+        assert (sent["system"], sent["settings"]) == ("Be brief.", {"temperature": 0.3, "tools": ["mcp__s__a"]})
+        service.conversations["c1"].update(settings=sent["settings"], system=sent["system"])
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Settings of this conversation").click()
+        assert page.get_by_label("System text").input_value() == "Be brief."
+        page.get_by_label("s / b").check()
+        page.get_by_label("On", exact=True).check()
+        with page.expect_response("**/v1/conversations/c1"):
+            page.get_by_role("button", name="Save").click()
+        (changed,) = [body for method, _, body in service.requests if method == "PATCH"]
+        assert changed == {"system": "Be brief.", "settings": {"temperature": 0.3, "thinking": True}}
 
 
 def test_a_key_is_asked_for_once_kept_in_the_window_and_sent_in_a_header_only(browser: Browser) -> None:

@@ -87,7 +87,8 @@ export class Api {
 
   /** @param {string} path */
   async delete(path) {
-    await this.#send("DELETE", path, undefined, AbortSignal.timeout(PATIENCE_MS));
+    // It goes through although the page is left.
+    await this.#send("DELETE", path, undefined, AbortSignal.timeout(PATIENCE_MS), true);
   }
 
   /**
@@ -147,8 +148,9 @@ export class Api {
    * @param {string} path
    * @param {unknown} body
    * @param {AbortSignal} signal
+   * @param {boolean} [keepalive]
    */
-  async #send(method, path, body, signal) {
+  async #send(method, path, body, signal, keepalive = false) {
     const headers = new Headers({ Accept: "application/json, text/event-stream", "Accept-Language": language() });
     const key = this.#key();
     if (key) headers.set("Authorization", `Bearer ${key}`);
@@ -156,7 +158,7 @@ export class Api {
     const content = body === undefined ? undefined : JSON.stringify(body);
     let response;
     try {
-      response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store" });
+      response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store", keepalive });
     } catch {
       throw this.#lost(signal);
     }

@@ -36,6 +36,7 @@ const conversations = new Conversations(api, {
     if (desk.thread.id === id) location.hash = addressOf("");
   },
   loaded: () => mark(),
+  settings: (id) => changeSettings(id),
 });
 const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
 const options = new QuestionOptions(api);
@@ -87,7 +88,6 @@ function mark() {
   const title = conversations.titleOf(desk.thread.id) || desk.thread.title;
   byId("title").replaceChildren(title || say("conversations.new"));
   document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
-  byId("manage").hidden = !desk.thread.id;
 }
 
 async function route() {
@@ -98,6 +98,20 @@ async function route() {
   if (!left) composer.restore(unsent);
   mark();
   if (!narrow.matches) composer.focus();
+}
+
+/**
+ * The options of a conversation; those of a new one go with its first question.
+ *
+ * @param {string} id
+ */
+async function changeSettings(id) {
+  const { chosenSettings } = await import("./dialogs/settings.js");
+  const { thread } = desk;
+  const path = `/v1/conversations/${encodeURIComponent(id)}`;
+  const chosen = await chosenSettings(api, id ? await api.get(path) : thread.begin);
+  if (chosen && id) await api.patch(path, chosen);
+  else if (chosen) thread.begin = chosen;
 }
 
 /** Who is asked, and whether that is a real board. */
@@ -192,7 +206,10 @@ function listen() {
     document.visibilityState === "visible" ? void look() : composer.leave(desk.thread.unsent),
   );
   addEventListener("focus", () => void look());
-  addEventListener("pagehide", () => composer.leave(desk.thread.unsent));
+  addEventListener("pagehide", () => {
+    composer.leave(desk.thread.unsent);
+    conversations.settle();
+  });
   byId("reconnect").addEventListener("click", () => access.connection.retry());
   byId("menu").addEventListener("click", () => openDrawer(true));
   byId("drawer-close").addEventListener("click", () => openDrawer(false));
@@ -204,7 +221,9 @@ function listen() {
   for (const link of document.querySelectorAll("[data-panel]")) link.addEventListener("click", () => openDrawer(false));
   for (const link of document.querySelectorAll("[data-new]"))
     link.addEventListener("click", () => (desk.thread.id ? undefined : route()));
-  byId("manage").addEventListener("click", () => conversations.manage(desk.thread.id, desk.thread.title));
+  byId("manage").addEventListener("click", () =>
+    conversations.manage(byId("manage"), desk.thread.id, desk.thread.title),
+  );
   byId("attach").addEventListener("click", async () => {
     const reference = await chosenResource(api);
     if (reference) composer.insert(reference);

@@ -31,6 +31,8 @@ const NOT_FOUND = 404;
 export class Thread {
   node = h("div", { class: "thread" });
   title = "";
+  /** @type {import("../dialogs/settings.js").Settings} what a new conversation begins with */
+  begin = { settings: {}, system: null };
   /** @type {string[]} questions that wait for the answer under way */
   queued = [];
   /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
@@ -321,7 +323,13 @@ export class Thread {
   /** @param {Wish} wish */
   #request({ message, prompt, options, history, again, replaces }) {
     const asked = again ? { again } : prompt ? { prompt } : { message };
-    return { ...asked, ...options, history, replaces, conversation: this.id || undefined, approvals: "ask" };
+    const { settings, system } = this.begin;
+    const begin = {
+      ...(Object.keys(settings).length > 0 && { settings }),
+      ...(system && { system }),
+    };
+    const rest = { history, replaces, approvals: "ask" };
+    return { ...asked, ...options, ...rest, ...(this.id ? { conversation: this.id } : begin) };
   }
 
   /**
