@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,23 @@ class ToolFinished:
     kind: ClassVar[Literal["tool_result"]] = "tool_result"
 
 
+class Source(TypedDict):
+    """A passage that a search tool returned."""
+
+    document: str  # title, or its address
+    page: int | None
+    passage: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Passages that a search returned, for display below the answer; follows the result of the call."""
+
+    items: Sequence[Source]
+    kind: ClassVar[Literal["sources"]] = "sources"
+
+
 @dataclass(frozen=True)
 class ResourceRead:
     """A resource was added to the prompt."""
@@ -175,6 +192,7 @@ Event: TypeAlias = (
     | Elicitation
     | ToolProgress
     | ToolFinished
+    | Sources
     | ResourceRead
     | Status
     | Queued
@@ -191,6 +209,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Elicitation,
     ToolProgress,
     ToolFinished,
+    Sources,
     ResourceRead,
     Status,
     Queued,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from rkllm_mcp.events import EndReason
+from rkllm_mcp.events import EndReason, Source
 
 Role = Literal["system", "user", "assistant", "tool"]
 # free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
@@ -97,6 +97,7 @@ class ToolResult:
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
     notice: str = ""  # what people are shown where the text addresses the model
+    sources: tuple[Source, ...] | None = None  # passages of a search; empty if it found none; None for other tools
 
     @property
     def shown(self) -> str:

@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/ again: the configuration's keys, a model card's keys, the command line.
+"""Write the generated parts of docs/ again: keys of the configuration and of model cards, commands, API parameters.
 
 Each stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; the rest is written by hand. A test compares.
 """
@@ -18,6 +18,8 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.surfaces.cli.main import app
+from rkllm_mcp.surfaces.http.app import ROUTES
+from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 Schema = Mapping[str, Any]
@@ -182,10 +184,39 @@ def _help(parameter: Any) -> str:
     return f"{text} (default: {default})" if shown else text
 
 
+_APIS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/messages", "/v1/models")
+
+
+def parameters() -> str:
+    """Every route of OpenAI's, Anthropic's and Ollama's API, and what becomes of the parameters of a request."""
+    rows: list[tuple[str, ...]] = []
+    for route in ROUTES:
+        if not route.path.startswith((*_APIS, OLLAMA)):
+            continue
+        fields = route.body.model_fields if route.body else {}
+        refused: Mapping[str, Sequence[Any]] = getattr(route.body, "REFUSED", {})
+        ignored: Sequence[str] = getattr(route.body, "IGNORED", ())
+        answered = [each.alias or name for name, each in fields.items() if name not in (*refused, *ignored)]
+        refusals = [f"`{name}`{_but(harmless)}: {advice}" for name, (advice, *harmless) in refused.items()]
+        address = re.sub(r":path\}", "}", f"`{route.method} {route.path}`")
+        rows.append((address, _listed(answered), _listed(sorted(ignored)), "; ".join(refusals)))
+    rows += [(f"`{path}…`", "", "", f"the whole of it: {advice}") for path, advice in NOT_OFFERED.items()]
+    return _table(("route", "answered", "ignored", "refused with a 400"), rows)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _but(harmless: Sequence[Any]) -> str:
+    return f" other than {' or '.join(f'`{json.dumps(value)}`' for value in harmless)}" if harmless else ""
+
+
 BLOCKS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "docs/configuration.md": ("configuration", configuration),
     "docs/models.md": ("model card", model_card),
     "docs/cli.md": ("command line", command_line),
+    "docs/openai.md": ("parameters", parameters),
 }
 
 

@@ -14,6 +14,7 @@ from rkllm_mcp.events import (
     Event,
     Queued,
     ResourceRead,
+    Sources,
     Status,
     Text,
     Thinking,
@@ -53,6 +54,10 @@ EXAMPLES: list[tuple[Event, str]] = [
     (
         ToolFinished("call_1", "f", is_error=False, text="x", seconds=0.1),
         '{"kind":"tool_result","id":"call_1","name":"f","is_error":false,"text":"x","seconds":0.1,"truncated":false}',
+    ),
+    (
+        Sources([{"document": "規則", "page": None, "passage": "手当", "score": 0.5}]),
+        '{"kind":"sources","items":[{"document":"規則","page":null,"passage":"手当","score":0.5}]}',
     ),
     (ResourceRead("a://b"), '{"kind":"resource","uri":"a://b"}'),
     (Status("[MCP: x]"), '{"kind":"status","text":"[MCP: x]"}'),

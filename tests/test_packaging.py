@@ -33,7 +33,7 @@ def test_the_wheel_holds_the_packages_the_models_and_the_emulators_sources_and_n
         "mcp_servers/knowledge/ocr/recent.txt",
         "mcp_servers/knowledge/search/sudachi_synonyms.txt",
         "mcp_servers/knowledge/search/synonyms.txt",
-        "rkllm_mcp/_mcp_config.toml",
+        "rkllm_mcp/surfaces/cli/config_template.toml.txt",
         "rkllm_mcp/_models/demo/demo.rkllm",
         "rkllm_mcp/_models/demo/tokenizer.json",
         "rkllm_mcp/_native/build.py",

@@ -16,24 +16,19 @@ step for the user. Messages never contain an API key.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from mcp_servers.errors import BilingualError
 
 
-class CloudError(Exception):
+class CloudError(BilingualError):
     """Base of the errors that a tool returns instead of an answer."""
 
     @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return ""
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return ""
-
-    def __str__(self) -> str:
-        """Both messages, because the reader's language is not known."""
-        return f"{self.japanese} / {self.english}"
+    def quoted_detail(self) -> str:
+        """The vendor's own message in parentheses, or an empty string."""
+        detail = getattr(self, "detail", "")
+        return f" ({detail})" if detail else ""
 
 
 @dataclass(eq=False)
@@ -43,15 +38,8 @@ class InvalidQuestionError(CloudError):
     reason: str  # in English, with the remedy
     reason_japanese: str  # the same in Japanese
 
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return self.reason_japanese
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return self.reason
+    _JAPANESE: ClassVar[str] = "{e.reason_japanese}"
+    _ENGLISH: ClassVar[str] = "{e.reason}"
 
 
 @dataclass(eq=False)
@@ -61,16 +49,8 @@ class AuthenticationError(CloudError):
     vendor: str  # display name
     variable: str  # environment variable of the key
     detail: str  # the vendor's own message
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"{self.vendor}がAPIキーを受け付けません。{self.variable}を確認してください。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"{self.vendor} rejects the API key{_quoted(self.detail)}. Check {self.variable}."
+    _JAPANESE: ClassVar[str] = "{e.vendor}がAPIキーを受け付けません。{e.variable}を確認してください。"
+    _ENGLISH: ClassVar[str] = "{e.vendor} rejects the API key{e.quoted_detail}. Check {e.variable}."
 
 
 @dataclass(eq=False)
@@ -91,7 +71,7 @@ class RateLimitError(CloudError):
     def english(self) -> str:
         """The message in English."""
         wait = "later" if self.wait_s is None else f"in {self.wait_s:g} s"
-        return f"{self.vendor} is busy or its limit is reached{_quoted(self.detail)}. Try again {wait}."
+        return f"{self.vendor} is busy or its limit is reached{self.quoted_detail}. Try again {wait}."
 
 
 @dataclass(eq=False)
@@ -103,16 +83,8 @@ class VendorError(CloudError):
     detail: str  # the vendor's own message
     remedy: str  # next step for the user, in English
     remedy_japanese: str  # the same in Japanese
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"{self.vendor}がエラーを返しました(HTTP {self.status})。{self.remedy_japanese}"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"{self.vendor} answered with HTTP {self.status}{_quoted(self.detail)}. {self.remedy}"
+    _JAPANESE: ClassVar[str] = "{e.vendor}がエラーを返しました(HTTP {e.status})。{e.remedy_japanese}"
+    _ENGLISH: ClassVar[str] = "{e.vendor} answered with HTTP {e.status}{e.quoted_detail}. {e.remedy}"
 
 
 @dataclass(eq=False)
@@ -121,16 +93,8 @@ class ContentFilteredError(CloudError):
 
     vendor: str  # display name
     reason: str  # the vendor's reason
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"{self.vendor}はこの質問に回答しませんでした。言い方を変えて試してください。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"{self.vendor} declined to answer this question ({self.reason}). Rephrase the question."
+    _JAPANESE: ClassVar[str] = "{e.vendor}はこの質問に回答しませんでした。言い方を変えて試してください。"
+    _ENGLISH: ClassVar[str] = "{e.vendor} declined to answer this question ({e.reason}). Rephrase the question."
 
 
 @dataclass(eq=False)
@@ -139,16 +103,8 @@ class ConnectionFailedError(CloudError):
 
     host: str  # contacted host
     reason: str  # technical cause
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"{self.host}に接続できないか、応答がありません。ネットワーク接続を確認してください。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"{self.host} cannot be reached ({self.reason}). Check the network connection and try again."
+    _JAPANESE: ClassVar[str] = "{e.host}に接続できないか、応答がありません。ネットワーク接続を確認してください。"
+    _ENGLISH: ClassVar[str] = "{e.host} cannot be reached ({e.reason}). Check the network connection and try again."
 
 
 @dataclass(eq=False)
@@ -157,17 +113,5 @@ class InvalidReplyError(CloudError):
 
     host: str  # contacted host
     reason: str  # defect of the reply
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"{self.host}の応答を読み取れませんでした。接続先のアドレスを確認してください。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"The answer of {self.host} cannot be read ({self.reason}). Check the configured address."
-
-
-def _quoted(detail: str) -> str:
-    return f" ({detail})" if detail else ""
+    _JAPANESE: ClassVar[str] = "{e.host}の応答を読み取れませんでした。接続先のアドレスを確認してください。"
+    _ENGLISH: ClassVar[str] = "The answer of {e.host} cannot be read ({e.reason}). Check the configured address."

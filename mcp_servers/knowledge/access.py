@@ -7,6 +7,7 @@ be one that is configured, so a public key is never used as a secret and unsigne
     tenant        required; grants what belongs to this tenant or to no tenant
     department    optional; grants what belongs to this department or to no department
     clearance     integer, default 0; grants documents up to this level
+    role          read: searches only; write: also uploads files; without one: all but files
 
 Error messages never contain part of a token. References: RFC 7519, RFC 7515, RFC 8725.
 """
@@ -170,4 +171,7 @@ def _access_from(claims: Mapping[str, Any]) -> Access:
         raise InvalidTokenError("its department is not a string")
     if isinstance(clearance, bool) or not isinstance(clearance, int) or clearance < 0:
         raise InvalidTokenError("its clearance is not an integer of at least 0")
-    return Access(tenant, department, clearance)
+    role: object = claims.get("role", "")
+    if role not in ("", "read", "write"):
+        raise InvalidTokenError("its role is neither read nor write")
+    return Access(tenant, department, clearance, role)

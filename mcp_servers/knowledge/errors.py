@@ -3,12 +3,15 @@
     KnowledgeError                       status
     ├── InvalidTokenError                401
     ├── AccessDeniedError                403
+    ├── RoleError                        403
     ├── BaseNotFoundError                404
     ├── DocumentNotFoundError            404
     ├── NothingFoundError                404
     ├── NoCollectionsError               404
     ├── NoDocumentsError                 404     returned as a warning
     ├── TextTooLongError                 413
+    ├── TenantFullError                  413
+    ├── TooManyUploadsError              429
     ├── BadArgumentError                 422
     ├── ThresholdError                   422
     ├── MaxResultsError                  422
@@ -80,6 +83,39 @@ class AccessDeniedError(KnowledgeError):
     status: ClassVar[int] = 403
     _WORDS: ClassVar[str] = "Access denied to this knowledge base{e.because}"
     _ADVICE: ClassVar[str] = "Ask the owner of {e.base_id} for access, or choose one of list_knowledge_bases"
+
+
+@dataclass(eq=False)
+class RoleError(KnowledgeError):
+    """The role of the token does not permit the operation."""
+
+    operation: str  # "change documents" or "upload files"
+    status: ClassVar[int] = 403
+    _WORDS: ClassVar[str] = "This token may not {e.operation}"
+    _ADVICE: ClassVar[str] = "Ask the owner for a token whose role is write"
+
+
+@dataclass(eq=False)
+class TenantFullError(KnowledgeError):
+    """The documents of a tenant exceed its limit."""
+
+    chunks: int  # with the new document
+    maximum: int
+    status: ClassVar[int] = 413
+    _WORDS: ClassVar[str] = "The tenant has no room for this document"
+    _ADVICE: ClassVar[str] = (
+        "All would be {e.chunks} of {e.maximum} chunks: remove some, or ask the owner to raise tenant_chunks"
+    )
+
+
+@dataclass(eq=False)
+class TooManyUploadsError(KnowledgeError):
+    """The tenant has unfinished uploads already."""
+
+    maximum: int
+    status: ClassVar[int] = 429
+    _WORDS: ClassVar[str] = "Too many uploads at once (max {e.maximum})"
+    _ADVICE: ClassVar[str] = "Finish one first; an upload without a new part for ten minutes is given up"
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@
     DELETE /knowledge_bases/{id}               only if it is empty
     POST   /knowledge_bases/{id}/search        search_documents {query, threshold?, max_results?}
     GET    /knowledge_bases/{id}/summary       get_knowledge_base_summary
-    POST   /knowledge_bases/{id}/documents     add_document {text | url | path, title?, …}
+    POST   /knowledge_bases/{id}/documents     add_document {text | url | path, title?, …}, or a form with a file
     POST   /knowledge_bases/{id}/reindex       reindex
     DELETE /documents/{id}                     remove_document
     POST   /normalize                          normalize_ocr_text {text}
@@ -24,26 +24,31 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 import anyio
 import uvicorn
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_servers.knowledge.access import TokenVerifier
 from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeError
+from mcp_servers.knowledge.ingest import uploaded_blob
+from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.server import create_server
 from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
-from mcp_servers.knowledge.tools import BY_NAME, CallContext, ToolArguments
+from mcp_servers.knowledge.tools import BY_NAME, CallContext, KnowledgeTool, ToolArguments, document_attributes
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
+from mcp_servers.knowledge.validation import check_may_write
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +68,8 @@ _ROUTES = (
     ("POST", "/normalize", "normalize_ocr_text", ""),
 )
 _OK, _CREATED, _INTERNAL = 200, 201, 500
+_SILENCE_S = 30.0
+_FORM_BYTES = 100_000
 _CREATES = frozenset({"create_knowledge_base", "add_document"})
 
 
@@ -92,10 +99,7 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
 
     async def call(request: Request) -> Response:
         try:
-            arguments = await _body(request)
-            if id_argument:
-                arguments[id_argument] = request.path_params["id"]
-            answer = await tool.run(service, ToolArguments(arguments), CallContext(request_access(request)))
+            answer = await _run(service, tool, id_argument, request)
         except KnowledgeError as problem:
             return problem_response(problem)
         except ClientDisconnect:
@@ -113,13 +117,68 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
     return call
 
 
+async def _run(service: KnowledgeService, tool: KnowledgeTool, id_argument: str, request: Request) -> ToolOutput:
+    access = request_access(request)
+    is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
+    if is_form and tool.name == "add_document":
+        check_may_write(access, files=True)
+        with service.uploads.receiving(access):
+            return await _add_file(service, request, access)
+    # The arguments of a path behind the question mark are those of a page.
+    arguments = {**request.query_params, **await _body(request)}
+    if id_argument:
+        arguments[id_argument] = request.path_params["id"]
+    return await tool.run(service, ToolArguments(arguments), CallContext(access))
+
+
+async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
+    """Add the document of a form; large files are spooled to a file without a name."""
+    limit = service.uploads.max_bytes + _FORM_BYTES
+    form = Request(request.scope, _bounded(request.receive, limit)).form(max_files=1, max_fields=20)
+    try:
+        async with form as fields:
+            file = fields.get("file")
+            if not isinstance(file, UploadFile):
+                raise BadArgumentError("file", "is missing", "Send the document as the part named file, with its name")
+            if (file.size or 0) > service.uploads.max_bytes:
+                raise BodyTooLargeError(service.uploads.max_bytes)
+            media_type = (file.content_type or "").partition(";")[0]
+            blob = uploaded_blob(await file.read(), file.filename or "", access, media_type)
+            given: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
+    except HTTPException as error:
+        raise BadArgumentError("the form", f"cannot be read ({error.detail})", "Send multipart/form-data") from None
+    if "fields" in given:
+        try:
+            given["fields"] = json.loads(given["fields"])
+        except (ValueError, RecursionError):
+            raise BadArgumentError("fields", "is not JSON", "Give an object of texts") from None
+    attributes = document_attributes(ToolArguments(given))
+    return await service.add_file(request.path_params["id"], blob, attributes, access)
+
+
+def _bounded(receive: Receive, limit: int) -> Receive:
+    """Return ``receive`` with limits on the size of a body and on pauses in it."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        try:
+            with anyio.fail_after(_SILENCE_S):
+                message = await receive()
+        except TimeoutError:
+            raise BodyStalledError from None
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise BodyTooLargeError(limit)
+        return message
+
+    return bounded
+
+
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request, or an empty one without a body."""
-    content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > DEFAULT_MAX_REQUEST_BODY_SIZE:
-            raise BodyTooLargeError
+    bounded = Request(request.scope, _bounded(request.receive, DEFAULT_MAX_REQUEST_BODY_SIZE))
+    content = await bounded.body()
     if not content:
         return {}
     try:
@@ -131,12 +190,27 @@ async def _body(request: Request) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value))
 
 
+@dataclass(eq=False)
 class BodyTooLargeError(KnowledgeError):
     """The request body exceeds the limit."""
 
-    status = 413
-    _WORDS = f"The request has more than {DEFAULT_MAX_REQUEST_BODY_SIZE // 2**20} MB"
-    _ADVICE = "Send the document in parts, or add it as a file on the server's machine"
+    limit: int  # bytes
+    status: ClassVar[int] = 413
+    _WORDS: ClassVar[str] = "The request has more than {e.megabytes} MB"
+    _ADVICE: ClassVar[str] = "Send the document as a form with the part file, in parts, or raise document_mb"
+
+    @property
+    def megabytes(self) -> int:
+        """The limit in MB."""
+        return self.limit // 1_000_000
+
+
+class BodyStalledError(KnowledgeError):
+    """The body of a request stopped coming."""
+
+    status = 408
+    _WORDS = f"The body stopped coming for {_SILENCE_S:g} seconds"
+    _ADVICE = "Send it again"
 
 
 def problem_response(problem: KnowledgeError) -> Response:

@@ -1,25 +1,35 @@
-"""Adding documents: text, file, folder or web page -> Library, with progress.
+"""Adding documents: text, file, folder, web page or upload -> Library, with progress.
 
 ``path`` names a file of the server's machine, so only an unrestricted caller may use it, limited to ``import_from``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import re
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import IO, ClassVar, cast
+from urllib.parse import quote
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError
+from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError, TooManyUploadsError
 from mcp_servers.knowledge.importing.chunking import chunk_passages
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
+from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParsedDocument, Progress
+from mcp_servers.knowledge.importing.errors import TooLargeError
 from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
 from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome
 from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, AddResult, NewChunk, NewDocument
+from mcp_servers.knowledge.validation import valid_unicode
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,9 @@ class DocumentWriter:
 
 
 _STEPS = 2
+MAX_UPLOADS = 4
+_UPLOAD_IDLE_S = 600.0
+_NAME_CHARACTERS = 255
 _TITLE_CHARACTERS = 80
 
 
@@ -114,11 +127,111 @@ class DocumentSource:
         """Return self; raise BadArgumentError unless exactly one source is given."""
         if sum(map(bool, (self.text.strip(), self.path, self.url))) != 1:
             raise BadArgumentError(
-                "the document", "is missing, or given more than once", "Give one of text, path or url"
+                "the document", "is missing, or given more than once", "Give one of text, path, url or data"
             )
         if self.url and "://" not in self.url:
             raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
         return self
+
+
+@dataclass(frozen=True)
+class UploadPart:
+    """A part of a file that is sent over MCP."""
+
+    data: str  # base64
+    file_name: str = ""  # of the first part
+    upload_id: str = ""  # of the other parts
+    offset: int | None = None  # bytes before this part, checked if given
+    more: bool = False  # another part follows
+
+
+@dataclass
+class _Upload:
+    access: Access
+    file_name: str
+    file: IO[bytes]
+    touched: float
+
+
+class Uploads:
+    """Files that are being received, at most ``MAX_UPLOADS`` of a tenant, in files that have no name."""
+
+    def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._open: dict[str, _Upload] = {}
+        self._receiving: Counter[str] = Counter()
+
+    @contextmanager
+    def receiving(self, access: Access) -> Generator[None, None, None]:
+        """Count a file that comes in one request; raise TooManyUploadsError."""
+        self._check_room(access)
+        self._receiving[access.tenant] += 1
+        try:
+            yield
+        finally:
+            self._receiving[access.tenant] -= 1
+
+    def take(self, part: UploadPart, access: Access) -> tuple[str, int, Blob | None]:
+        """Store a part; return the id of its upload, the bytes received, and after the last part the file.
+
+        Raises BadArgumentError, TooLargeError or TooManyUploadsError.
+        """
+        try:
+            data = base64.b64decode(part.data, validate=True)
+        except ValueError:
+            raise BadArgumentError("data", "is not base64", "Encode the bytes of the file in base64") from None
+        upload_id = part.upload_id or self._begin(part.file_name, access)
+        upload = self._open.get(upload_id)
+        if upload is None or upload.access != access:
+            raise BadArgumentError("upload_id", "is not of an open upload", "Begin again with file_name and without it")
+        received = upload.file.tell()
+        if part.offset not in (None, received):
+            raise BadArgumentError("offset", f"is {part.offset}", f"Send the bytes from {received} on")
+        if received + len(data) > self.max_bytes:
+            self._end(upload_id)
+            raise TooLargeError(upload.file_name, f"it has more than {self.max_bytes // MEGABYTE:,} MB")
+        upload.file.write(data)
+        upload.touched = self._clock()
+        received += len(data)
+        if part.more:
+            return upload_id, received, None
+        upload.file.seek(0)
+        blob = uploaded_blob(upload.file.read(), upload.file_name, access)
+        self._end(upload_id)
+        return upload_id, received, blob
+
+    def close(self) -> None:
+        """Drop all unfinished uploads."""
+        for upload_id in list(self._open):
+            self._end(upload_id)
+
+    def _begin(self, file_name: str, access: Access) -> str:
+        if not file_name.strip():
+            raise BadArgumentError("file_name", "is missing", "Give the name of the file, such as handbook.pdf")
+        self._check_room(access)
+        upload_id = uuid.uuid4().hex
+        file = tempfile.SpooledTemporaryFile(MEGABYTE)  # noqa: SIM115  # closed by _end
+        self._open[upload_id] = _Upload(access, file_name, cast("IO[bytes]", file), self._clock())
+        return upload_id
+
+    def _check_room(self, access: Access) -> None:
+        now = self._clock()
+        for upload_id in [key for key, upload in self._open.items() if now - upload.touched > _UPLOAD_IDLE_S]:
+            self._end(upload_id)
+        count = sum(upload.access.tenant == access.tenant for upload in self._open.values())
+        if count + self._receiving[access.tenant] >= MAX_UPLOADS:
+            raise TooManyUploadsError(MAX_UPLOADS)
+
+    def _end(self, upload_id: str) -> None:
+        self._open.pop(upload_id).file.close()
+
+
+def uploaded_blob(content: bytes, file_name: str, access: Access, media_type: str = "") -> Blob:
+    """Return an uploaded file; a later one of the same name and tenant replaces its document."""
+    name = valid_unicode("".join(each for each in re.split(r"[/\\]", file_name)[-1] if each.isprintable()))
+    name = name.strip()[-_NAME_CHARACTERS:] or "file"
+    return Blob(content, name, media_type, uri=f"upload://{quote(access.tenant, safe='')}/{quote(name)}")
 
 
 def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:

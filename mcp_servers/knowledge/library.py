@@ -8,11 +8,16 @@ belong to another tenant, and StorageError if the file cannot be used.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
+import os
 import sqlite3
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import zlib
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, Any, Literal, cast
 
 import anyio
 import anyio.to_thread
@@ -20,7 +25,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.errors import AccessDeniedError
+from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, TenantFullError
 from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels
 from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
@@ -38,13 +43,16 @@ from mcp_servers.knowledge.storage.vectors import (
 )
 from mcp_servers.knowledge.text_analysis import embedded_text
 from mcp_servers.knowledge.types import (
+    ALL,
     UNRESTRICTED,
     Access,
     AddResult,
     Document,
     IndexState,
     KnowledgeBase,
+    NewChunk,
     NewDocument,
+    Page,
     SearchRequest,
     SearchResult,
     Summary,
@@ -63,15 +71,22 @@ class LibrarySettings:
     reranker: Reranker | None = None
     # whose vectors are searched while new ones are made; hashing is always available
     previous: tuple[Embedder, ...] = ()
+    tenant_chunks: int = 0  # chunks that a tenant may store; 0 for no limit
 
 
 class Library:
     """An open folder of knowledge bases; created by ``open_library``."""
 
     def __init__(
-        self, database: Database, embedders: dict[str, Embedder], target_embedder: str, reranker: Reranker | None
+        self,
+        database: Database,
+        embedders: dict[str, Embedder],
+        target_embedder: str,
+        reranker: Reranker | None,
+        tenant_chunks: int = 0,
     ) -> None:
         self._database = database
+        self._tenant_chunks = tenant_chunks
         self._embedders = embedders
         self._target_embedder = target_embedder
         self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
@@ -97,19 +112,19 @@ class Library:
         return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
 
     async def overview(
-        self, base_id: str | None = None, access: Access = UNRESTRICTED
+        self, base_id: str | None = None, access: Access = UNRESTRICTED, page: Page = ALL
     ) -> tuple[tuple[KnowledgeBase, Summary], ...]:
         """Return one or all visible knowledge bases with their counts."""
-        return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access))
+        return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access), page)
 
     async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
         """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
-        found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access))
+        found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access), ALL)
         return found[0] if found else None
 
-    async def documents(self, base_id: str, access: Access = UNRESTRICTED) -> tuple[Document, ...]:
+    async def documents(self, base_id: str, access: Access = UNRESTRICTED, page: Page = ALL) -> tuple[Document, ...]:
         """List the visible documents of a knowledge base by title."""
-        return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access))
+        return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access), page)
 
     async def add(self, base_id: str, document: NewDocument, access: Access = UNRESTRICTED) -> AddResult:
         """Add a document or replace its previous version, in one transaction.
@@ -173,6 +188,49 @@ class Library:
         """Return the progress of the vectors of a knowledge base."""
         return await anyio.to_thread.run_sync(self._index_state, base_id, checked_access(access))
 
+    async def export_base(self, base_id: str, file: Path) -> tuple[int, int]:
+        """Write a knowledge base to a new file as JSON lines; return the numbers of documents and chunks.
+
+        The first line describes the base, each other one is a document with its chunks. A name that ends in ``.gz``
+        is compressed. Raises BadArgumentError if the file exists or cannot be written.
+        """
+        return await anyio.to_thread.run_sync(self._export, base_id, file)
+
+    async def import_base(self, file: Path, base_id: str = "", name: str = "") -> tuple[str, int, int]:
+        """Add the documents of an exported file, to a new knowledge base unless ``base_id`` is given.
+
+        Return its id and the numbers of documents and chunks. Raises BadArgumentError for a line that is no document;
+        the documents before it remain.
+        """
+        header, documents = await anyio.to_thread.run_sync(_opened_export, file)
+        if not base_id:
+            owner = replace(UNRESTRICTED, tenant=str(header.get("tenant", "")))
+            made = await self.create(name or str(header["name"]), str(header.get("description", "")), access=owner)
+            base_id = made.id
+        count = chunks = 0
+        with documents as lines:
+            while (document := await anyio.to_thread.run_sync(_next_document, lines, file, count + 2)) is not None:
+                added = await self.add(base_id, document)
+                count, chunks = count + 1, chunks + added.chunks
+        return base_id, count, chunks
+
+    async def back_up(self, file: Path) -> int:
+        """Copy the database to a new file while it is in use; return its size, bytes.
+
+        Raises BadArgumentError if the file exists or cannot be written.
+        """
+
+        def copy() -> int:
+            with self._database.reading() as connection, _new_file(file) as partial:
+                target = sqlite3.connect(partial)
+                try:
+                    connection.backup(target)
+                finally:
+                    target.close()
+            return file.stat().st_size
+
+        return await anyio.to_thread.run_sync(copy)
+
     async def wait_idle(self) -> None:
         """Wait until the background work is finished or blocked; ``index_state`` then has the reason."""
         await self.indexer.wait_idle()
@@ -193,10 +251,10 @@ class Library:
                 )
             return stored_bases.base_by_key(connection, stored.key).base
 
-    def _documents(self, base_id: str, uri: str | None, access: Access) -> tuple[Document, ...]:
+    def _documents(self, base_id: str, uri: str | None, access: Access, page: Page) -> tuple[Document, ...]:
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            return tuple(stored_documents.documents_of(connection, base.key, access, uri))
+            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page))
 
     def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
         """Return the stored document if it is identical, and the names of the base's embedders."""
@@ -217,7 +275,12 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             sets = _embedders_of(connection, base)
             at_once = {key: vectors[name] for key, name in sets.items() if name in vectors}
-            return stored_documents.write_document(connection, base, PreparedDocument(new, chunks, at_once), access)
+            added = stored_documents.write_document(connection, base, PreparedDocument(new, chunks, at_once), access)
+            if self._tenant_chunks and not access.is_unrestricted:
+                stored = stored_documents.tenant_chunks(connection, new.tenant)
+                if stored > self._tenant_chunks:
+                    raise TenantFullError(stored, self._tenant_chunks)
+            return added
 
     def _remove(self, document_id: str, access: Access) -> Document:
         with self._database.writing() as connection:
@@ -235,10 +298,26 @@ class Library:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
 
-    def _overview(self, base_id: str | None, access: Access) -> tuple[tuple[KnowledgeBase, Summary], ...]:
+    def _overview(self, base_id: str | None, access: Access, page: Page) -> tuple[tuple[KnowledgeBase, Summary], ...]:
         with self._database.reading() as connection:
-            found = _bases(connection, base_id, access)
+            found = _bases(connection, base_id, access)[page.offset :]
+            found = found if page.limit < 0 else found[: page.limit]
             return tuple((base.base, _summary(connection, base, access)) for base in found)
+
+    def _export(self, base_id: str, file: Path) -> tuple[int, int]:
+        with self._database.reading() as connection, _new_file(file) as partial:
+            base = stored_bases.base_by_id(connection, base_id, UNRESTRICTED)
+            documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED)
+            about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
+            chunks = 0
+            with _text_file(partial, file, "wt") as lines:
+                lines.write(f"{_json_line({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
+                for document in documents:
+                    table = {key: getattr(document, key) for key in _EXPORTED}
+                    parts = stored_documents.chunks_of(connection, document.id)
+                    lines.write(f"{_json_line({**table, 'chunks': [vars(part) for part in parts]})}\n")
+                    chunks += len(parts)
+        return len(documents), chunks
 
     def _invalidate_indexes(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
@@ -284,6 +363,77 @@ def _check_owner(base_id: str, tenant: str, access: Access) -> None:
         raise AccessDeniedError(base_id, "it belongs to all tenants, so only the owner may change it")
 
 
+_EXPORT_FORMAT = "rkllm-mcp knowledge base"
+_EXPORTED = ("title", "uri", "collection", "content_hash", "tenant", "department", "clearance", "fields")
+_EXPORT_LINE_BYTES = 500_000_000
+
+
+def _json_line(value: Mapping[str, object]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text_file(path: Path, named: Path, mode: Literal["rt", "wt"]) -> IO[str]:
+    """Open a text file, compressed if the name of ``named`` says so."""
+    if named.suffix == ".gz":
+        return cast("IO[str]", gzip.open(path, mode, encoding="utf-8"))  # closed by the caller
+    return cast("IO[str]", path.open(mode, encoding="utf-8"))
+
+
+@contextmanager
+def _new_file(file: Path) -> Generator[Path, None, None]:
+    """Yield the path of a partial file, which takes the name of ``file`` at the end; only its owner may read it."""
+    if file.exists():
+        raise BadArgumentError("path", f"{file} exists", "Give another name, or remove it first")
+    partial = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            yield partial
+            partial.rename(file)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadArgumentError("path", f"{file} cannot be written ({reason})", "Give another folder") from None
+
+
+def _opened_export(file: Path) -> tuple[Mapping[str, object], IO[str]]:
+    """Open an exported file; return its first line and the lines behind it."""
+    lines: IO[str] | None = None
+    try:
+        lines = _text_file(file, file, "rt")
+        header: Any = json.loads(lines.readline(_EXPORT_LINE_BYTES))
+        if header["format"] == _EXPORT_FORMAT and header["version"] == 1 and header["name"]:
+            return header, lines
+    except OSError as error:
+        raise BadArgumentError("path", f"{file} cannot be read ({error.strerror or error})", "Check it") from None
+    except (ValueError, TypeError, LookupError, EOFError):
+        pass
+    if lines is not None:
+        lines.close()
+    raise BadArgumentError(
+        "path", f"{file} is no exported knowledge base", "Give a file of 'rkllm-mcp knowledge export'"
+    )
+
+
+def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | None:
+    try:
+        line = lines.readline(_EXPORT_LINE_BYTES)
+        if not line:
+            return None
+        table: dict[str, Any] = json.loads(line)
+        parts = ((str(each["text"]), tuple(map(str, each["headings"])), each["page"]) for each in table["chunks"])
+        chunks = tuple(NewChunk(text, headings, None if page is None else int(page)) for text, headings, page in parts)
+        fields = {str(key): str(value) for key, value in table["fields"].items()}
+        texts = {key: str(table[key]) for key in _EXPORTED if key not in ("clearance", "fields")}
+        return NewDocument(**texts, chunks=chunks, clearance=int(table["clearance"]), fields=fields)
+    except (ValueError, TypeError, LookupError, AttributeError, EOFError, OSError, zlib.error) as error:
+        reason = f"{file} is damaged in line {number} ({type(error).__name__})"
+        raise BadArgumentError(
+            "path", reason, "Export the knowledge base again; what came before that is added"
+        ) from None
+
+
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:
     """Return embedding key -> embedder name of a base's vector sets."""
     keys = [key for key in (base.embedding, base.next_embedding) if key is not None]
@@ -301,7 +451,8 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
     configured = [HashingEmbedder(), *settings.previous, *([wanted] if wanted else [])]
     embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
     database = await anyio.to_thread.run_sync(Database, folder)
-    library = Library(database, embedders, wanted.name if wanted else "", settings.reranker)
+    target = wanted.name if wanted else ""
+    library = Library(database, embedders, target, settings.reranker, settings.tenant_chunks)
     background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:
         yield library

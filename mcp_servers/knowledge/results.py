@@ -179,10 +179,11 @@ class DocumentEntry(BaseModel):
 class BasesOutput(ToolOutput):
     """Result of ``list_knowledge_bases``."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"documents"})
+    optional: ClassVar[frozenset[str]] = frozenset({"documents", "next_cursor"})
 
     knowledge_bases: list[BaseEntry]
     documents: list[DocumentEntry] = []
+    next_cursor: str = ""  # of the next page
 
 
 class CreatedOutput(ToolOutput):
@@ -215,7 +216,7 @@ class FileOutcome(BaseModel):
 class AddedOutput(ToolOutput):
     """Result of ``add_document``."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings"})
+    optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings", "upload_id", "received"})
 
     knowledge_base_id: str
     documents: list[AddedDocument]
@@ -223,6 +224,20 @@ class AddedOutput(ToolOutput):
     unchanged: int = 0
     files: list[FileOutcome] = []
     warnings: list[str] = []
+    upload_id: str = ""  # of a file whose other parts are still to come
+    received: int = 0  # its bytes so far
+
+
+class CopiedOutput(ToolOutput):
+    """Result of an export, an import or a backup: the file and its contents."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"knowledge_base_id", "documents", "chunks"})
+
+    path: str
+    bytes: int
+    knowledge_base_id: str = ""
+    documents: int = 0
+    chunks: int = 0
 
 
 class RemovedOutput(ToolOutput):
@@ -294,9 +309,12 @@ def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
     )
 
 
-def bases_output(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesOutput:
+def bases_output(
+    bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document], next_cursor: str = ""
+) -> BasesOutput:
     """Convert knowledge bases with their counts, and the documents of one of them."""
     return BasesOutput(
+        next_cursor=next_cursor,
         knowledge_bases=[
             BaseEntry(
                 knowledge_base_id=base.id,

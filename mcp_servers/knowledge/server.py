@@ -184,7 +184,7 @@ class UnknownToolError(KnowledgeError):
 
     def __str__(self) -> str:
         """List the existing tools."""
-        return f"There is no tool {self.name!r:.60}. Call one of {', '.join(BY_NAME)}."
+        return f"There is no tool {self.name!r:.60}. Call one of {', '.join(tool.name for tool in TOOLS)}."
 
 
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -20,18 +22,19 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
-from mcp_servers.knowledge.importing.documents import Progress
+from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
-from mcp_servers.knowledge.importing.folders import FolderReport
+from mcp_servers.knowledge.importing.folders import FolderReport, no_progress
 from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
-from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter, UploadPart
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.ocr.judge import Judge
 from mcp_servers.knowledge.ocr.normalize import normalize
 from mcp_servers.knowledge.results import (
     AddedOutput,
     BasesOutput,
+    CopiedOutput,
     CreatedOutput,
     NormalizedOutput,
     ReindexOutput,
@@ -40,11 +43,13 @@ from mcp_servers.knowledge.results import (
     SummaryOutput,
 )
 from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
-from mcp_servers.knowledge.types import Access, KnowledgeBase, SearchRequest
-from mcp_servers.knowledge.validation import parse_uuid
+from mcp_servers.knowledge.types import Access, KnowledgeBase, Page, SearchRequest
+from mcp_servers.knowledge.validation import check_may_write, parse_uuid
 
 # Selects all knowledge bases.
 ALL_BASES = "*"
+MAX_PAGE = 1000
+_MAX_CURSOR = 12
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
 _MODEL_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
@@ -55,8 +60,13 @@ class KnowledgeService:
     def __init__(self, library: Library, reader: Reader, settings: Settings, judge: Judge | None = None) -> None:
         self.library = library
         self.settings = settings
+        self.uploads = ingest.Uploads(settings.document_mb * MEGABYTE)
         self._reader = reader
         self._judge = judge
+
+    def close(self) -> None:
+        """Drop unfinished uploads."""
+        self.uploads.close()
 
     async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchOutput:
         """Search; ``request.base_id`` may also be a name, ``*`` for all, or empty for the default."""
@@ -79,16 +89,28 @@ class KnowledgeService:
             raise StageUnavailableError(normalized.status)
         return results.normalized_output(normalized)
 
-    async def bases(self, base: str, access: Access) -> BasesOutput:
-        """List the knowledge bases, or one with its documents."""
-        if not base:
-            return results.bases_output(await self.library.overview(None, access), ())
-        base_id = await self._resolve_base(base, access)
-        found = await self.library.overview(base_id, access)
-        return results.bases_output(found, await self.library.documents(base_id, access))
+    async def bases(self, base: str, limit: int, cursor: str, access: Access) -> BasesOutput:
+        """List a page of the knowledge bases, or of the documents of one."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {MAX_PAGE}")
+        if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < _MAX_CURSOR):
+            raise BadArgumentError("cursor", "is unknown", "Give next_cursor of the previous page")
+        # One more shows that there is another page.
+        page = Page(limit + 1, int(cursor or 0))
+        if base:
+            base_id = await self._resolve_base(base, access)
+            found = await self.library.overview(base_id, access)
+            documents = await self.library.documents(base_id, access, page)
+            is_last = len(documents) <= limit
+        else:
+            found, documents = await self.library.overview(None, access, page), ()
+            is_last = len(found) <= limit
+        following = "" if is_last else str(page.offset + limit)
+        return results.bases_output(found[:limit], documents[:limit], following)
 
     async def create(self, name: str, description: str, access: Access) -> CreatedOutput:
         """Create a knowledge base."""
+        check_may_write(access)
         base = await self.library.create(name, description, access=access)
         return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
@@ -97,33 +119,82 @@ class KnowledgeService:
     ) -> AddedOutput:
         """Add documents from text, a path or a URL."""
         source = source.checked()
-        base_id = await self._resolve_base(base, access)
-        # Checked before anything is read or fetched for a caller without access.
-        await self.library.base(base_id, access)
-        writer = DocumentWriter(self.library, base_id, attributes, access)
+        writer = await self._writer(base, attributes, access)
         if source.path:
             path = ingest.allowed_path(source.path, self.settings.import_from, access)
             return await ingest.add_path(path, writer, self._reader, on_progress)
         document = source.url or ingest.text_blob(source.text)
         return await ingest.add_document(document, writer, self._reader, on_progress)
 
+    async def upload(
+        self, base: str, part: UploadPart, attributes: DocumentAttributes, access: Access, on_progress: Progress
+    ) -> AddedOutput:
+        """Take a part of a file, and add the document after the last one; the attributes of that one count."""
+        check_may_write(access, files=True)
+        writer = await self._writer(base, attributes, access)
+        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, part, access)
+        if blob is not None:
+            return await ingest.add_document(blob, writer, self._reader, on_progress)
+        return AddedOutput(
+            knowledge_base_id=writer.base_id, documents=[], count=0, upload_id=upload_id, received=received
+        )
+
+    async def add_file(self, base: str, file: Blob, attributes: DocumentAttributes, access: Access) -> AddedOutput:
+        """Add a file that came in one request."""
+        check_may_write(access, files=True)
+        return await ingest.add_document(file, await self._writer(base, attributes, access), self._reader, no_progress)
+
+    async def _writer(self, base: str, attributes: DocumentAttributes, access: Access) -> DocumentWriter:
+        check_may_write(access)
+        base_id = await self._resolve_base(base, access)
+        # Checked before anything is read or fetched for a caller without access.
+        await self.library.base(base_id, access)
+        return DocumentWriter(self.library, base_id, attributes, access)
+
+    async def export_base(self, base: str, path: str, access: Access) -> CopiedOutput:
+        """Write a knowledge base to a file of the server's machine."""
+        file = ingest.allowed_path(path, self.settings.import_from, access)
+        base_id = await self._resolve_base(base, access)
+        documents, chunks = await self.library.export_base(base_id, file)
+        return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+
+    async def import_base(self, base: str, path: str, name: str, access: Access) -> CopiedOutput:
+        """Add the documents of an exported file, to a new knowledge base unless one is given."""
+        file = ingest.allowed_path(path, self.settings.import_from, access)
+        base_id = await self._resolve_base(base, access) if base else ""
+        base_id, documents, chunks = await self.library.import_base(file, base_id, name)
+        return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+
+    async def back_up(self, path: str, access: Access) -> CopiedOutput:
+        """Copy the database to a file of the server's machine."""
+        file = ingest.allowed_path(path, self.settings.import_from, access)
+        await self.library.back_up(file)
+        return _copied(file)
+
     async def remove(self, document_id: str, access: Access) -> RemovedOutput:
         """Remove a document."""
+        check_may_write(access)
         document = await self.library.remove(document_id, access)
         return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
 
     async def remove_empty(self, base: str, access: Access) -> RemovedOutput:
         """Remove a knowledge base if it has no documents, so that one call never deletes more than one."""
+        check_may_write(access)
         base_id = await self._resolve_base(base, access)
         found = await self.library.base(base_id, access)
-        if await self.library.documents(base_id, access):
+        if await self.library.documents(base_id, access, Page(1)):
             raise BadArgumentError("knowledge_base_id", "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
         return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
-    async def reindex(self, base: str, access: Access) -> ReindexOutput:
-        """Rebuild the indexes in the background."""
-        state = await self.library.reindex(await self._resolve_base(base, access), access)
+    async def reindex(self, base: str, access: Access, *, wait: bool = False) -> ReindexOutput:
+        """Rebuild the indexes in the background; with ``wait`` return when they are complete, or cannot be made."""
+        check_may_write(access)
+        base_id = await self._resolve_base(base, access)
+        state = await self.library.reindex(base_id, access)
+        if wait:
+            await self.library.wait_idle()
+            state = await self.library.index_state(base_id, access)
         return ReindexOutput(
             knowledge_base_id=state.base_id,
             chunks=state.chunks,
@@ -158,6 +229,10 @@ class KnowledgeService:
 logger = logging.getLogger(__name__)
 
 
+def _copied(file: Path, **contents: Any) -> CopiedOutput:
+    return CopiedOutput(path=str(file), bytes=file.stat().st_size, **contents)
+
+
 @asynccontextmanager
 async def open_service(
     settings: Settings, watch_rules: WatchRules | None = None
@@ -168,10 +243,11 @@ async def open_service(
     """
     models = settings.models
     judge = _judge(models)
-    reading = ReaderSettings(fetching=FetchLimits(allowed_networks=settings.allow_networks))
+    limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE)
+    reading = ReaderSettings(limits, FetchLimits(allowed_networks=settings.allow_networks))
     failure: Exception | None = None
     async with (
-        open_library(settings.folder, _library_settings(models)) as library,
+        open_library(settings.folder, _library_settings(models, settings.tenant_chunks)) as library,
         open_reader(reading) as reader,
         anyio.create_task_group() as watchers,
     ):
@@ -182,7 +258,8 @@ async def open_service(
                 watchers.start_soon(
                     _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
                 )
-            yield KnowledgeService(library, reader, settings, judge)
+            with closing(KnowledgeService(library, reader, settings, judge)) as service:
+                yield service
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error
         watchers.cancel_scope.cancel()
@@ -209,13 +286,13 @@ async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
     return named[0] if named else await library.create(wanted)
 
 
-def _library_settings(models: ModelSettings) -> LibrarySettings:
+def _library_settings(models: ModelSettings, tenant_chunks: int) -> LibrarySettings:
     embedder = embedder_from(models.embedder, key=models.embedder_key)
     # A key is sent only to the service it was configured for.
     is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
     previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "")
     reranker = reranker_from(models.reranker, key=models.reranker_key)
-    return LibrarySettings(embedder, reranker, (previous,) if previous else ())
+    return LibrarySettings(embedder, reranker, (previous,) if previous else (), tenant_chunks)
 
 
 def _judge(models: ModelSettings) -> Judge | None:

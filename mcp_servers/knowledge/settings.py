@@ -89,6 +89,8 @@ class Settings:
     text: TextForm = "json"
     import_from: tuple[Path, ...] = ()  # folders that ``path`` may name; empty for all
     allow_networks: tuple[str, ...] = ()  # private networks that ``url`` may name, e.g. 192.168.0.0/16
+    document_mb: int = 50  # largest file
+    tenant_chunks: int = 100_000  # chunks that a tenant may store; 0 for no limit
     http: HttpSettings | None = None  # None for stdio
     log_level: str = "WARNING"
 
@@ -112,6 +114,8 @@ def is_loopback(host: str) -> bool:
 PREFIX = "KNOWLEDGE_"
 # RFC 7518, 3.2: at least as long as the hash.
 _MIN_SECRET_BYTES = 32
+# The parser has 2 GB of address space.
+_MAX_DOCUMENT_MB = 500
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("text", "text", "json|passages", "text form of search results (json)"),
     Option("import_from", "list", "FOLDER", "the only folders that files are added from"),
     Option("allow_networks", "list", "NETWORK", "private networks that pages are added from, 192.168.0.0/16"),
+    Option("document_mb", "number", "N", "the largest file that is added, in MB (50)"),
+    Option("tenant_chunks", "number", "N", "chunks that a tenant may store (100000); 0 for no limit"),
     Option("http", "switch", "", "serve HTTP instead of standard input and output"),
     Option("host", "text", "ADDRESS", "where to listen (127.0.0.1); elsewhere tokens are required"),
     Option("port", "number", "N", "the port (8090); 0 for any"),
@@ -193,7 +199,7 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     models = {each.name: values[each.name] for each in fields(ModelSettings) if each.name in values}
     models["sampling"] = not values.get("no_sampling", False)
-    others = ("default_base", "default_results", "text", "import_from", "allow_networks", "log_level")
+    others = [each.name for each in fields(Settings) if each.name not in ("folder", "models", "watch", "http")]
     settings = Settings(
         folder=values.get("folder") or _default_folder(environ),
         models=ModelSettings(**models),
@@ -210,6 +216,8 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"text is {settings.text!r}: give json or passages.")
     if not 1 <= settings.default_results <= MAX_RESULTS:
         raise SettingsError(f"default_results is {settings.default_results}: give a number from 1 to {MAX_RESULTS}.")
+    if not 1 <= settings.document_mb <= _MAX_DOCUMENT_MB:
+        raise SettingsError(f"document_mb is {settings.document_mb}: give a number from 1 to {_MAX_DOCUMENT_MB}.")
     try:
         [ipaddress.ip_network(network) for network in settings.allow_networks]
     except ValueError as error:

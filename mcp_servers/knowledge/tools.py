@@ -1,9 +1,9 @@
 """The tools: names, schemas, annotations and functions, and the conversion of their arguments.
 
 The input schemas are specified word for word. They are short because a model reads every token of them, so ``explain``,
-``collection`` and ``fields`` of ``search_documents`` are accepted but not listed. Hosts rank tools by the words of the
-descriptions: the three that answer questions use the words of the questions (tests/tools/test_knowledge_choice.py), the
-others are kept short.
+``collection`` and ``fields`` of ``search_documents``, ``wait`` of ``reindex`` and ``offset`` of ``add_document`` are
+accepted but not listed. Hosts rank tools by the words of the descriptions: the three that answer questions use the
+words of the questions (tests/tools/test_knowledge_choice.py), the others are kept short.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mcp_servers.knowledge import results
 from mcp_servers.knowledge.errors import BadArgumentError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.folders import no_progress
-from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, UploadPart
 from mcp_servers.knowledge.ocr.judge import Judge
 from mcp_servers.knowledge.results import ToolOutput
-from mcp_servers.knowledge.service import KnowledgeService
+from mcp_servers.knowledge.service import MAX_PAGE, KnowledgeService
 from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.types import (
     DEFAULT_COLLECTION,
@@ -36,6 +36,7 @@ from mcp_servers.knowledge.validation import valid_unicode
 
 # Beyond this, numbers are meaningless and Python may refuse to format them.
 _MAX_NUMBER = 10**15
+_PAGE = 100
 
 
 class ToolArguments:
@@ -160,16 +161,17 @@ async def _normalize(service: KnowledgeService, arguments: ToolArguments, call: 
 
 
 async def _list(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
-    return await service.bases(arguments.text(_ID, ""), call.access)
+    limit, cursor = arguments.integer("limit", _PAGE), arguments.text("cursor", "")
+    return await service.bases(arguments.text(_ID, ""), limit, cursor, call.access)
 
 
 async def _create(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
     return await service.create(arguments.text("name"), arguments.text("description", ""), call.access)
 
 
-async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
-    source = DocumentSource(arguments.text("text", ""), arguments.text("path", ""), arguments.text("url", ""))
-    attributes = DocumentAttributes(
+def document_attributes(arguments: ToolArguments) -> DocumentAttributes:
+    """Return the attributes of a document to be added."""
+    return DocumentAttributes(
         collection=arguments.text("collection", DEFAULT_COLLECTION),
         title=arguments.text("title", "").strip(),
         uri=arguments.text("uri", "").strip(),
@@ -177,7 +179,17 @@ async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallCo
         clearance=arguments.integer("clearance", 0),
         fields=arguments.mapping("fields"),
     )
-    return await service.add(arguments.text(_ID, ""), source, attributes, call.access, call.on_progress)
+
+
+async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    base, attributes = arguments.text(_ID, ""), document_attributes(arguments)
+    if arguments.has("data"):
+        offset = arguments.integer("offset", 0) if arguments.has("offset") else None
+        names = (arguments.text(name, "") for name in ("data", "file_name", "upload_id"))
+        part = UploadPart(*names, offset=offset, more=arguments.boolean("more"))
+        return await service.upload(base, part, attributes, call.access, call.on_progress)
+    source = DocumentSource(arguments.text("text", ""), arguments.text("path", ""), arguments.text("url", ""))
+    return await service.add(base, source, attributes, call.access, call.on_progress)
 
 
 async def _remove(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
@@ -187,7 +199,20 @@ async def _remove(service: KnowledgeService, arguments: ToolArguments, call: Cal
 
 
 async def _reindex(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
-    return await service.reindex(arguments.text(_ID, ""), call.access)
+    return await service.reindex(arguments.text(_ID, ""), call.access, wait=arguments.boolean("wait"))
+
+
+async def _export(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.export_base(arguments.text(_ID, ""), arguments.text("path"), call.access)
+
+
+async def _import(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    path, name = arguments.text("path"), arguments.text("name", "")
+    return await service.import_base(arguments.text(_ID, ""), path, name, call.access)
+
+
+async def _back_up(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.back_up(arguments.text("path"), call.access)
 
 
 _BASE = {"type": "string", "format": "uuid", "description": "対象ナレッジベースのUUID"}
@@ -270,7 +295,11 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "List the names and ids of all that exist for the caller, to choose one from; other tools take such an "
             "id as knowledge_base_id. どれを使うか選ぶために、名前とIDの一覧を返す。"
         ),
-        {_ID: _BASE | {"description": "With one: this one and its documents"}},
+        {
+            _ID: _BASE | {"description": "With one: this one and its documents"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": _PAGE},
+            "cursor": _text("next_cursor of the previous page"),
+        },
         (),
         results.BasesOutput,
         _READ_ONLY,
@@ -301,6 +330,10 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "text": _text("The text itself; give one of text, path, url"),
             "path": _text("A file or folder of the server's machine"),
             "url": _text("A web page"),
+            "data": _text("A file, or a part of one, in base64"),
+            "file_name": _text("Its name, such as a.pdf"),
+            "upload_id": _text("Of its first part"),
+            "more": {"type": "boolean", "description": "Another part follows"},
             "title": _text("Instead of the document's own"),
             "collection": _text("The collection's name"),
             "department": _text("The only one that may see it"),
@@ -339,7 +372,13 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         _reindex,
     ),
 )
-BY_NAME: Mapping[str, KnowledgeTool] = {tool.name: tool for tool in TOOLS}
+# For programs: a model would pay for their descriptions, so they are not listed.
+_UNLISTED: tuple[KnowledgeTool, ...] = (
+    KnowledgeTool("export_knowledge_base", "", "", {}, (), results.CopiedOutput, _IMPORTS, _export),
+    KnowledgeTool("import_knowledge_base", "", "", {}, (), results.CopiedOutput, _IMPORTS, _import),
+    KnowledgeTool("back_up", "", "", {}, (), results.CopiedOutput, _IMPORTS, _back_up),
+)
+BY_NAME: Mapping[str, KnowledgeTool] = {tool.name: tool for tool in (*TOOLS, *_UNLISTED)}
 
 
 def tool_definition(tool: KnowledgeTool, settings: Settings) -> Tool:

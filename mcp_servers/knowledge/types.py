@@ -23,6 +23,10 @@ MAX_CLEARANCE = 1_000_000_000
 StageName = Literal["base filter", "metadata filter", "sparse", "dense", "fusion", "bm25", "cross-encoder", "score"]
 
 
+# read: searches only; write: also changes documents and uploads files; without one: no files.
+Role = Literal["", "read", "write"]
+
+
 @dataclass(frozen=True)
 class Access:
     """Permissions of a caller, from a token."""
@@ -30,11 +34,23 @@ class Access:
     tenant: str = ""  # sees data of this tenant and data without a tenant
     department: str = ""  # sees documents of this department and documents without one
     clearance: int = 0  # sees documents up to this level
+    role: Role = ""
     is_unrestricted: bool = False  # no limits; the other fields only set the attributes of new documents
 
 
 # The owner of the machine: stdio and command line.
 UNRESTRICTED = Access(is_unrestricted=True)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list; a negative limit is no limit."""
+
+    limit: int
+    offset: int = 0
+
+
+ALL = Page(-1)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from mcp_servers.knowledge.errors import (
     AccessDeniedError,
     BadArgumentError,
     MaxResultsError,
+    RoleError,
     TextTooLongError,
     ThresholdError,
 )
@@ -47,6 +48,12 @@ def checked_access(access: Access) -> Access:
     return replace(
         access, tenant=valid_unicode(access.tenant), department=valid_unicode(access.department), clearance=clearance
     )
+
+
+def check_may_write(access: Access, *, files: bool = False) -> None:
+    """Raise RoleError if the caller's role does not permit changes, or with ``files`` no uploads of files."""
+    if access.role == "read" or (files and access.role != "write" and not access.is_unrestricted):
+        raise RoleError("upload files" if files else "change documents")
 
 
 def checked_document(document: NewDocument, base_id: str, access: Access) -> NewDocument:

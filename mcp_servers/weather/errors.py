@@ -14,24 +14,13 @@ step for the user.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from mcp_servers.errors import BilingualError
 
 
-class WeatherError(Exception):
+class WeatherError(BilingualError):
     """Base of the errors that a tool returns instead of the weather."""
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return ""
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return ""
-
-    def __str__(self) -> str:
-        """Both messages, because the reader's language is not known."""
-        return f"{self.japanese} / {self.english}"
 
 
 @dataclass(eq=False)
@@ -88,16 +77,8 @@ class AgencyUnreadableError(WeatherError):
 
     document: str  # file name
     reason: str  # defect of the document
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return "気象庁のデータを読み取れませんでした。しばらくしてからもう一度試してください。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"The agency's data could not be read ({self.document}: {self.reason}). Try again later."
+    _JAPANESE: ClassVar[str] = "気象庁のデータを読み取れませんでした。しばらくしてからもう一度試してください。"
+    _ENGLISH: ClassVar[str] = "The agency's data could not be read ({e.document}: {e.reason}). Try again later."
 
 
 @dataclass(eq=False)
@@ -106,16 +87,8 @@ class DaysOutOfRangeError(WeatherError):
 
     days: int  # requested
     maximum: int  # available
-
-    @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return f"daysは1から{self.maximum}までで指定してください({self.days}は指定できません)。"
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return f"days must be from 1 to {self.maximum}, not {self.days}."
+    _JAPANESE: ClassVar[str] = "daysは1から{e.maximum}までで指定してください({e.days}は指定できません)。"
+    _ENGLISH: ClassVar[str] = "days must be from 1 to {e.maximum}, not {e.days}."
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rkllm_mcp.agent.question import ContextResult, Question, gather_context
+from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTES, ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.events import Event
 from rkllm_mcp.generation import Language, ModelOptions, language_of
@@ -153,7 +153,8 @@ class TurnPreparation:
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
-        findings = await self._findings(request, context, emit)
+        earlier = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
+        findings = await self._findings(request, with_earlier_words(request.asked.text, earlier), context, emit)
         news = await self._tell_tools(conversation, request)
         told = instruct(conversation, self._standing_instructions())
         asked = instructions.after(finding.tool for finding in findings)
@@ -165,10 +166,12 @@ class TurnPreparation:
         own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
 
-    async def _findings(self, request: TurnRequest, context: CallContext, emit: EmitEvents) -> list[ContextResult]:
+    async def _findings(
+        self, request: TurnRequest, words: str, context: CallContext, emit: EmitEvents
+    ) -> list[ContextResult]:
         allowed = {tool.name for tool in request.tools}
         wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-        return await gather_context(wanted, request.asked.text, self._tools, context, emit) if wanted else []
+        return await gather_context(wanted, words, self._tools, context, emit) if wanted else []
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""

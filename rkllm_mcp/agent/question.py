@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, cast
 
-from rkllm_mcp.agent.tool_runner import first_line, start_line, together
+from rkllm_mcp.agent.tool_runner import completed, first_line, source_events, start_line, together
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, Resource, ResourceContent, ToolCall, ToolResult, ToolSpec
@@ -185,15 +186,62 @@ async def gather_context(
         # It was not chosen for these words, so nothing is to be learnt from it.
         result = await caller.call(call, replace(context, request="", on_start=start_line(tool.name, emit)))
         results[tool.name] = result
-        outcome = f"failed and is left out: {first_line(result.shown)}" if result.is_error else "completed"
-        await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]")])
+        outcome = f"failed and is left out: {first_line(result.shown)}" if result.is_error else completed(result)
+        await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
 
     asked = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in asked.items() if argument is None]:
         await emit([Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")])
     await together(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
     said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
-    return [ContextResult(tool, result.text) for tool, result in said if not result.is_error and result.text.strip()]
+    return [
+        ContextResult(tool, result.text)
+        for tool, result in said
+        if not result.is_error and result.sources != () and result.text.strip()
+    ]
+
+
+# Words that point to what was said before: その条件は？ What about part-timers?
+_POINTER = re.compile(
+    r"(?:そ|こ|あ)(?:の|れ|こ|ちら)(?:ら|とき|時|場合|ほか|他|うち|ため)?|そう(?:いう|した)|同じ|同様|上記|前述|先ほど|さっき|場合|ほか|他|じゃあ?|では|もっと|詳し[いく]"
+    r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|else|more|also|(?:what|how) about|and)\b"
+)
+# Words that say nothing without a subject: asking, polite and general ones.
+_WITHOUT_SUBJECT = re.compile(
+    r"(?:条件|金額|期限|期間|締め?切り?|日数|回数|人数|方法|手順|手続き?|対象者?|理由|場所|時間|費用|料金|値段|上限|下限|例外|担当者?|連絡先?|詳細|続き|内容|意味|必要|書類"
+    r"|何[日時分回個人円歳年月度本枚]?間?|誰|幾ら|具体的|教えて|ください|下さい|お願い|説明|して|しま[すし]|でしょう|です|ます|ました|いつ|どこ|どう|どの|どんな|どれ|だれ|なに|なぜ|なんで|いくら|いくつ"
+    r"|くらい|ぐらい|まで|から|について|とは|という|ある|あり|ない|なる|なり|できる?|する|すれば|したら|たら|よい|いい|もう|また|それで|^(?:はい|ええ)|もら[えう]る?|例えば|例|[はがをにでともやのかへねよ])"
+    r"|\b(?:what|when|where|who|which|why|how|much|many|long|often|far|is|are|was|were|do|does|did|can|could|may|must|should|will|would|have|has|be|to|of|in|on|at|for|from|by|with"
+    r"|the|an?|any|some|or|but|so|if|i|me|my|we|us|our|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
+    r"|exceptions?|requirements?|conditions)\b"
+)
+_OWN_WORD = re.compile(
+    r"[\u3005\u3400-\u9fff\uf900-\ufaff]+|[\u30a1-\u30faー]+|[\u3041-\u3096]{2,}|[^\W\u3005-\u9fff]+"
+)
+# Own words of a question that points back, such as 課長の場合は？
+_MOST_OWN_WORDS = 2
+_MOST_EARLIER = 5
+_EARLIER_CHARS = 500
+
+
+def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
+    """Return the words to search with: those of a follow-up question come behind the question that it continues.
+
+    ``earlier`` are the previous questions, oldest first. A follow-up has no word of its own that says what it is about,
+    or points back and has few.
+    """
+    if not _is_follow_up(text):
+        return text
+    recent = [question for question in reversed(earlier) if question.strip()][:_MOST_EARLIER]
+    subject = next((question for question in recent if not _is_follow_up(question)), recent[-1] if recent else "")
+    return f"{subject[:_EARLIER_CHARS]}\n{text}" if subject else text
+
+
+def _is_follow_up(text: str) -> bool:
+    plain = unicodedata.normalize("NFKC", text).lower()
+    without_pointers = _POINTER.sub(" ", plain)
+    own = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))
+    return own == 0 or (own <= _MOST_OWN_WORDS and without_pointers != plain)
 
 
 def _takes_text(schema: Any) -> bool:

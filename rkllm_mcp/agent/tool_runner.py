@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
-from rkllm_mcp.events import Status, ToolFinished, ToolProgress
+from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext, EmitEvents, OnProgress
 
@@ -95,26 +95,16 @@ class CallRunner:
     async def _call(self, call: ToolCall) -> None:
         if (earlier := self._results.get(_key(call))) is not None:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
-            result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0)
+            result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
             await self._emit([Status(f"[MCP: Telling the parameters of '{call.name}']")])
             result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
             self.told.append(call.name)
         else:
             result = await self._run_tool(call)
-        await self._emit(
-            [
-                ToolFinished(
-                    call.id,
-                    call.name,
-                    result.is_error,
-                    result.shown,
-                    round(result.seconds, 3),
-                    result.truncated,
-                    "" if result.ruling == "free" else result.ruling,
-                )
-            ]
-        )
+        seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
+        finished = ToolFinished(call.id, call.name, result.is_error, result.shown, seconds, result.truncated, ruling)
+        await self._emit([finished, *source_events(result)])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         start = start_line(call.name, self._emit)
@@ -127,7 +117,7 @@ class CallRunner:
                 self._forget_what_was_read()
             self._results[_key(call)] = result
             self.news += 1
-        outcome = f"failed: {first_line(result.shown)}" if result.is_error else "completed"
+        outcome = f"failed: {first_line(result.shown)}" if result.is_error else completed(result)
         await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
         return result
 
@@ -147,6 +137,16 @@ class CallRunner:
 def start_line(name: str, emit: EmitEvents) -> Callable[[], Awaitable[None]]:
     """Return an ``on_start`` that emits the status line of a call that begins, once it is approved."""
     return partial(emit, [Status(f"[MCP: Calling tool '{name}']")])
+
+
+def completed(result: ToolResult) -> str:
+    """Return the outcome of a call for a status line."""
+    return "completed: no results" if result.sources == () else "completed"
+
+
+def source_events(result: ToolResult) -> list[Event]:
+    """Return the event for the passages that a call found, if any."""
+    return [Sources(result.sources)] if result.sources else []
 
 
 def first_line(text: str, limit_chars: int = 200) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import npu_loads, npu_node
+from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
@@ -160,15 +160,11 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
 def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
     """Return the device nodes that the runtime opens, as path patterns; empty without an NPU.
 
-    Source: rknpu's Kconfig; a build with DRM has a render node, one without has /dev/rknpu, both use DMA heaps.
+    Source: rknpu's Kconfig; a build with DRM has a card and a render node, one without has /dev/rknpu, both use heaps.
     """
     machine = machine or Machine()
-    node = npu_node(machine)
-    if node is None:
-        return ()
-    cards = sorted(machine.name_of(card) for card in machine.glob("dev/dri/card*")) if "dri" in node.parts else []
-    heaps = sorted(machine.name_of(heap) for heap in machine.glob("dev/dma_heap/*"))
-    return (machine.name_of(node), *cards, *heaps)
+    nodes = npu_nodes(machine)
+    return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
 
 
 def model_files(config: Config) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.protocols import Sampler
     from rkllm_mcp.providers.remote import RemoteModel
+    from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.tools.toolbox import Toolbox
 
 StatusSink = Callable[[str], None]
@@ -307,6 +308,14 @@ def _no_resources(_toolbox: Toolbox) -> ResourceHub:
     return ResourceHub({}, ResourceUpdates())
 
 
+async def _report_warnings(engine: Engine, status: StatusSink) -> None:
+    """Show the runtime's warnings about driver and model, once they are loaded."""
+    with suppress(RuntimeUnusableError):
+        await engine.ready()
+        for warning in engine.warnings:
+            status(f"[NPU: {warning}]")
+
+
 @asynccontextmanager
 async def open_app(
     config: Config,
@@ -355,6 +364,8 @@ async def open_app(
         tasks.start_soon(app.recorder.tidy)
         if status is not None:
             tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
+            if npu is not None and not tenant:
+                tasks.start_soon(_report_warnings, npu.engine, status)
         if warm_up is not None:
             tasks.start_soon(warm_up.run, app.ready, app.prompt_prefix)
         try:

@@ -52,6 +52,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         start_timeout_s=section.start_timeout_s,
         worker=section.worker,
         check_memory=section.check_memory,
+        cache_bytes_per_token=model.card.cache_bytes_per_token,
         profile=find_profile(str(library), model.file),
     )
 

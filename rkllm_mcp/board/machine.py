@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,32 @@ from pathlib import Path
 _MOST_BYTES = 65536
 
 
+# DRM_IOCTL_VERSION of drm.h, and the struct that it fills: three numbers, then name, date and description as length
+# and pointer each.
+_DRM_VERSION = 0xC0406400
+_DRM_STRUCT = "@3i4x6N"
+
+
 def _readable_and_writable(path: Path) -> bool:
     return os.access(path, os.R_OK | os.W_OK)
+
+
+def _drm_version(node: Path) -> tuple[int, ...] | None:
+    """Return the version of the driver behind a DRM node, which needs no rights but those of the node."""
+    import fcntl
+
+    asked = bytearray(struct.calcsize(_DRM_STRUCT))
+    try:
+        descriptor = os.open(node, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.ioctl(descriptor, _DRM_VERSION, asked)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return struct.unpack(_DRM_STRUCT, asked)[:3]
 
 
 @dataclass(frozen=True)
@@ -25,6 +50,7 @@ class Machine:
 
     root: Path = Path("/")  # replaces ``/``
     can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
+    drm_version: Callable[[Path], tuple[int, ...] | None] = _drm_version  # version of a DRM node's driver
 
     def path(self, name: str) -> Path:
         """Return a path under the root; ``name`` has no leading slash."""
@@ -37,15 +63,12 @@ class Machine:
         except OSError:
             return False
 
-    def is_forbidden(self, name: str) -> bool:
-        """Return True if this user may not read the path or a folder above it."""
+    def link_of(self, name: str) -> str | None:
+        """Return the target of a symbolic link; None for anything else."""
         try:
-            self.path(name).stat()
-        except PermissionError:
-            return True
+            return str(self.path(name).readlink())
         except OSError:
-            return False
-        return not os.access(self.path(name), os.R_OK)
+            return None
 
     def text(self, name: str) -> str | None:
         """Return the contents, stripped; None if unreadable."""

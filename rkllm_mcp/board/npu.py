@@ -30,13 +30,19 @@ SOCS = {
     "rockchip,rv1126b": Soc("RV1126B", 1, 950_000_000),
 }
 RECOMMENDED_DRIVER = (0, 9, 8)
+# The runtime's own warning; it goes on.
+EXPECTED_DRIVER = (0, 9, 7)
 # 0.8.2 loads a model and then fails every token's matmul (rknn-llm #413, #449); 0.9.2 ran small models.
 OLDEST_DRIVER = (0, 9, 0)
 # One IOMMU domain; a larger model needs a driver with several.
 DOMAIN_BYTES = 4 * 2**30
 
-# debugfs needs root and a mounted /sys/kernel/debug; procfs and the module version exist only in some builds.
-_DRIVER_VERSIONS = ("sys/kernel/debug/rknpu/version", "proc/rknpu/version", "sys/module/rknpu/version")
+# The module's version is for everybody; debugfs needs root and a mounted /sys/kernel/debug, procfs another build.
+_DRIVER_VERSIONS = ("sys/module/rknpu/version", "sys/kernel/debug/rknpu/version", "proc/rknpu/version")
+# Not the connectors of a display, card1-HDMI-A-1.
+_DRM_NODE = re.compile(r"(?:card|renderD)\d+")
+# Files that container engines put into every container.
+_CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "run/secrets/kubernetes.io", "var/run/secrets/kubernetes.io")
 _LOADS = ("sys/kernel/debug/rknpu/load", "proc/rknpu/load")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 # The driver prints 0 as blanks ("%2.d"), so digits may be missing.
@@ -51,18 +57,54 @@ def soc_of(machine: Machine) -> Soc | None:
 
 
 def driver_version(machine: Machine) -> tuple[int, ...] | None:
-    """Return the version of the rknpu driver; None if missing or unreadable."""
+    """Return the version of the rknpu driver, from the kernel's files or by asking its DRM node; None if unreadable."""
     found = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
-    return tuple(int(part) for part in found.groups()) if found else None
+    if found is not None:
+        return tuple(int(part) for part in found.groups())
+    nodes = [node for node in npu_nodes(machine) if node.name != "rknpu"]
+    return next((version for node in nodes if (version := machine.drm_version(node))), None)
 
 
-def npu_node(machine: Machine) -> Path | None:
-    """Return the device node of the NPU: a DRM render node, or /dev/rknpu."""
-    for render in machine.glob("sys/class/drm/renderD*"):
-        uevent = machine.text(f"{machine.inside(render)}/device/uevent") or ""
-        if "DRIVER=RKNPU" in uevent or ".npu" in uevent or "npu@" in uevent:
-            return machine.path(f"dev/dri/{render.name}")
-    return machine.path("dev/rknpu") if machine.exists("dev/rknpu") else None
+def npu_nodes(machine: Machine) -> tuple[Path, ...]:
+    """Return the device nodes of the NPU, present or not: /dev/rknpu, or those of its card in /dev/dri.
+
+    The runtime opens /dev/rknpu if it exists, and else searches all /dev/dri/card* for the driver rknpu, so it needs
+    the card besides the render node.
+    """
+    if machine.exists("dev/rknpu"):
+        return (machine.path("dev/rknpu"),)
+    return tuple(machine.path(f"dev/dri/{folder.name}") for folder in _drm_folders(machine))
+
+
+def _drm_folders(machine: Machine) -> list[Path]:
+    """Return the folders of the NPU in /sys/class/drm; its numbers depend on the other devices."""
+    return [
+        folder
+        for folder in machine.glob("sys/class/drm/*")
+        if _DRM_NODE.fullmatch(folder.name) and _is_npu(machine, machine.inside(folder))
+    ]
+
+
+def _is_npu(machine: Machine, folder: str) -> bool:
+    uevent = machine.text(f"{folder}/device/uevent") or ""
+    return (
+        "DRIVER=RKNPU" in uevent
+        or ".npu" in uevent
+        or "npu@" in uevent
+        or (machine.link_of(f"{folder}/device") or "").endswith(".npu")
+    )
+
+
+def has_iommu(machine: Machine) -> bool | None:
+    """Return True if the kernel maps the NPU's memory through an IOMMU; None if its device is not visible."""
+    devices = [machine.path(f"{machine.inside(folder)}/device") for folder in _drm_folders(machine)]
+    devices += machine.glob("sys/devices/platform/*.npu")
+    return any((device / "iommu_group").exists() for device in devices) if devices else None
+
+
+def is_container(machine: Machine) -> bool:
+    """Return True in a container of Docker, Podman or Kubernetes."""
+    return any(machine.exists(mark) for mark in _CONTAINER_MARKS)
 
 
 def npu_loads(machine: Machine) -> tuple[int, ...] | None:

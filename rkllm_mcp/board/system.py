@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
+from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_nodes
 
 # The demo raises the limit to 102400; loading maps some thousands of buffers.
 OPEN_FILES_WANTED = 16384
@@ -18,6 +18,8 @@ HOT_CELSIUS = 85.0
 FULL_SPEED_SHARE = 0.9
 # KV cache, runtime and host in addition to the weights; a fifth of the weights for the published models of 1 to 4 GB.
 MEMORY_MARGIN = 1.2
+# Buffers of the runtime and memory of this program, in addition to weights and KV cache: our choice.
+RUNTIME_BYTES = 2**29
 # The kernels of Rockchip's SDK (guide 1.3.0, 2.4: 5.10.209 or 6.1.84).
 VENDOR_KERNELS = ("5.10.", "6.1.")
 # A CMA reserve larger than the image's default broke the NPU's memory domains (rknn-llm #437).
@@ -53,7 +55,7 @@ def gib(count: int) -> str:
 def device_state() -> list[tuple[str, str]]:
     """Return the board's current readings by name, for the ``device`` tool and ``board_status``."""
     machine = Machine()
-    load = describe_load(machine) or ("not readable" if npu_node(machine) else "")
+    load = describe_load(machine) or ("not readable" if npu_nodes(machine) else "")
     zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
     unreadable = "/proc/meminfo does not report the available memory"
     return [

@@ -175,7 +175,12 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the host's tools."""
-    options = AnswerOptions(request.options, request.options.tool_choice != "none", tokens=request.tokens)
+    options = AnswerOptions(
+        request.options,
+        request.options.tool_choice != "none",
+        allowed_tools=request.allowed_tools,
+        tokens=request.tokens,
+    )
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
         words = (part for message in messages for part in (message.context, message.text))

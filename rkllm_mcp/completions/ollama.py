@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_TOOLS,
     BodyMessage,
     CalledFunction,
     ChatBody,
+    CompletionBody,
     Integer,
     JsonSchemaFormat,
     MessageCall,
@@ -23,8 +25,9 @@ from rkllm_mcp.completions.openai_types import (
     Tokens,
     Tools,
 )
-from rkllm_mcp.completions.request import Occurrence, Refusal, RequestRefusedError
-from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage
+from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
+from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.events import ToolCallDetected, to_json
 
 ThinkLevel = bool | Literal["low", "medium", "high"]
 
@@ -68,8 +71,14 @@ class OllamaOptions(OpenAIBody):
     frequency_penalty: float | None = None
 
 
+_TEMPLATE = ("the model's own template is always used; leave it out",)
+
+
 class OllamaRequest(OpenAIBody):
     """Fields that both requests share."""
+
+    REFUSED: ClassVar = {name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")}
+    IGNORED = ("keep_alive",)
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
@@ -78,6 +87,8 @@ class OllamaRequest(OpenAIBody):
     options: OllamaOptions | None = None
     think: ThinkLevel | None = None
     keep_alive: str | float | None = None
+    logprobs: bool | None = None
+    top_logprobs: Integer | None = None
 
     @property
     def unloads(self) -> bool:
@@ -98,6 +109,15 @@ class OllamaChat(OllamaRequest):
 class OllamaGenerate(OllamaRequest):
     """POST /api/generate."""
 
+    REFUSED: ClassVar = {
+        **OllamaRequest.REFUSED,
+        "suffix": CompletionBody.REFUSED["suffix"],
+        "raw": _TEMPLATE,
+        "template": _TEMPLATE,
+        "images": ("this model reads text; leave the images out",),
+    }
+    IGNORED = (*OllamaRequest.IGNORED, "context", "height", "steps", "width")
+
     prompt: str = ""
     system: str | None = None
     suffix: str | None = None
@@ -111,37 +131,28 @@ MOST_TEMPERATURE = 2.0
 MOST_PENALTY = 2.0
 
 
-def chat_body(body: OllamaChat) -> ChatBody:
+def chat_body(body: OllamaChat) -> Translated:
     """Return the request as OpenAI's body.
 
     Raises:
         RequestRefusedError: a field has an invalid value.
     """
-    return _body(body, _Numbered().messages(body.messages)).model_copy(
-        update={"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
-    )
+    shared = {"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
+    return Translated(_body(body, _Numbered().messages(body.messages)).model_copy(update=shared))
 
 
-def generate_body(body: OllamaGenerate) -> ChatBody:
+def generate_body(body: OllamaGenerate) -> Translated:
     """Return the request as OpenAI's body: an optional system text and one question.
 
     Raises:
         RequestRefusedError: a field has an invalid value.
     """
-    refusals = {
-        "suffix": (body.suffix, "this model does not fill gaps; leave it out"),
-        "raw": (body.raw, "the model's own template is always used; leave it out"),
-        "template": (body.template, "the model's own template is always used; leave it out"),
-    }
-    for name, (is_asked, advice) in refusals.items():
-        if is_asked:
-            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
-    _refuse_images(body.images, "images")
     system = [BodyMessage(role="system", content=body.system)] if body.system else []
-    return _body(body, [*system, BodyMessage(role="user", content=body.prompt)])
+    return Translated(_body(body, [*system, BodyMessage(role="user", content=body.prompt)]))
 
 
 def _body(body: OllamaRequest, messages: list[BodyMessage]) -> ChatBody:
+    refuse_impossible(body)
     options = body.options
     chat = ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
     if body.think is not None:
@@ -229,94 +240,74 @@ class _Numbered:
         return found[0]
 
 
-Json = dict[str, Any]
+class OllamaShape(ReplyShape):
+    """The objects of ``reply``, one a line; the text is part of a message (``is_chat``) or a response (generate)."""
 
+    def __init__(self, reply: Reply, *, is_chat: bool) -> None:
+        self._reply = reply
+        self._is_chat = is_chat
+        self._calls = 0
+        self._started = time.monotonic()
 
-@dataclass
-class OllamaReply:
-    """The objects of one answer.
+    def piece(self, part: Part) -> str:
+        """Return the object of a piece."""
+        if part.kind == "thinking":
+            return _line(self._piece(thinking=part.pieces[-1]))
+        if part.call is None:
+            return _line(self._piece(part.pieces[-1]))
+        self._calls += 1
+        return _line(self._piece(calls=[_call(part.call, self._calls - 1)])) if self._is_chat else ""
 
-    Args:
-        model: model name of the request.
-        is_chat: the text is part of a message (chat) instead of a response (generate).
-        host_tools: calls are run by the host and are not part of the answer.
-    """
+    def finish(self) -> str:
+        """Return the last object: end and usage."""
+        return _line({**self._piece(), **self._figures()})
 
-    model: str
-    is_chat: bool
-    host_tools: bool = False
-    _prompt_tokens: int = 0
-    _generated_tokens: int = 0
-    _calls: int = 0
-    _prefill_ms: float = 0.0
-    _decode_ms: float = 0.0
-    _end: End = field(default_factory=lambda: End("answered"))
+    def failed(self, body: Json) -> str:
+        """Return the error."""
+        return _line(body)
 
-    def of(self, event: Occurrence) -> Iterator[Json]:
-        """Yield the object of an event; none for most events other than text and calls."""
-        if isinstance(event, (Text, Refusal)):
-            yield self._piece(text=event.text)
-        elif isinstance(event, Thinking):
-            yield self._piece(thinking=event.text)
-        elif isinstance(event, ToolCallDetected) and self.is_chat and not self.host_tools:
-            yield self._piece(call=event)
-            self._calls += 1
-        elif isinstance(event, Usage):
-            self._prompt_tokens += event.prompt_tokens
-            self._generated_tokens += event.generated_tokens
-            self._prefill_ms += event.prefill_ms
-            self._decode_ms += event.decode_ms
-        elif isinstance(event, End):
-            self._end = event
-
-    def last(self, seconds: float) -> Json:
-        """Return the last object: end and usage; ``seconds`` is the duration of the request."""
-        return {
-            **self._piece(),
-            "done": True,
-            "done_reason": "length" if self._end.reason == "token_limit" else "stop",
-            "total_duration": _nanoseconds(seconds * 1000),
-            "load_duration": 0,
-            "prompt_eval_count": self._prompt_tokens,
-            "prompt_eval_duration": _nanoseconds(self._prefill_ms),
-            "eval_count": self._generated_tokens,
-            "eval_duration": _nanoseconds(self._decode_ms),
-        }
+    def whole(self) -> Json:
+        """Return everything as one object."""
+        reply = self._reply
+        calls = [_call(call, index) for index, (call, _) in enumerate(reply.calls)] if self._is_chat else []
+        return {**self._piece(reply.text("text", "refusal"), reply.text("thinking"), calls), **self._figures()}
 
     def nothing(self, reason: str) -> Json:
         """Return the response to a request without a question, which loads or unloads the model (a no-op here)."""
         return {**self._piece(), "done": True, "done_reason": reason}
 
-    def whole(self, events: Iterable[Occurrence], seconds: float) -> Json:
-        """Return all parts as one object."""
-        pieces = [piece for event in events for piece in self.of(event)]
-        last = self.last(seconds)
-        if not self.is_chat:
-            thinking = "".join(piece.get("thinking", "") for piece in pieces)
-            text = "".join(piece["response"] for piece in pieces)
-            return {**last, "response": text, **({"thinking": thinking} if thinking else {})}
-        messages = [piece["message"] for piece in pieces]
-        message: Json = {"role": "assistant", "content": "".join(each["content"] for each in messages)}
-        if thinking := "".join(each.get("thinking", "") for each in messages):
-            message["thinking"] = thinking
-        if calls := [call for each in messages for call in each.get("tool_calls", ())]:
-            message["tool_calls"] = calls
-        return {**last, "message": message}
+    def _figures(self) -> Json:
+        reply = self._reply
+        return {
+            "done": True,
+            "done_reason": "length" if reply.is_cut else "stop",
+            "total_duration": _nanoseconds((time.monotonic() - self._started) * 1000),
+            "load_duration": 0,
+            "prompt_eval_count": reply.prompt_tokens,
+            "prompt_eval_duration": _nanoseconds(reply.prefill_ms),
+            "eval_count": reply.generated_tokens,
+            "eval_duration": _nanoseconds(reply.decode_ms),
+        }
 
-    def _piece(self, text: str = "", thinking: str = "", call: ToolCallDetected | None = None) -> Json:
-        head: Json = {"model": self.model, "created_at": _now()}
+    def _piece(self, text: str = "", thinking: str = "", calls: Sequence[Json] = ()) -> Json:
+        now = datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        head: Json = {"model": self._reply.model, "created_at": now}
         extra: Json = {"thinking": thinking} if thinking else {}
-        if not self.is_chat:
+        if not self._is_chat:
             return {**head, "response": text, **extra, "done": False}
-        if call is not None:
-            function = {"index": self._calls, "name": call.name, "arguments": dict(call.arguments)}
-            # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
-            extra["tool_calls"] = [{"index": self._calls, "id": call.id, "function": function}]
+        if calls:
+            extra["tool_calls"] = list(calls)
         return {**head, "message": {"role": "assistant", "content": text, **extra}, "done": False}
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _call(call: ToolCallDetected, index: int) -> Json:
+    function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
+    # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
+    return {"index": index, "id": call.id, "function": function}
+
+
+def _line(value: Json) -> str:
+    return f"{to_json(value)}\n"
 
 
 def _nanoseconds(milliseconds: float) -> int:

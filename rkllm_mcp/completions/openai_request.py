@@ -7,7 +7,8 @@ the next user text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,8 +16,10 @@ from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     ChatBody,
     ChosenTool,
+    CompletionBody,
     DeclaredTool,
     MessageCall,
+    OpenAIBody,
     ResponseFormatBody,
     ThinkingSwitch,
 )
@@ -33,18 +36,80 @@ _NO_THINKING = frozenset({"none", "minimal"})
 _TEXT_PARTS = frozenset({"text", "refusal"})
 
 
-def chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
+@dataclass(frozen=True)
+class Translated:
+    """A request of any API as OpenAI's body.
+
+    Args:
+        body: the body.
+        places: where each message stands in the client's own body.
+        names: OpenAI's names of fields, and the client's.
+        servers: the configured servers whose tools the answer may use, each with the names of those tools, or all.
+    """
+
+    body: ChatBody
+    places: Sequence[str] = ()
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    servers: Mapping[str, Sequence[str] | None] = field(default_factory=dict[str, "Sequence[str] | None"])
+
+    def param(self, param: str) -> str:
+        """Return the client's name of a field."""
+        if self.places and (found := _MESSAGE.match(param)):
+            return self.places[int(found.group(1))]
+        for name, own in self.names.items():
+            param = param.replace(name, own)
+        return param
+
+
+_MESSAGE = re.compile(r"messages\[(\d+)\]")
+
+
+def refuse_impossible(body: OpenAIBody) -> None:
+    """Check that a body asks for nothing of its ``REFUSED``.
+
+    Raises:
+        RequestRefusedError: a field cannot be honoured.
+    """
+    for name, (advice, *harmless) in body.REFUSED.items():
+        value = getattr(body, name, None)
+        if value and value not in harmless:
+            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
+
+
+def completion_body(body: CompletionBody) -> Translated:
+    """Return a request for a text completion as OpenAI's chat body.
+
+    Raises:
+        RequestRefusedError: a field has an invalid value.
+    """
+    refuse_impossible(body)
+    shared = body.model_dump(include={*ChatBody.model_fields} & {*CompletionBody.model_fields}, exclude_none=True)
+    chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
+    return Translated(
+        chat.model_copy(update={**shared, "stream_options": body.stream_options}), ["prompt"], {"messages": "prompt"}
+    )
+
+
+def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
     """Return the request of a body.
 
     Args:
-        body: the parsed body.
+        asked: the parsed body.
         check: checks its schemas.
         host_tools: run the host's tools if the body does not say.
 
     Raises:
         RequestRefusedError: a field has an invalid value.
     """
-    _refuse_impossible(body)
+    try:
+        return _chat_request(asked.body, check, host_tools=host_tools)
+    except RequestRefusedError as error:
+        error.param = asked.param(error.param)
+        raise
+
+
+def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> ChatRequest:
+    refuse_impossible(body)
     tools = _tools(body.tools or (), check)
     runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
     return ChatRequest(
@@ -55,19 +120,6 @@ def chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool = False
         host_tools=runs_host_tools,
         tokens=body.tokens or {},
     )
-
-
-def _refuse_impossible(body: ChatBody) -> None:
-    refusals = {
-        "n": (body.n not in {None, 1}, "one answer is made for a request; send n = 1, or the request again"),
-        "logprobs": (body.logprobs or body.top_logprobs, "the runtime gives no probabilities; leave it out"),
-        "logit_bias": (body.logit_bias, "the runtime cannot favour tokens; leave it out"),
-        "modalities": (set(body.modalities or ()) - {"text"}, "the answer is text; leave it out"),
-        "functions": (body.functions, "functions became tools; send tools and tool_choice"),
-    }
-    for name, (is_asked, advice) in refusals.items():
-        if is_asked:
-            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
 
 
 # Options

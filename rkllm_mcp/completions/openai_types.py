@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -29,9 +30,23 @@ Limit = Positive | Literal[-1, -2]
 
 
 class OpenAIBody(BaseModel):
-    """A part of the body: exact types; unknown fields are ignored."""
+    """A part of the body: exact types; unknown fields are ignored.
+
+    Attributes:
+        REFUSED: fields that cannot be honoured, because an answer without them would be taken for one with them: what
+            to do instead, and the values that ask for nothing.
+        IGNORED: fields of the API that have no effect here, for the documentation.
+    """
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    IGNORED: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
+
+
+_LOGPROBS = ("the runtime gives no probabilities; leave it out",)
+_ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
+_LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
 
 
 class ContentPart(OpenAIBody):
@@ -135,7 +150,21 @@ class TemplateSwitches(OpenAIBody):
 
 
 class ChatBody(OpenAIBody):
-    """The whole body."""
+    """POST /v1/chat/completions; the other APIs' requests are translated into it."""
+
+    REFUSED: ClassVar = {
+        "n": _ONE_ANSWER,
+        "logprobs": _LOGPROBS,
+        "top_logprobs": _LOGPROBS,
+        "logit_bias": _LOGIT_BIAS,
+        "modalities": ("the answer is text; leave it out", ["text"]),
+        "functions": ("functions became tools; send tools and tool_choice",),
+        "web_search_options": ("nothing is searched on the web; offer a tool for it",),
+    }
+    IGNORED = (
+        *("audio", "function_call", "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options"),
+        *("prompt_cache_retention", "safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
+    )
 
     messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
     model: str | None = None
@@ -160,17 +189,52 @@ class ChatBody(OpenAIBody):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
-    # What cannot be done is refused, because an answer without it would be taken for one with it.
     n: Integer | None = None
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
     logit_bias: dict[str, float] | None = None
     modalities: list[str] | None = None
     functions: list[Any] | None = None
+    web_search_options: dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
     tokens: Tokens | None = None
     x_events: bool | None = None
+
+
+class CompletionBody(OpenAIBody):
+    """POST /v1/completions: the older API, for one prompt; it becomes the user's question."""
+
+    REFUSED: ClassVar = {
+        "n": _ONE_ANSWER,
+        "best_of": _ONE_ANSWER,
+        "logprobs": _LOGPROBS,
+        "logit_bias": _LOGIT_BIAS,
+        "suffix": ("this model does not fill gaps; leave it out",),
+    }
+    IGNORED = ("seed", "user")
+
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    model: str | None = None
+    echo: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Limit | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    stop: str | list[str] | None = None
+    n: Integer | None = None
+    best_of: Integer | None = None
+    logprobs: Integer | None = None
+    logit_bias: dict[str, float] | None = None
+    suffix: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
 
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -288,3 +352,23 @@ class ChatCompletionChunk(ResponsePart):
     choices: list[ChunkChoice]
     usage: ReplyUsage | None = None
     x_events: list[dict[str, Any]] | None = None
+
+
+class TextChoice(ResponsePart):
+    """The only answer of a text completion, or a piece of it."""
+
+    index: Literal[0]
+    text: str
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class TextCompletion(ResponsePart):
+    """The response, or one record of its stream; the record behind the last is ``[DONE]``."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: ReplyUsage | None = None

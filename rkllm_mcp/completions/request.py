@@ -35,6 +35,7 @@ class ChatRequest:
         options: options of the model's response.
         form: the required format of the answer; None for plain text.
         host_tools: run the assistant's own tools and return the text; only without ``tools``.
+        allowed_tools: the only ones of them that may be used; all when None.
         tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
     """
 
@@ -43,6 +44,7 @@ class ChatRequest:
     options: ModelOptions = field(default_factory=ModelOptions)
     form: ResponseFormat | None = None
     host_tools: bool = False
+    allowed_tools: tuple[str, ...] | None = None
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property

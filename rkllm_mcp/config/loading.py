@@ -13,7 +13,6 @@ from typing import Any, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-import rkllm_mcp
 from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, Entry, entries_of, is_known
 from rkllm_mcp.config.expansion import expand, unset_variables
 from rkllm_mcp.config.section import Section
@@ -124,6 +123,12 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
         config_home / "rkllm-mcp" / "config.toml",
         Path("/etc/rkllm-mcp/config.toml"),
     )
+
+
+def writable_file(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the file that commands write: ``./mcp_config.toml`` if it exists, else the user's own."""
+    local, own, _ = search_order(env)
+    return local if local.is_file() else own
 
 
 def load_config(
@@ -320,11 +325,3 @@ def configuration_schema() -> dict[str, Any]:
         "additionalProperties": {"type": "object"},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": FILE_NAME}
-
-
-def example_configuration() -> str:
-    """Return the commented example configuration."""
-    package = Path(rkllm_mcp.__file__).parent
-    # A source tree has it at its root; an installed package contains it.
-    places = (package.parent / FILE_NAME, package / f"_{FILE_NAME}")
-    return next(place for place in places if place.is_file()).read_text("utf-8")

@@ -67,7 +67,7 @@ Temperature: TypeAlias = Annotated[float, Field(ge=0, le=2)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Right: TypeAlias = Literal["chat", "tools", "approve"]
+Right: TypeAlias = Literal["chat", "tools", "approve", "write"]
 Approve: TypeAlias = Literal["writes", "dangerous", "always", "never"]
 
 

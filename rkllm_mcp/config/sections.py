@@ -95,7 +95,7 @@ class ProviderSection(RemoteSection):
         return self
 
 
-RIGHTS: tuple[Right, ...] = ("chat", "tools", "approve")
+RIGHTS: tuple[Right, ...] = ("chat", "tools", "approve", "write")
 
 
 class KeySection(Section):
@@ -105,7 +105,7 @@ class KeySection(Section):
     """The key, as `rkllm-mcp config add-key` writes it, or in plain text."""
     allow: Annotated[tuple[Right, ...], Field(strict=False, min_length=1)] = RIGHTS
     """chat: ask the model, read and delete conversations; tools: use and switch tools, resources and prompts; approve:
-    allow calls that need approval.
+    allow calls that need approval; write: add documents to knowledge bases.
     """
 
 
@@ -219,6 +219,8 @@ class TenantSection(Section):
     """The tenant may approve its own calls; otherwise calls that need approval are refused. `config add-key` writes
     false; true when not given, which will change with the next release.
     """
+    may_write: bool = False
+    """The tenant may add documents to the knowledge bases of its knowledge server."""
     mcp: bool | None = None
     """If different from service.mcp."""
     daily_tokens: Positive | None = None

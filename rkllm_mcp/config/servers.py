@@ -348,6 +348,15 @@ def is_own(server: ServerConfig) -> bool:
     return not isinstance(server, RemoteServer)
 
 
+_KNOWLEDGE = ("mcp_servers.knowledge", "rkllm-mcp-knowledge")
+
+
+def is_knowledge(server: ServerConfig) -> bool:
+    """Return True for a knowledge server: by its name, or by the program that it starts."""
+    started = " ".join((server.command, *server.args)) if isinstance(server, StdioServer) else ""
+    return server.name == "knowledge" or any(program in started for program in _KNOWLEDGE)
+
+
 def target_of(server: ServerConfig) -> list[Any]:
     """Return the transport, and the program or URL, of a server; stored hashes are made of it."""
     if isinstance(server, StdioServer):

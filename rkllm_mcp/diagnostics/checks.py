@@ -1,6 +1,6 @@
 """Checks of the board, the runtime library, the model and its file, and the configured servers.
 
-``doctor`` provides the reports; no check starts a program or executes code of a library.
+``doctor`` provides the reports; no check itself starts a program or executes code of a library.
 
 Source: git blob ids of the official libraries; rknn-llm's messages for a model of another SoC or of a newer toolkit;
 rknn-llm #534 for models whose answers 1.3.0 does not end; Rockchip's fix_freq scripts (relevant clocks), the demo of
@@ -10,27 +10,29 @@ rknn-llm (open files), rknn-llm #62 (``Too many open files``), the library's own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import (
     DOMAIN_BYTES,
+    EXPECTED_DRIVER,
     OLDEST_DRIVER,
     RECOMMENDED_DRIVER,
     SOCS,
     describe_load,
     driver_version,
+    has_iommu,
+    is_container,
     npu_clocks,
     npu_loads,
-    npu_node,
+    npu_nodes,
     soc_of,
 )
 from rkllm_mcp.board.system import (
     CMA_BYTES,
     FULL_SPEED_SHARE,
     HOT_CELSIUS,
-    MEMORY_MARGIN,
     OPEN_FILES_WANTED,
     VENDOR_KERNELS,
     gib,
@@ -38,7 +40,8 @@ from rkllm_mcp.board.system import (
     memory_bytes,
 )
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
-from rkllm_mcp.models.compatibility import platform_of
+from rkllm_mcp.mcp_client.lifecycle import ServerState
+from rkllm_mcp.models.compatibility import needed_bytes, platform_of
 
 # Installation of the programs that servers are usually started with: in words, and as a shell command.
 _PROGRAMS = {
@@ -63,7 +66,7 @@ _UNSEEN = {
 
 def check_library(library: LibraryReport) -> Iterator[CheckResult]:
     """Check the runtime library, its release by its bytes, and other copies of it."""
-    yield CheckResult("runtime library", library.status, library.found, library.remedy)
+    yield CheckResult("runtime library", library.status, library.found, library.remedy, library.command)
     if library.git_blob and not library.emulated:
         yield _release(library)
         if library.version in _UNSEEN:
@@ -158,8 +161,21 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
             yield CheckResult(
                 name, "warn", f"{server.command} is not installed, so the server is skipped", *_remedy(server)
             )
+        elif server.state is not None:
+            yield _started(name, server, server.state)
         else:
             yield CheckResult(name, "ok", server.how)
+
+
+def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult:
+    """Return the finding for a server that was started."""
+    if state.state == "ready":
+        found = f"{server.how}: {state.tool_count} tools after {state.connect_seconds:.1f} s"
+        return CheckResult(name, "ok", found)
+    if state.state == "waiting":
+        return CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")
+    found = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
+    return CheckResult(name, "warn", found, _OR_OFF, f"rkllm-mcp servers test {server.name}")
 
 
 def _remedy(server: ServerReport) -> tuple[str, str]:
@@ -170,13 +186,26 @@ def _remedy(server: ServerReport) -> tuple[str, str]:
 
 
 _GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})
-_VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
-_UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
-_APT = "sudo apt update && sudo apt full-upgrade"
+_VENDOR_KERNEL = "Install a vendor kernel 6.1 with rknpu 0.9.8; the driver is part of the kernel."
 _FULL_SPEED = "Set it to full speed; that lasts until the next start."
-_READ_VERSION = "sudo cat /sys/kernel/debug/rknpu/version"
-# A node without a suitable group gets one by a persistent udev rule.
-_UDEV_RULE = 'SUBSYSTEM=="{subsystem}", KERNEL=="{kernel}", GROUP="render", MODE="0660"'
+_LOOK = "uname -r; ls /sys/module | grep -E 'rknpu|rocket'; ls -l /dev/dri /dev/accel"
+_UNMASK = "--security-opt systempaths=unconfined --security-opt apparmor=unconfined"
+# The groups of Debian's udev rules: card* is of video, renderD* of render.
+_GROUPS = {"card": "video", "renderD": "render"}
+# Nodes without a suitable group get one by a persistent udev rule.
+_UDEV_RULES = {
+    "card": 'SUBSYSTEM=="drm", KERNEL=="card*", KERNELS=="*.npu", GROUP="video", MODE="0660"',
+    "renderD": 'SUBSYSTEM=="drm", KERNEL=="renderD*", KERNELS=="*.npu", GROUP="render", MODE="0660"',
+    "rknpu": 'SUBSYSTEM=="misc", KERNEL=="rknpu", GROUP="video", MODE="0660"',
+    "dma_heap": 'SUBSYSTEM=="dma_heap", GROUP="video", MODE="0660"',
+}
+
+
+def _install_kernel(machine: Machine) -> str:
+    """Return the command that installs a kernel with the driver."""
+    if machine.exists("etc/armbian-release"):
+        return "sudo apt update && sudo apt install linux-image-vendor-rk35xx linux-dtb-vendor-rk35xx && sudo reboot"
+    return "sudo apt update && sudo apt full-upgrade && sudo reboot"
 
 
 def check_soc(machine: Machine) -> Iterator[CheckResult]:
@@ -189,6 +218,11 @@ def check_soc(machine: Machine) -> Iterator[CheckResult]:
         )
         return
     compatible = machine.strings("proc/device-tree/compatible")
+    if not compatible and (machine.link_of("proc/device-tree") or npu_nodes(machine) or driver_version(machine)):
+        found = "the device tree is hidden, as containers do, and the runtime refuses an unknown platform"
+        remedy = "Start the container with its system paths unmasked; in Kubernetes with procMount: Unmasked."
+        yield CheckResult("soc", "fail", found, remedy, f"docker run {_UNMASK} …")
+        return
     found = f"no supported SoC{_of(model or ', '.join(compatible))}"
     names = ", ".join(soc.name for soc in SOCS.values())
     yield CheckResult(
@@ -202,31 +236,30 @@ def _of(model: str) -> str:
 
 def check_driver(machine: Machine) -> Iterator[CheckResult]:
     """Check the kernel driver of the NPU."""
-    version = driver_version(machine)
+    version, kernel = driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "this one"
+    install = _install_kernel(machine)
     if version is not None:
         found = f"rknpu {'.'.join(map(str, version))}"
         if version >= RECOMMENDED_DRIVER:
             yield CheckResult("npu driver", "ok", found)
+        elif version >= EXPECTED_DRIVER:
+            found += "; the runtime takes it, and is made for 0.9.8"
+            yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
         elif version >= OLDEST_DRIVER:
-            yield CheckResult(
-                "npu driver", "warn", found, f"0.9.8 or newer is what the runtime is made for. {_UPDATE}", _APT
-            )
+            found += ", older than the 0.9.7 that the runtime asks for: large models and images may fail"
+            yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
         else:
             found += ", with which models load but every token fails"
-            yield CheckResult("npu driver", "fail", found, f"0.9.8 or newer is needed. {_UPDATE}", _APT)
-    elif npu_node(machine) is not None or machine.exists("sys/module/rknpu"):
-        yield CheckResult(
-            "npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", _READ_VERSION
-        )
+            yield CheckResult("npu driver", "fail", found, _VENDOR_KERNEL, install)
+    elif npu_nodes(machine) or machine.exists("sys/module/rknpu"):
+        command = "sudo cat /sys/kernel/debug/rknpu/version"
+        yield CheckResult("npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", command)
     elif machine.exists("sys/module/rocket") or machine.glob("dev/accel/accel*"):
-        found = "rocket, the mainline kernel's driver, which librkllmrt.so cannot use"
-        yield CheckResult("npu driver", "fail", found, _VENDOR_KERNEL, "uname -r; lsmod | grep -E 'rocket|rknpu'")
-    elif machine.is_forbidden("sys/kernel/debug"):
-        yield CheckResult(
-            "npu driver", "fail", "no sign of rknpu", f"{_VENDOR_KERNEL} Look again as root.", _READ_VERSION
-        )
+        found = f"rocket, the driver of the mainline kernel {kernel}, which librkllmrt.so cannot use"
+        yield CheckResult("npu driver", "fail", found, _VENDOR_KERNEL, install)
     else:
-        yield CheckResult("npu driver", "fail", "none", _VENDOR_KERNEL, "sudo dmesg | grep -i rknpu")
+        found = f"none: the kernel {kernel} has no rknpu, or the NPU is disabled in its device tree"
+        yield CheckResult("npu driver", "fail", found, f"Enable the NPU's overlay. {_VENDOR_KERNEL}", _LOOK)
 
 
 def check_domains(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
@@ -236,61 +269,77 @@ def check_domains(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
     found = f"the model is larger than one domain of {DOMAIN_BYTES // 2**30} GiB"
     version = driver_version(machine)
     if version is None:
-        yield CheckResult(
-            "npu memory", "unknown", f"{found}, and the driver's version is not readable", "", _READ_VERSION
-        )
+        yield CheckResult("npu memory", "unknown", f"{found}, and the driver's version is not readable")
     elif version < RECOMMENDED_DRIVER:
-        remedy = f"Take a smaller model, or a driver from 0.9.8 on. {_UPDATE}"
-        yield CheckResult("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, _APT)
+        remedy, command = f"Take a smaller model. {_VENDOR_KERNEL}", _install_kernel(machine)
+        yield CheckResult("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, command)
     else:
         yield CheckResult("npu memory", "ok", found)
 
 
 def check_device(machine: Machine) -> Iterator[CheckResult]:
-    """Check the device node and this user's access to it."""
-    node = npu_node(machine)
-    if node is None:
-        yield CheckResult("npu device", "fail", "no render node of rknpu and no /dev/rknpu", _VENDOR_KERNEL)
-        return
-    name = machine.name_of(node)
-    if not machine.exists(machine.inside(node)):
-        yield CheckResult(
-            "npu device", "fail", f"{name} is not there", "In a container, pass it in.", f"--device {name}"
+    """Check the device nodes and this user's access to them."""
+    nodes = npu_nodes(machine)
+    target = machine.link_of("dev/rknpu")
+    missing = [machine.name_of(node) for node in nodes if not machine.exists(machine.inside(node))]
+    if target is not None:
+        found = f"/dev/rknpu is a link to {target}, with which the runtime takes the wrong interface and crashes"
+        remedy = "Remove it and what makes it; the runtime finds the card in /dev/dri by itself."
+        yield CheckResult("npu device", "fail", found, remedy, "sudo rm /dev/rknpu; grep -rl rknpu /etc/udev/rules.d")
+    elif not nodes:
+        yield _no_node(machine)
+    elif missing:
+        found = f"{' and '.join(missing)} not in /dev"
+        options = " ".join(f"--device {name}" for name in missing)
+        remedy = "Pass it into the container." if is_container(machine) else "Restart udev, or the board."
+        command = options if is_container(machine) else "sudo udevadm trigger --subsystem-match=drm"
+        yield CheckResult("npu device", "fail", found, remedy, command)
+    else:
+        yield _access(machine, "npu device", nodes)
+    if [node.name for node in nodes] == ["rknpu"] and target is None:
+        heaps = machine.glob("dev/dma_heap/*")
+        if heaps:
+            usable = tuple(heap for heap in heaps if machine.can_use(heap))
+            yield _access(machine, "dma heap", usable or heaps[:1])
+        else:
+            remedy = f"This build of the driver takes memory from it. {_VENDOR_KERNEL}"
+            yield CheckResult("dma heap", "warn", "no /dev/dma_heap", remedy, _install_kernel(machine))
+
+
+def _no_node(machine: Machine) -> CheckResult:
+    """Return the finding for an NPU without any node."""
+    if not machine.exists("sys/module/rknpu"):
+        return CheckResult(
+            "npu device", "fail", "no card of rknpu in /dev/dri, and no /dev/rknpu", _VENDOR_KERNEL, _LOOK
         )
-    elif not machine.can_use(node):
-        yield _forbidden(machine, "npu device", node)
-    else:
-        yield CheckResult("npu device", "ok", name)
-    if node.name == "rknpu":
-        yield from _check_heap(machine)
+    found = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
+    remedy = "A kernel update can do this; read what the driver says, and start the kernel before it."
+    return CheckResult("npu device", "fail", found, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
 
 
-def _check_heap(machine: Machine) -> Iterator[CheckResult]:
-    """Check the DMA heap from which the driver's other build allocates memory; it has separate permissions."""
-    heaps = machine.glob("dev/dma_heap/*")
-    if not heaps:
-        remedy = f"This kind of driver takes memory from it. {_VENDOR_KERNEL}"
-        yield CheckResult("dma heap", "warn", "no /dev/dma_heap", remedy)
-    elif not any(machine.can_use(heap) for heap in heaps):
-        yield _forbidden(machine, "dma heap", heaps[0])
-    else:
-        yield CheckResult("dma heap", "ok", ", ".join(machine.name_of(heap) for heap in heaps if machine.can_use(heap)))
-
-
-def _forbidden(machine: Machine, what: str, node: Path) -> CheckResult:
-    """Return the finding for a node without access: the group to join, or a rule that assigns one."""
-    found = f"{machine.name_of(node)}, which this user may not read and write"
-    group = machine.group_of(machine.inside(node))
-    if group not in {None, "root"}:
-        return CheckResult(what, "fail", found, f"Join {group} and log in again.", f"sudo usermod -aG {group} $USER")
-    kernel = node.name.rstrip("0123456789") + "*" if node.name.startswith("renderD") else node.name
-    subsystem = {"renderD*": "drm", "rknpu": "misc"}.get(kernel, "dma_heap")
-    rule = _UDEV_RULE.format(subsystem=subsystem, kernel=kernel)
+def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
+    """Return the finding for nodes that exist: the groups to join, or rules that give the nodes to groups."""
+    names = {node: machine.name_of(node) for node in nodes}
+    closed = [node for node in nodes if not machine.can_use(node)]
+    if not closed:
+        return CheckResult(what, "ok", ", ".join(names.values()))
+    groups = {node: machine.group_of(machine.inside(node)) or "root" for node in closed}
+    owned = ", ".join(f"{names[node]} (group {group})" for node, group in groups.items())
+    found = f"{owned}, which this user may not read and write"
+    # The runtime goes over the cards; the render node alone is no obstacle that is known.
+    status = "fail" if any(not node.name.startswith("renderD") for node in closed) else "warn"
+    if "root" not in groups.values():
+        joined = ",".join(dict.fromkeys(groups.values()))
+        remedy = f"Join {joined.replace(',', ' and ')} and log in again; in a container add the groups by number."
+        return CheckResult(what, status, found, remedy, f"sudo usermod -aG {joined} $USER")
+    kinds = ["dma_heap" if what == "dma heap" else node.name.rstrip("0123456789") for node in closed]
+    rules = r"\n".join(_UDEV_RULES[kind] for kind in kinds)
+    joined = ",".join(dict.fromkeys(_GROUPS.get(kind, "video") for kind in kinds))
     command = (
-        f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
-        "sudo udevadm trigger && sudo usermod -aG render $USER"
+        f"printf '{rules}\\n' | sudo tee /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
+        f"sudo udevadm trigger && sudo usermod -aG {joined} $USER"
     )
-    return CheckResult(what, "fail", found, "Give it to the group render, join it and log in again.", command)
+    return CheckResult(what, status, found, f"Give it to {joined}, join and log in again.", command)
 
 
 def check_load(machine: Machine) -> Iterator[CheckResult]:
@@ -298,7 +347,7 @@ def check_load(machine: Machine) -> Iterator[CheckResult]:
     found = describe_load(machine)
     if found:
         yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", found)
-    elif npu_node(machine) is not None:
+    elif npu_nodes(machine):
         command = "sudo cat /sys/kernel/debug/rknpu/load"
         yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
 
@@ -417,33 +466,44 @@ def check_open_files(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("open files", "warn", found, remedy, command)
 
 
-def check_memory(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
-    """Check that the model fits into the available memory."""
+def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
+    """Check that the model fits into the available memory, with the KV cache of its context window."""
     available = memory_bytes(machine, "MemAvailable")
     if available is None:
         yield CheckResult("memory", "unknown", "/proc/meminfo does not report the available memory")
         return
     found = f"{gib(available)} available"
-    if not model_bytes:
+    if not model.file_bytes or model.emulated:
         yield CheckResult("memory", "info", found)
         return
-    found = f"{found}, the model is {gib(model_bytes)}"
+    cache = model.context_tokens * (model.cache_bytes_per_token or 0)
+    needed = needed_bytes(model.file_bytes, model.context_tokens, model.cache_bytes_per_token)
+    found += f"; the model is {gib(model.file_bytes)}"
+    if cache:
+        each = f"{(model.cache_bytes_per_token or 0) / 1024:g} KiB"
+        found += f", its KV cache {gib(cache)} ({model.context_tokens} tokens of {each}), with buffers {gib(needed)}"
     total = memory_bytes(machine, "MemTotal") or available
-    if available >= model_bytes * MEMORY_MARGIN:
+    if available >= needed:
         yield CheckResult("memory", "ok", found)
-    elif total < model_bytes * MEMORY_MARGIN:
+    elif total < needed and total >= needed - cache:
+        remedy = f"This machine has {gib(total)} in all; set a smaller context_tokens under [model]."
+        yield CheckResult("memory", "fail", found, remedy)
+    elif total < needed:
         remedy = f"This machine has {gib(total)} in all; take a smaller model."
         yield CheckResult("memory", "fail", found, remedy, "rkllm-mcp models list")
     else:
-        status = "warn" if available >= model_bytes else "fail"
-        yield CheckResult(
-            "memory", status, found, "End the programs that need most.", "ps -eo rss,comm --sort=-rss | head"
-        )
+        status = "warn" if available >= model.file_bytes + cache else "fail"
+        remedy = "End the programs that need most, or set a smaller context_tokens under [model]."
+        yield CheckResult("memory", status, found, remedy, "ps -eo rss,comm --sort=-rss | head")
 
 
 def check_reserve(machine: Machine) -> Iterator[CheckResult]:
-    """Report an unusually large memory reserve for devices."""
+    """Check where the NPU's memory comes from: an IOMMU, or else a reserve; a large reserve is in its way."""
     reserve = memory_bytes(machine, "CmaTotal")
+    if has_iommu(machine) is False:
+        found = f"off for the NPU, whose memory then comes from a reserve of {gib(reserve or 0)}"
+        remedy = "Take kernel and device tree of the vendor's image, without overlays that change NPU or memory."
+        yield CheckResult("iommu", "warn", found, remedy, "sudo dmesg | grep -iE 'iommu|rknpu'")
     if reserve is not None and reserve > CMA_BYTES:
         remedy = "A reserve of this size can prevent models from loading; remove cma= from the kernel command line."
         yield CheckResult("cma", "warn", f"{gib(reserve)} reserved", remedy, "cat /proc/cmdline")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,13 +42,14 @@ from rkllm_mcp.diagnostics.checks import (
     check_temperature,
 )
 from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
-from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError
+from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, choose_model
 from rkllm_mcp.models.rkllm_header import read_rkllm_file
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.lifecycle import ServerState
     from rkllm_mcp.providers.remote_settings import RemoteSettings
 
 
@@ -96,7 +97,7 @@ def _npu_checks(machine: Machine, subjects: Subjects, *, on_board: bool) -> list
 
 def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
     return [
-        ("memory", lambda: check_memory(machine, subjects.model.file_bytes)),
+        ("memory", lambda: check_memory(machine, subjects.model)),
         ("configuration", lambda: [CheckResult("configuration", "info", subjects.configuration)]),
         ("runtime library", lambda: check_library(subjects.library)),
         ("model", lambda: check_model(subjects.model)),
@@ -226,10 +227,26 @@ def _refused(config: Config) -> dict[str, str]:
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
-def diagnose(config: Config, machine: Machine | None = None) -> list[CheckResult]:
-    """Check the board and everything that the configuration names; nothing is started."""
-    source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
-    servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
+async def start_servers(config: Config) -> dict[str, ServerState]:
+    """Start the configured servers, close them, and return what became of each."""
+    from rkllm_mcp.app.root import open_tools
+
+    async with open_tools(config) as environment:
+        await environment.toolbox.started()
+        return {state.name: state for state in environment.toolbox.servers()}
+
+
+def diagnose(
+    config: Config, machine: Machine | None = None, states: Mapping[str, ServerState] | None = None
+) -> list[CheckResult]:
+    """Check the board and everything that the configuration names.
+
+    ``states`` are those of ``start_servers``; without them no server is started.
+    """
+    source = str(config.source) if config.source else "none, so there are no tools; 'rkllm-mcp setup' makes one"
+    states = states or {}
+    reports = tuple(replace(_server(server), state=states.get(server.name)) for server in config.servers)
+    servers = reports if config.mcp_enabled else None
     if config.provider.kind == "rkllm":
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)
@@ -270,10 +287,18 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
         return None, ModelReport("", str(error))
     context_tokens = config.model.context_tokens or model.card.context_tokens
     size = model.file.stat().st_size if model.file.is_file() else 0
-    report = ModelReport(model.name, file_bytes=size, context_tokens=context_tokens, emulated=model.card.emulated)
+    report = ModelReport(
+        model.name,
+        file_bytes=size,
+        context_tokens=context_tokens,
+        cache_bytes_per_token=model.card.cache_bytes_per_token,
+        emulated=model.card.emulated,
+    )
     if not model.card.emulated:
         try:
-            report = replace(report, file=read_rkllm_file(model.file))
+            file = read_rkllm_file(model.file)
+            cache = file.cache_bytes_per_token or report.cache_bytes_per_token
+            report = replace(report, file=file, cache_bytes_per_token=cache)
         except ModelFileError as error:
             report = replace(report, file_problem=error.message, file_remedy=error.remedy)
     return model, report
@@ -281,6 +306,7 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
 
 def _library(config: Config, *, emulated: bool) -> LibraryReport:
     """Report on the library without executing it."""
+    from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
     from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file
 
     where = config.runtime.library
@@ -291,7 +317,9 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         file = read_library_file(path)
         mark = fingerprint(path)
     except RuntimeUnusableError as error:
-        return LibraryReport(error.message, "fail", error.remedy)
+        missing = isinstance(error, LibraryNotFoundError)
+        command = f"rkllm-mcp runtime pull {RECOMMENDED_VERSION}" if missing else "rkllm-mcp runtime list"
+        return LibraryReport(error.message, "fail", error.remedy, command)
     report = LibraryReport(
         f"{path}, version {file.version or 'unknown'}",
         "ok",
@@ -304,7 +332,9 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
     try:
         abi = accepted_abi(file, config.runtime.abi)
     except RuntimeUnusableError as error:
-        return replace(report, found=error.message, status="fail", remedy=error.remedy)
+        return replace(
+            report, found=error.message, status="fail", remedy=error.remedy, command="rkllm-mcp runtime list"
+        )
     return replace(report, found=f"{report.found}, interface {abi.name}")
 
 

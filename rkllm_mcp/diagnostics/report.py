@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from rkllm_mcp.mcp_client.lifecycle import ServerState
 from rkllm_mcp.models.rkllm_header import RkllmFile
 
 # unknown: could not be checked, usually for lack of permission; info: neither good nor bad.
@@ -29,6 +30,7 @@ class LibraryReport:
     found: str  # path and version, or the reason why none was found
     status: CheckStatus  # usable here or not
     remedy: str = ""  # for an unusable library
+    command: str = ""  # for an unusable library
     emulated: bool = False  # the emulated runtime, which needs no NPU
     version: str = ""  # release named by its marker; may be empty
     git_blob: str = ""  # git object id of the file; empty without a file
@@ -46,6 +48,7 @@ class ModelReport:
     remedy: str = ""  # for the problem
     file_bytes: int = 0  # size of the .rkllm file
     context_tokens: int = 0  # context window
+    cache_bytes_per_token: int | None = None  # size of a token in the KV cache; None if unknown
     emulated: bool = False  # a script for the emulated runtime
     file: RkllmFile | None = None  # header of the .rkllm file; None if not read
     file_problem: str = ""  # defect of the file, as a sentence; may be empty
@@ -54,7 +57,7 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class ServerReport:
-    """Properties of a configured server, determined without starting it."""
+    """Properties of a configured server."""
 
     name: str
     how: str  # command line or address, without secrets
@@ -62,6 +65,7 @@ class ServerReport:
     command: str = ""  # required program; empty for servers without one
     program: str | None = None  # path of that program; None if not found
     problem: str = ""  # reason why it is skipped on any machine; may be empty
+    state: ServerState | None = None  # result of a start; None if it was not started
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ class ModelCard(Section):
     """True if prefilled prompts can be saved; by default derived from the template: false for recurrent and hybrid
     models.
     """
+    cache_bytes_per_token: Positive | None = None
+    """Size of a token's keys and values in the KV cache; used where the file does not say it."""
     emulated: bool = False
     """True when the file is a script for the emulated runtime."""
     source: SourceCard | None = None

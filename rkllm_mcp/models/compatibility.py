@@ -11,7 +11,7 @@ from typing import Literal
 
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
-from rkllm_mcp.board.system import MEMORY_MARGIN, gib, memory_bytes
+from rkllm_mcp.board.system import MEMORY_MARGIN, RUNTIME_BYTES, gib, memory_bytes
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.prompt.conversation import stop_ids
@@ -43,9 +43,14 @@ class Fitness:
     reason: str = ""  # a few words
 
 
-def needed_bytes(file_bytes: int) -> int:
-    """Estimate the memory of a model without published measurement from its file size."""
-    return int(file_bytes * MEMORY_MARGIN)
+def needed_bytes(file_bytes: int, context_tokens: int = 0, cache_bytes_per_token: int | None = None) -> int:
+    """Estimate the memory of a model: its file, the KV cache of a full context window, and the runtime's buffers.
+
+    If the size of a token's cache is unknown, cache and buffers count as a share of the file.
+    """
+    if cache_bytes_per_token is None or not file_bytes:
+        return int(file_bytes * MEMORY_MARGIN)
+    return file_bytes + context_tokens * cache_bytes_per_token + RUNTIME_BYTES
 
 
 def platform_of(machine: Machine) -> str | None:

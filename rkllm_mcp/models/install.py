@@ -87,7 +87,10 @@ class ModelSources:
         published = card.published.memory_mb if card.published else None
         size = folder.file.stat().st_size if folder.file.is_file() else 0
         platform = card.source.platform if card.source else None
-        memory = published * 10**6 if published else needed_bytes(size)
+        cache, context = card.cache_bytes_per_token, card.context_tokens
+        # Published figures are of short prompts.
+        short = published * 10**6 + context * (cache or 0) if published else 0
+        memory = short or needed_bytes(size, context, cache)
         return fitness(self.machine, Need(platform, memory, any_machine=card.emulated))
 
     def removable(self, name: str) -> Path:
@@ -272,7 +275,8 @@ def _fetch(
     sources.check_platform(header.platform, any_platform=any_platform)
     check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, sources.say)
     longest = header.context_tokens or card.context_tokens
-    card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest)})
+    cache = header.cache_bytes_per_token or card.cache_bytes_per_token
+    card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest), "cache_bytes_per_token": cache})
     (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
 
 
@@ -357,6 +361,7 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
                 "tokenizer": _TOKENIZER,
                 # A longer window costs memory; [model] can request the whole of it.
                 "context_tokens": min(card.context_tokens, longest),
+                "cache_bytes_per_token": file.cache_bytes_per_token or card.cache_bytes_per_token,
                 "source": SourceCard.model_validate({"platform": platform}) if platform else None,
             }
         )

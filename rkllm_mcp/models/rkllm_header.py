@@ -82,6 +82,7 @@ class RkllmFile:
     architecture: str | None = None  # ``qwen2``, ``llama``, …
     name: str | None = None  # original model; truncated beyond the known mask
     eos_token_id: int | None = None  # token that ends an answer
+    cache_bytes_per_token: int | None = None  # size of a token's keys and values in the KV cache
 
 
 def read_rkllm_file(path: Path) -> RkllmFile:
@@ -332,7 +333,28 @@ def _described(path: Path, size: int, plain: Mapping[str, str | int | float]) ->
         architecture=str(plain.get("general.architecture", "")) or None,
         name=str(plain.get("general.name", "")) or None,
         eos_token_id=_number(plain.get("tokenizer.ggml.eos_token_id"), 0, 1 << 24),
+        cache_bytes_per_token=_cache_bytes(plain, str(plain.get("general.architecture", ""))),
     )
+
+
+# Architectures of which only some layers have a KV cache.
+_WITHOUT_FULL_CACHE = re.compile(r"rwkv|mamba|qwen3?_?\.?(?:5|next)|lfm")
+_CACHE_VALUE_BYTES = 2  # keys and values are 16-bit floats
+
+
+def _cache_bytes(plain: Mapping[str, str | int | float], architecture: str) -> int | None:
+    """Return the KV cache's bytes per token, from the numbers of layers, heads and their dimensions."""
+
+    def figure(name: str) -> int | None:
+        return _number(plain.get(f"{architecture}.{name}"), 1, 1 << 20)
+
+    layers, heads = figure("block_count"), figure("attention.head_count")
+    shared, width = figure("attention.head_count_kv") or heads, figure("embedding_length")
+    usual = width // heads if width and heads else None
+    key, value = figure("attention.key_length") or usual, figure("attention.value_length") or usual
+    if not (layers and shared and key and value) or _WITHOUT_FULL_CACHE.search(architecture):
+        return None
+    return layers * shared * (key + value) * _CACHE_VALUE_BYTES
 
 
 def _number(value: object, least: int, most: int) -> int | None:

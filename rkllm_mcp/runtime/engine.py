@@ -273,6 +273,11 @@ class Engine:
         """Last lines that the runtime printed, of the current or else the last worker."""
         return self._supervisor.log_lines
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the runtime when it loaded the model, about an old driver or a newer toolkit."""
+        return self._supervisor.warnings
+
     async def started(self) -> None:
         """Wait until the worker loads the model, or cannot be started; the emulated runtime may be built before."""
         await self._supervisor.started.wait()

@@ -248,6 +248,8 @@ class LoadCommand:
     parameters: LoadParameters
     # Refuse a model that does not fit into the available memory.
     check_memory: bool = False
+    # Size of a token in the KV cache; None if unknown.
+    cache_bytes_per_token: int | None = None
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class EngineSettings:
         embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
         lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
         check_memory: refuse a model that needs more memory than is available.
+        cache_bytes_per_token: size of a token in the KV cache, for that check; None counts the smallest known.
         profile: measurements of this runtime with this model; None without any.
         worker: ``process``, or ``inline`` for threads of this process, where a crash ends the host.
         timed_tokens: yield ``run.TimedToken``, for measurements.
@@ -104,6 +105,7 @@ class EngineSettings:
     embedding_table: str | PathLike[str] | None = None
     lacks_tokenizer: bool = False
     check_memory: bool = True
+    cache_bytes_per_token: int | None = None
     profile: RuntimeProfile | None = None
     worker: WorkerKind = "process"
     timed_tokens: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -139,6 +140,8 @@ class Supervisor:
         self.loaded: frames.ModelLoaded | None = None
         # Report of the loaded library; None until it is loaded.
         self.opened: frames.Opened | None = None
+        # Warnings of the runtime while it loaded the model.
+        self.warnings: tuple[str, ...] = ()
         # True once a run was sent to this worker; set by the dispatcher.
         self.is_used = False
         # True once a run of this worker succeeded; set by the dispatcher.
@@ -269,6 +272,9 @@ class Supervisor:
                 self.loaded = await self._load(worker, library)
                 self._loaded_at_s = asyncio.get_running_loop().time()
                 logger.info("process %d has loaded %s", worker.pid, settings.model_path)
+                self.warnings = load_warnings(worker.log.last(), self.loaded.version)
+                for warning in self.warnings:
+                    logger.warning("the runtime: %s", warning)
                 self._settled.set()
                 self._on_service()
                 exit_code = await worker.gone()
@@ -287,7 +293,13 @@ class Supervisor:
     async def _load(self, worker: WorkerProcess, library: str) -> frames.ModelLoaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
         settings = self._settings
-        command = LoadCommand(library, settings.abi, settings.load_parameters(), check_memory=settings.check_memory)
+        command = LoadCommand(
+            library,
+            settings.abi,
+            settings.load_parameters(),
+            check_memory=settings.check_memory,
+            cache_bytes_per_token=settings.cache_bytes_per_token,
+        )
         worker.send(pack_load(command))
         gone = asyncio.ensure_future(worker.gone())
         limit_s = self._settings.start_timeout_s
@@ -349,6 +361,22 @@ def complaint(lines: Sequence[str]) -> str:
     return next((line for line in lines if line.startswith("E ")), "")
 
 
+_TOOLKIT = re.compile(r"rkllm-toolkit version: (\d+\.\d+\.\d+)")
+
+
+def load_warnings(lines: Sequence[str], version: str) -> tuple[str, ...]:
+    """Return the runtime's warnings about driver and model, and that the model's toolkit is newer than the runtime."""
+    warned = [line.partition(": ")[2].removeprefix("Warning: ") for line in lines if line.startswith("W ")]
+    made = next((found[1] for line in lines if (found := _TOOLKIT.search(line))), version)
+    if _release(made) > _release(version):
+        warned.append(f"the model was made by rkllm-toolkit {made}, which is newer than this runtime, {version}")
+    return tuple(dict.fromkeys(warned))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
 def arithmetic_failure(lines: Sequence[str]) -> str:
     """Return the first line about a failed computation, like ``matmul(w8a8) run failed``; empty without one."""
     return next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
@@ -360,8 +388,24 @@ _LOAD_ERRORS = {
 }
 
 
+# Words of the runtime's error lines -> what to do. Source: strings of the libraries, rknn-llm #530, #55, #335.
+_REMEDIES = (
+    (
+        "runtime version is lower than the rkllm-toolkit",
+        "The model was made by a newer rkllm-toolkit: fetch that runtime ('rkllm-mcp runtime list'), or another model.",
+    ),
+    ("target_platform does not match", "It is for another chip; 'rkllm-mcp models list' shows those for this board."),
+    ("Platform error", "The board is not recognised; 'rkllm-mcp doctor' says why, for example in a container."),
+    ("failed to open rkn", "The NPU's device cannot be opened; 'rkllm-mcp doctor' names the node and the group."),
+    ("invalid rkllm model", "Fetch the file again: it is damaged, or no .rkllm file of toolkit 1.2 or newer."),
+    ("failed to malloc npu memory", "End other programs, or choose a smaller model or [model] context_tokens."),
+    ("failed to allocate handle", "End other programs, or choose a smaller model or [model] context_tokens."),
+)
+
+
 def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
     """Return the worker's error with the runtime's own message."""
     kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
     said = complaint(log) if kind is ModelLoadError else ""
-    return kind(f'{failure.message} It said "{said}".' if said else failure.message, failure.remedy)
+    remedy = next((remedy for words, remedy in _REMEDIES if any(words in line for line in log)), failure.remedy)
+    return kind(f'{failure.message} It said "{said}".', remedy) if said else kind(failure.message, failure.remedy)

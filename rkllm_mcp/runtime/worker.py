@@ -40,11 +40,13 @@ LEAST_CACHE_BYTES_PER_TOKEN = 28 * 2 * 128 * 2 * 2
 _MB = 1_000_000
 
 
-def needed_bytes(file_bytes: int, context_tokens: int) -> int:
+def needed_bytes(file_bytes: int, context_tokens: int, cache_bytes_per_token: int | None = None) -> int:
     """Return the least memory that a model of this file size and context window takes, bytes.
 
-    The cache counts at most as much as the weights: no current model has a larger one.
+    A cache of unknown size counts as the smallest, and at most as much as the weights.
     """
+    if cache_bytes_per_token is not None:
+        return file_bytes + context_tokens * cache_bytes_per_token
     return file_bytes + min(file_bytes, context_tokens * LEAST_CACHE_BYTES_PER_TOKEN)
 
 
@@ -62,14 +64,16 @@ def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
     return None
 
 
-def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
+def require_memory(
+    load: LoadParameters, table: Path = MEMORY_TABLE, *, cache_bytes_per_token: int | None = None
+) -> None:
     """Refuse a model that does not fit into memory; a missing file is left to the runtime.
 
     Raises:
         MemoryShortError: with the needed and the available memory.
     """
     try:
-        needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens)
+        needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens, cache_bytes_per_token)
     except OSError:
         return
     available = available_bytes(table)
@@ -270,7 +274,7 @@ class Worker:
             # Sent before the first call: if a wrong interface kills the process, the host knows the release.
             self._send_queue.send(frames.pack_opened(frames.Opened(library.version, library.abi.name)))
             if command.check_memory:
-                require_memory(command.parameters)
+                require_memory(command.parameters, cache_bytes_per_token=command.cache_bytes_per_token)
             self._model = NativeModel(library, command.parameters)
         except RuntimeUnusableError as error:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.approvals import ApprovalTable, SwitchTable
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
 from rkllm_mcp.store.database import Database, open_database, state_file
 from rkllm_mcp.store.device_keys import DeviceKeys
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
@@ -80,6 +80,7 @@ class Store:
     conversations: Conversations
     tally: DailyUsage  # daily token usage
     devices: DeviceKeys  # keys of the owner's devices
+    responses: StoredResponses  # answers that clients continue by their ids
 
     async def settled(self) -> None:
         """Wait until all queued data is written.
@@ -119,8 +120,9 @@ async def open_store(
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:
         calls = CallHistory(database, retention or Retention())
         grants, switches = ApprovalTable(database), SwitchTable(database)
-        conversations, tally = Conversations(database, limits), DailyUsage(database)
-        yield Store(database, calls, grants, switches, conversations, tally, DeviceKeys(database))
+        conversations, responses = Conversations(database, limits), StoredResponses(database, limits)
+        tally, devices = DailyUsage(database), DeviceKeys(database)
+        yield Store(database, calls, grants, switches, conversations, tally, devices, responses)
 
 
 def _ignore(problem: str) -> None:

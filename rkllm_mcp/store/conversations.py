@@ -1,4 +1,4 @@
-"""Stored conversations: the user's messages and the final answers.
+"""Stored conversations: the user's messages and the final answers; and the responses that clients continue by id.
 
     conversation.unkept ─▶ save ─▶ messages, appended in one transaction that survives a power failure
 
@@ -75,6 +75,16 @@ SELECT id FROM (
         FROM conversations WHERE tenant = ?
     )
 ) WHERE age > ?"""
+# The latest responses that are kept. An answer of a coding program has some 20 kB.
+RESPONSES_KEPT = 1000
+_CHAIN = """
+WITH RECURSIVE chain (previous, items, depth) AS (
+    SELECT previous, items, 0 FROM responses WHERE tenant = :tenant AND id = :id
+    UNION ALL
+    SELECT r.previous, r.items, depth + 1 FROM responses AS r JOIN chain ON r.id = chain.previous
+    WHERE r.tenant = :tenant AND depth < :most
+)
+SELECT previous, items FROM chain ORDER BY depth DESC"""
 _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
 
 
@@ -337,7 +347,8 @@ def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> i
 
 
 def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
-    """Delete every conversation; return how many existed."""
+    """Delete every conversation and response; return how many conversations existed."""
+    connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
     rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
     return delete(tenant, [row[0] for row in rows], connection)
 
@@ -519,3 +530,63 @@ class Conversations:
         if count:
             await self._database.empty_log()
         return count
+
+
+class StoredResponses:
+    """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before."""
+
+    def __init__(self, database: Database, limits: HistoryLimits | None = None) -> None:
+        self._database = database
+        self._days = limits.days if limits else None
+
+    def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any]) -> None:
+        """Store a response with its items; returns at once and never raises."""
+        previous = response.get("previous_response_id") or ""
+        words = (_utf8(json.dumps(each, ensure_ascii=False)) for each in (items, response))
+        row = (tenant, response["id"], previous, *words, time.time())
+        self._database.tell(partial(_save_response, row, self._days))
+
+    async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
+        """Return the items up to a response, oldest first; None if one of the chain is not stored any more.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT}
+        rows = await self._database.ask(lambda connection: connection.execute(_CHAIN, values).fetchall())
+        if not rows or rows[0][0]:
+            return None
+        return [item for _, items in rows for item in json.loads(items)]
+
+    async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
+        """Return a response; None if this tenant has none of that id.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        query, values = "SELECT response FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
+        found = await self._database.ask(lambda connection: connection.execute(query, values).fetchone())
+        return None if found is None else json.loads(found[0])
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Delete a response; return False if no response has that id.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
+        count = await self._database.ask(lambda connection: connection.execute(query, values).rowcount, durable=True)
+        if count:
+            await self._database.empty_log()
+        return count > 0
+
+
+def _save_response(row: Sequence[Any], days: float | None, connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+    connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
+    if days is not None:
+        now = time.time()
+        old = "DELETE FROM responses WHERE created < ? AND created > ?"
+        connection.execute(old, (now - days * _DAY_S, now - _CLOCK_WAS_SET_S))

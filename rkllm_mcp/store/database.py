@@ -129,6 +129,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX versions_by_place ON versions (tenant, conversation, parent, position)",
         "CREATE INDEX versions_by_parent ON versions (parent)",
     ),
+    (
+        # Of a client that continues a conversation by an id: its items and the answer's, as JSON.
+        """CREATE TABLE responses (
+            position INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            id TEXT NOT NULL,
+            previous TEXT NOT NULL,
+            items TEXT NOT NULL,
+            response TEXT NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (tenant, id)
+        )""",
+    ),
 )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.generation import Language, language_of
 from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ class Session:
     runtime: str | None = None  # ``--runtime``: auto, emulator or a path
     no_mcp: bool = False  # ``--no-mcp``
     quiet: bool = False  # ``--quiet``
+    plain: bool = False  # ``--plain``
     token_words: Sequence[str] = ()  # ``--token``, as typed
     terminal: Terminal = field(init=False)
 
     def __post_init__(self) -> None:
-        self.terminal = Terminal(quiet=self.quiet)
+        self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
         """Load the configuration and apply the global options.
@@ -116,26 +118,43 @@ class Session:
         """
         return read_tokens(self.token_words)
 
+    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
+        """Return the language of our own texts: the configured one, else the locale's."""
+        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+        return language_of(config.agent.language or locale)
+
+    def note_missing_configuration(self, config: Config) -> None:
+        """Say in the first line that there is no configuration file, and what makes one."""
+        if config.source is None:
+            self.status(NO_CONFIGURATION[self.language(config)])
+
     def status(self, text: str) -> None:
         """Show a status line; lines after the first are details."""
         self.terminal.note(text)
 
+    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
+        """Return the language of our own texts: the configured one, else the locale's."""
+        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+        return language_of(config.agent.language or locale)
+
     def target_file(self) -> Path:
-        """The configuration file that a command may change: the one in use, else ``./mcp_config.toml``."""
-        from rkllm_mcp.config.loading import search_order
+        """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
+        from rkllm_mcp.config.loading import writable_file
 
-        if self.config_path is not None:
-            return Path(self.config_path).expanduser().absolute()
-        return next((path for path in search_order() if path.is_file()), Path.cwd() / "mcp_config.toml")
+        return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
 
 
+NO_CONFIGURATION: Mapping[str, str] = {
+    "en": "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]",
+    "ja": "[設定: 設定ファイルがないため、ツールは使えません。rkllm-mcp setup で作成できます]",
+}
 _EMULATED: Mapping[str, str] = {
     "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",
     "ja": "[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
 }
 
 
-def emulation_note(model: str, language: Literal["en", "ja"] = "en") -> str:
+def emulation_note(model: str, language: Language = "en") -> str:
     """Return the status line for a model that is emulated."""
     return _EMULATED[language].format(model=model)
 

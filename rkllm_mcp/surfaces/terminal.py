@@ -1,4 +1,4 @@
-"""The terminal's width, colours and tables."""
+"""The terminal's width, colours, tables, and lines that are updated in place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import re
 import sys
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
 # An escape sequence in a tool's result could rewrite the screen: whole ones (CSI, OSC), so that no "[31m" stays behind,
@@ -18,6 +20,7 @@ _CONTROL = re.compile(
 
 DIM = "2"
 RED = "31"
+GREEN = "32"
 YELLOW = "33"
 BOLD = "1"
 
@@ -50,6 +53,84 @@ def columns_of(stream: TextIO) -> int | None:
         return None
 
 
+def size_of(stream: TextIO) -> tuple[int, int]:
+    """Columns and rows of the screen that a stream is shown on; 80 and 24 where it does not say."""
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        columns, rows = 0, 0
+    return columns or 80, rows or 24
+
+
+def styled(text: str, style: str) -> str:
+    """The text in a style of the terminal; empty for none."""
+    return f"\x1b[{style}m{text}\x1b[0m" if style else text
+
+
+class LiveRegion:
+    """The last lines of a screen, painted again as they change.
+
+    Only lines that changed are written, in one piece and without clearing first, so nothing flickers. Lines that have
+    left the screen at the top stay as they were. A line must be narrower than the screen.
+    """
+
+    def __init__(self, write: Callable[[str], None], size: Callable[[], tuple[int, int]]) -> None:
+        self._write = write
+        self._size = size
+        self._shown: list[str] = []
+        self._is_behind_line = False  # the cursor stands behind a line that was painted
+        self._columns = size()[0]
+        self.before_settle: Callable[[], None] = lambda: None
+
+    @property
+    def columns(self) -> int:
+        """Columns that a line may have."""
+        return max(self._size()[0] - 1, 1)
+
+    def paint(self, lines: Sequence[str]) -> None:
+        """Replace the lines; the cursor stays behind the last one."""
+        if self._shown and self._columns != self._size()[0]:
+            # The terminal has broken the lines anew: where they are is not known any more.
+            self._write("\n")
+            self._shown = []
+        self._columns, rows = self._size()
+        last = len(self._shown) - 1
+        pairs = zip(self._shown, lines, strict=False)
+        same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._shown), len(lines)))
+        if same == len(self._shown) == len(lines):
+            return
+        # Where nothing is left to write, the cursor still has to come behind the last line.
+        first = max(min(same, len(lines) - 1), len(self._shown) - rows, 0)
+        if first > last:
+            self._write(("\n" if self._is_behind_line else "") + "\n".join(lines[first:]))
+        elif first == last and first < len(lines) and lines[first].startswith(self._shown[first]):
+            self._write("\n".join([lines[first][len(self._shown[first]) :], *lines[first + 1 :]]))
+        else:
+            up = f"\x1b[{last - first}A" if last > first else ""
+            self._write(f"{up}\r" + "\x1b[K\n".join(lines[first:]) + "\x1b[J")
+        self._shown = list(lines)
+        self._is_behind_line = bool(lines)
+
+    def release(self, count: int) -> None:
+        """Leave the first ``count`` lines as they are, for good."""
+        self._shown = self._shown[count:]
+
+    def above(self, text: str) -> None:
+        """Write whole lines above the painted ones."""
+        shown = self._shown
+        self.paint(())
+        self._write(text)
+        self._shown, self._is_behind_line = [], False
+        self.paint(shown)
+
+    def settle(self) -> None:
+        """Leave all lines as they are and begin a new one."""
+        self.before_settle()
+        if self._is_behind_line:
+            self._write("\n")
+        self._shown, self._is_behind_line = [], False
+
+
 class Terminal:
     """Standard output and standard error of a command."""
 
@@ -57,11 +138,14 @@ class Terminal:
         self,
         *,
         quiet: bool = False,
+        plain: bool = False,
         out: Callable[[], TextIO] = lambda: sys.stdout,
         err: Callable[[], TextIO] = lambda: sys.stderr,
         env: Mapping[str, str] = os.environ,
     ) -> None:
         self.quiet = quiet
+        self._plain = plain
+        self._region: LiveRegion | None = None
         self._out = out
         self._err = err
         self._env = env
@@ -77,6 +161,27 @@ class Terminal:
         """Return True if standard error is a terminal that shows status lines."""
         return not self.quiet and self._err().isatty()
 
+    @property
+    def draws_answers(self) -> bool:
+        """Return True if answers are shown as Markdown and painted in place."""
+        return not self._plain and wants_color(self._out(), self._env)
+
+    @property
+    def draws_notes(self) -> bool:
+        """Return True if lines about calls are updated in place."""
+        return not (self._plain or self.quiet) and wants_color(self._err(), self._env)
+
+    def open_region(self, *, is_answer: bool) -> LiveRegion:
+        """Return a region at the end of the screen, until something else is written or another is opened."""
+        self.end_line()
+        stream = self._out if is_answer else self._err
+        self._region = LiveRegion(lambda text: self._put(stream, text), lambda: size_of(stream()))
+        return self._region
+
+    def is_open(self, region: LiveRegion | None) -> bool:
+        """Return True if this region can still be painted."""
+        return region is not None and self._region is region
+
     def answer(self, text: str) -> None:
         """Write a part of the answer and flush.
 
@@ -87,9 +192,16 @@ class Terminal:
 
     def note(self, text: str, style: str = DIM) -> None:
         """A line for a person who waits."""
-        if not self.quiet:
+        if self.quiet:
+            return
+        line = self._lines(text)
+        if self._region is None:
             self.end_line()
-            self._write(self._err, f"{printable(text)}\n", style)
+            self._write(self._err, line, style)
+        elif wants_color(self._err(), self._env):
+            self._region.above(styled(line, style))
+        else:
+            self._put(self._err, line)
 
     def murmur(self, text: str) -> None:
         """A piece of text for a person who waits, dimmed, at once."""
@@ -99,7 +211,7 @@ class Terminal:
     def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""
         self.end_line()
-        self._write(self._err, f"{printable(text)}\n", style)
+        self._write(self._err, self._lines(text), style)
 
     def prompt(self, text: str) -> None:
         """The beginning of a line that a person ends by typing, also with ``quiet``; see ``entered``."""
@@ -110,29 +222,50 @@ class Terminal:
         """The person has ended the line of ``prompt``."""
         self._open = None
 
+    def _lines(self, text: str) -> str:
+        """Return whole lines; on a screen they are broken between words, indented as far as they were."""
+        text = printable(text)
+        if self._plain or not wants_color(self._err(), self._env):
+            return f"{text}\n"
+        columns = size_of(self._err())[0] - 1
+        lines: list[str] = []
+        for line in text.split("\n"):
+            indent = line[: len(line) - len(line.lstrip())]
+            fits = width(line) <= columns
+            lines += [line] if fits else [f"{indent}{part}" for part in wrapped(line, columns - len(indent))]
+        return "\n".join([*lines, ""])
+
     def end_line(self) -> None:
         """Go to the beginning of a line, on the stream that stands in the middle of one."""
+        if self._region is not None:
+            region, self._region = self._region, None
+            region.settle()
         if self._open is not None:
             self._write(self._open, "\n", "")
 
     def _write(self, stream: Callable[[], TextIO], text: str, style: str) -> None:
         if not text:
             return
+        if self._region is not None:
+            self.end_line()
         if self._open is not None and self._open is not stream:
             other, self._open = self._open, None
             self._write(other, "\n", "")
+        self._put(stream, styled(text, style) if wants_color(stream(), self._env) else text)
+        self._open = None if text.endswith("\n") else stream
+
+    def _put(self, stream: Callable[[], TextIO], text: str) -> None:
         target = stream()
-        styled = f"\x1b[{style}m{text}\x1b[0m" if style and wants_color(target, self._env) else text
         try:
-            target.write(styled)
+            target.write(text)
             target.flush()
         except OSError:
             # A line for a person that cannot be shown (a full disk, a reader that left) does not cost the answer.
             if stream is self._out:
                 raise
-        self._open = None if text.endswith("\n") else stream
 
 
+TAB_COLUMNS = 4
 _GAP = "  "
 # A narrower column of sentences, or a longer one, is read worse than a paragraph.
 _LEAST_COLUMNS = 18
@@ -142,7 +275,7 @@ _WIDE = "\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\uff60\uffe0-\uffe6\U0001
 _OPENING = "「『（【〔〈《"
 _CLOSING = "、。，．・：；？！」』）】〕〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
 # What is not broken: blanks, a word, a wide character, each with the brackets and stops around it.
-_PIECES = rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*"
+_PIECES = re.compile(rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> str:
@@ -187,33 +320,48 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
 
 def wrapped(text: str, columns: int) -> list[str]:
     """The text in lines of at most so many columns, at least one line; only a word that is longer is cut."""
+    text = text.strip()
+    cuts = [0, *breaks(text, columns), len(text)]
+    return [text[start:end].rstrip() for start, end in pairwise(cuts)]
+
+
+def breaks(text: str, columns: int) -> list[int]:
+    """Return the offsets at which a line is broken: before words and wide characters, not before a full stop."""
     columns = max(columns, 1)
-    lines: list[str] = []
-    line = ""
-    for piece in re.findall(_PIECES, text):
-        if line and width(line + piece) > columns and not piece.isspace():
-            lines.append(line.rstrip())
-            line = ""
-        line += piece if line or not piece.isspace() else ""
-        while width(line) > columns and not piece.isspace():
-            cut = _cut(line, columns)
-            lines.append(line[:cut])
-            line = line[cut:]
-    return [*lines, line.rstrip()] if line.rstrip() or not lines else lines
-
-
-def _cut(text: str, columns: int) -> int:
-    """Return the number of characters that fit, at least one."""
+    offsets: list[int] = []
     used = 0
-    for count, char in enumerate(text):
-        used += width(char)
-        if used > columns:
-            return max(count, 1)
-    return len(text)
+    for match in _PIECES.finditer(text):
+        size = width(match[0])
+        if match[0].isspace():
+            used += size
+            continue
+        if used and used + size > columns:
+            offsets.append(match.start())
+            used = 0
+        if size <= columns:
+            used += size
+            continue
+        for at, char in enumerate(match[0], match.start()):
+            step = width(char)
+            if used and used + step > columns:
+                offsets.append(at)
+                used = 0
+            used += step
+    return offsets
+
+
+def clipped(text: str, columns: int) -> str:
+    """The text cut with ``…`` to so many columns."""
+    if width(text) <= columns:
+        return text
+    used = list(accumulate(map(width, text)))
+    return f"{text[: bisect_right(used, columns - 1)]}…"
 
 
 def width(text: str) -> int:
     """Return the number of terminal columns that a text occupies."""
+    if text.isascii():
+        return len(text)
     return sum(
         0
         # What is drawn over its neighbour, or not at all.

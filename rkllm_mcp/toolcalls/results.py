@@ -2,6 +2,7 @@
 
 text: compacted if it is JSON      structuredContent: only if the blocks repeat it or are empty
 image, audio, blob: one line that describes it
+structuredContent of a search: also its passages with their documents, for display
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+
+from rkllm_mcp.events import Source
+from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
 _PAGING = frozenset(
@@ -49,6 +53,59 @@ def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
     properties = schema.get("properties")
     names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
     return tuple(name for name in names if name.replace("_", "").replace("-", "").lower() in _PAGING)
+
+
+# Names under which servers return the passages of a search, and the parts of a passage; the first present counts.
+_LISTS = ("results", "passages", "hits", "matches", "sources", "documents", "chunks", "items", "result")
+_PASSAGE = ("content", "passage", "text", "snippet", "excerpt", "chunk", "page_content")
+_DOCUMENT = ("title", "document", "document_title", "source", "file", "filename", "path", "uri", "url", "document_id")
+_PAGE = ("page", "page_number", "page_label")
+_SCORE = ("score", "similarity", "relevance", "relevance_score")
+_MAX_SOURCES = 50
+_SOURCE_CHARS = 2000
+
+
+def sources_of(result: Mapping[str, Any]) -> tuple[Source, ...] | None:
+    """Return the passages in the structured content of a search; empty if it found none, None for other results.
+
+    A passage has a text, the name of its document, and a score, a page or an address; the last three may also be in its
+    ``metadata``.
+    """
+    structured: Any = result.get("structuredContent")
+    if not isinstance(structured, Mapping):
+        return None
+    table = cast("Mapping[str, Any]", structured)
+    for name in _LISTS:
+        found = table.get(name)
+        if not isinstance(found, list):
+            continue
+        listed = cast("list[Any]", found)
+        if not listed and name == "results" and not table.get("error"):
+            return ()
+        sources = [source for each in listed[:_MAX_SOURCES] if (source := _source(each)) is not None]
+        if sources:
+            return tuple(sources)
+    return None
+
+
+def _source(value: Any) -> Source | None:
+    if not isinstance(value, Mapping):
+        return None
+    entry = cast("Mapping[str, Any]", value)
+    inner: Any = entry.get("metadata")
+    parts = {**(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}), **entry}
+    passage, document = _first(parts, _PASSAGE, str), _first(parts, _DOCUMENT, str)
+    page, score = _first(parts, _PAGE, int), _first(parts, _SCORE, (int, float))
+    is_found = page is not None or score is not None or any(isinstance(parts.get(name), str) for name in ("uri", "url"))
+    if not passage or not document or not is_found:
+        return None
+    shown, name = (without_invisible(text)[0][:_SOURCE_CHARS] for text in (passage, document))
+    return Source(document=name, page=page, passage=shown, score=score)
+
+
+def _first(parts: Mapping[str, Any], names: Sequence[str], kind: type | tuple[type, ...]) -> Any:
+    values = (value for name in names if not isinstance(value := parts.get(name), bool))
+    return next((value for value in values if isinstance(value, kind) and value != ""), None)
 
 
 def compact_json(value: Any) -> str:

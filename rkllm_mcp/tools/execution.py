@@ -17,7 +17,7 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
-from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
+from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
 
@@ -130,7 +130,10 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
             received = await server.call(tool.wire_name or tool.name, call.arguments, limited)
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
-        return ToolResult(call.id, call.name, result_text(received), is_error=bool(received.get("isError")))
+        sources = sources_of(received)
+        # Servers report a search without results as an error or not; it has not failed.
+        is_error = bool(received.get("isError")) and sources != ()
+        return ToolResult(call.id, call.name, result_text(received), is_error, sources=sources)
     text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
     return ToolResult(call.id, call.name, text, is_error=True)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rkllm_mcp.agent.question import text_argument
+from rkllm_mcp.agent.question import text_argument, with_earlier_words
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
@@ -243,3 +243,52 @@ async def test_a_tool_that_failed_has_nothing_to_be_instructed_about() -> None:
     at = desk(after={"notes": "Name the note."}, texts={})
     await at.ask("News?", [called("search_notes", query="b")], [Text("It broke.")])
     assert notes_of(at) == [""]
+
+
+@pytest.mark.parametrize(
+    "follow_up",
+    [
+        *("その条件は？", "条件は？", "いくらですか？", "金額はいくらですか", "それはいつから？", "もっと詳しく教えて"),
+        *(
+            "課長の場合は？",
+            "パートの場合はどうなりますか？",
+            "誰に連絡すればいい？",
+            "じゃあ出張は？",
+            "どこでもらえますか？",
+        ),
+        *("What about part-timers?", "And the deadline?", "How much is it?", "Can you explain that in more detail?"),
+    ],
+)
+def test_a_question_with_few_words_of_its_own_is_searched_with_the_one_before(follow_up: str) -> None:
+    earlier = ["有給は何日？", "リモートワーク手当の金額は？", "いつから？"]
+    assert with_earlier_words(follow_up, earlier) == f"リモートワーク手当の金額は？\n{follow_up}"
+    assert with_earlier_words(follow_up, []) == follow_up
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *(
+            "有給は何日？",
+            "ごみはいつ出す？",
+            "家賃はいくら？",
+            "副業の規定を教えて",
+            "社員教育について",
+            "育休の期間は？",
+        ),
+        *("What is the refund policy?", "How do I reset my password?", "この会社の就業時間と休憩時間を教えて"),
+    ],
+)
+def test_a_question_that_names_its_subject_is_searched_alone(question: str) -> None:
+    assert with_earlier_words(question, ["リモートワーク手当の金額は？"]) == question
+
+
+async def test_a_follow_up_reaches_the_automatic_tool_with_the_question_before_and_the_model_as_it_was_asked() -> None:
+    at = desk(automatic=["search_notes"])
+    await at.ask("リモートワーク手当の金額は？", [Text("5,000円")])
+    await at.ask("その条件は？", [Text("週2日以上")])
+    assert [call.arguments["query"] for call in at.toolbox.calls] == [
+        "リモートワーク手当の金額は？",
+        "リモートワーク手当の金額は？\nその条件は？",
+    ]
+    assert [message.text for message in at.questions] == ["リモートワーク手当の金額は？", "その条件は？"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.openai_request import chat_request
+from rkllm_mcp.completions.openai_request import Translated, chat_request
 from rkllm_mcp.completions.openai_types import ChatBody
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
@@ -28,7 +28,7 @@ NAMED: Json = {"type": "function", "function": {"name": "get_weather"}}
 
 def request(*messages: Json, host_tools: bool = False, **fields: Any) -> ChatRequest:
     body = ChatBody.model_validate({"model": "demo", "messages": list(messages or (USER,)), **fields})
-    return chat_request(body, SchemaCheck(), host_tools=host_tools)
+    return chat_request(Translated(body), SchemaCheck(), host_tools=host_tools)
 
 
 def refusal(*messages: Json, **fields: Any) -> RequestRefusedError:
@@ -196,7 +196,7 @@ REFUSED: list[tuple[list[Json], Json, str, str]] = [
         "messages[1].tool_calls[0].function.arguments",
         "JSON object as text",
     ),
-    ([], {"n": 2}, "n", "send n = 1"),
+    ([], {"n": 2}, "n", "send 1, or the request again"),
     ([], {"logprobs": True}, "logprobs", "no probabilities"),
     ([], {"logit_bias": {"1": 5.0}}, "logit_bias", "cannot favour"),
     ([], {"modalities": ["text", "audio"]}, "modalities", "is text"),

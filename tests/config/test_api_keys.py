@@ -192,7 +192,7 @@ def test_keys_for_purposes_let_other_machines_in_and_a_tenant_without_may_approv
     keys = '[[service.keys]]\nkey = "k"\nallow = ["chat"]\n[[service.keys]]\nkey = "l"\n'
     path.write_text(f'[service]\napi_keys = ["a"]\n{keys}{tenants}', "utf-8")
     config = load_config(path)
-    every = ("chat", "tools", "approve")
+    every = ("chat", "tools", "approve", "write")
     assert config.service.owner_keys() == [("a", every), ("k", ("chat",)), ("l", every)]
     (warning,) = unset_rights(config)
     assert warning.startswith(

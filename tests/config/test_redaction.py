@@ -49,6 +49,7 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
         "system_prompt": None,
         "approve": None,
         "may_approve": None,
+        "may_write": False,
         "mcp": None,
         "daily_tokens": 1000,
     }

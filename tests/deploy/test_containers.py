@@ -88,14 +88,23 @@ def test_a_pod_has_no_rights_but_its_device(pod: Json, container: Json) -> None:
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
+        "procMount": "Unmasked",
     }
+    assert pod["hostUsers"] is False, "Kubernetes refuses an unmasked /proc without a user namespace"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
     [device] = [name for name in container["resources"]["limits"] if "/" in name]
     plugin = one("DaemonSet", "npu-devices")["spec"]["template"]["spec"]
     [offered] = [yaml.safe_load(word) for word in plugin["containers"][0]["args"] if not word.startswith("--")]
     assert device == f"squat.ai/{offered['name']}"
     assert plugin["nodeSelector"].items() <= pod["nodeSelector"].items()
-    assert all(path["path"].startswith("/dev/") for group in offered["groups"] for path in group["paths"])
+    offered_paths = [path["path"] for group in offered["groups"] for path in group["paths"]]
+    assert offered_paths == ["/dev/dri/card1", "/dev/dri/renderD129"], "the runtime goes over the cards"
+    docker = re.findall(
+        r"(--device|--group-add|--security-opt) (\S+)", (REPOSITORY / "docs/deploy.md").read_text("utf-8")
+    )
+    assert [path for option, path in docker if option == "--device"] == offered_paths
+    assert ("--security-opt", "systempaths=unconfined") in docker
+    assert len([group for option, group in docker if option == "--group-add"]) == len(offered_paths)
 
 
 def test_every_volume_is_there_and_what_is_written_lies_on_one(pod: Json, container: Json) -> None:

@@ -24,13 +24,20 @@ from tests.support.board_trees import (
     plant,
 )
 
-VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
-UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
-UPGRADE = "sudo apt update && sudo apt full-upgrade"
+VENDOR_KERNEL = "Install a vendor kernel 6.1 with rknpu 0.9.8; the driver is part of the kernel."
+UPGRADE = "sudo apt update && sudo apt full-upgrade && sudo reboot"
+LOOK = "uname -r; ls /sys/module | grep -E 'rknpu|rocket'; ls -l /dev/dri /dev/accel"
+# What the kernel tells of the NPU, taken away: the driver, its nodes in /sys and in /dev.
+NO_VERSION = {"sys/module/rknpu/version": None}
+NO_NODES: Mapping[str, str | None] = {
+    name: None
+    for name in RK3588
+    if "card1" in name or "renderD129" in name or name.startswith("sys/kernel/debug/rknpu")
+}
 REAL = Subjects(
     "/home/u/mcp_config.toml",
     LibraryReport("/usr/lib/librkllmrt.so, version 1.2.3, interface 1.2.3", "ok"),
-    ModelReport("qwen3-1.7b", file_bytes=2 * 2**30, context_tokens=4096),
+    ModelReport("qwen3-1.7b", file_bytes=2 * 2**30, context_tokens=4096, cache_bytes_per_token=114688),
     (ServerReport("weather", "python -m weather", command="python", program="/usr/bin/python"),),
 )
 EMULATED = Subjects(
@@ -53,7 +60,7 @@ def test_a_board_in_order_is_all_right(tmp_path: Path) -> None:
         ("soc", "ok", "RK3588, 3 NPU cores (Radxa ROCK 5B)"),
         ("kernel", "ok", "6.1.84-rockchip"),
         ("npu driver", "ok", "rknpu 0.9.8"),
-        ("npu device", "ok", "/dev/dri/renderD129"),
+        ("npu device", "ok", "/dev/dri/card1, /dev/dri/renderD129"),
         ("npu load", "info", "core 0 12 %, core 1 0 %, core 2 0 %"),
         ("npu clock", "ok", "1000 MHz, governor userspace"),
         ("cpu governor", "ok", "policy0 performance, policy4 performance"),
@@ -61,7 +68,14 @@ def test_a_board_in_order_is_all_right(tmp_path: Path) -> None:
         ("temperature", "ok", "47 °C (npu-thermal)"),
         ("libgomp", "ok", "/usr/lib/aarch64-linux-gnu/libgomp.so.1"),
         ("open files", "ok", "at most 1024, up to 1048576 on request"),
-        ("memory", "ok", "12.0 GiB available, the model is 2.0 GiB"),
+        (
+            "memory",
+            "ok",
+            (
+                "12.0 GiB available; the model is 2.0 GiB, its KV cache 0.4 GiB (4096 tokens of 112 KiB), "
+                "with buffers 2.9 GiB"
+            ),
+        ),
         ("configuration", "info", "/home/u/mcp_config.toml"),
         ("runtime library", "ok", "/usr/lib/librkllmrt.so, version 1.2.3, interface 1.2.3"),
         ("model", "ok", "qwen3-1.7b (2.00 GiB), 4096 tokens of context"),
@@ -74,7 +88,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
     emulated = found_on(tmp_path, LAPTOP, EMULATED)
     assert worst(emulated.values()) == "ok"
     assert emulated["npu device"] == CheckResult(
-        "npu device", "info", "no render node of rknpu and no /dev/rknpu", "Not needed by the emulated runtime."
+        "npu device", "info", "no card of rknpu in /dev/dri, and no /dev/rknpu", "Not needed by the emulated runtime."
     )
     real = found_on(tmp_path, LAPTOP)
     assert worst(real.values()) == "fail"
@@ -91,17 +105,23 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
     ("changes", "expected"),
     [
         (
-            {"sys/kernel/debug/rknpu/version": None, "sys/module/rknpu/version": "0.9.6\n"},
+            {"sys/module/rknpu/version": "0.9.7\n"},
             CheckResult(
-                "npu driver",
-                "warn",
-                "rknpu 0.9.6",
-                f"0.9.8 or newer is what the runtime is made for. {UPDATE}",
-                UPGRADE,
+                "npu driver", "warn", "rknpu 0.9.7; the runtime takes it, and is made for 0.9.8", VENDOR_KERNEL, UPGRADE
             ),
         ),
         (
-            {"sys/kernel/debug/rknpu/version": None},
+            {"sys/module/rknpu/version": "0.9.6\n", "etc/armbian-release": ""},
+            CheckResult(
+                "npu driver",
+                "warn",
+                "rknpu 0.9.6, older than the 0.9.7 that the runtime asks for: large models and images may fail",
+                VENDOR_KERNEL,
+                "sudo apt update && sudo apt install linux-image-vendor-rk35xx linux-dtb-vendor-rk35xx && sudo reboot",
+            ),
+        ),
+        (
+            NO_VERSION,
             CheckResult(
                 "npu driver",
                 "unknown",
@@ -111,37 +131,94 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
             ),
         ),
         (
-            {
-                "sys/kernel/debug/rknpu/version": None,
-                "sys/class/drm/renderD129/device/uevent": "DRIVER=rocket\n",
-                "sys/module/rocket/initstate": "live\n",
-            },
+            {**NO_VERSION, **NO_NODES, "sys/module/rocket/initstate": "live\n"},
             CheckResult(
                 "npu driver",
                 "fail",
-                "rocket, the mainline kernel's driver, which librkllmrt.so cannot use",
+                "rocket, the driver of the mainline kernel 6.1.84-rockchip, which librkllmrt.so cannot use",
                 VENDOR_KERNEL,
-                "uname -r; lsmod | grep -E 'rocket|rknpu'",
+                UPGRADE,
             ),
         ),
         (
-            {"dev/dri/renderD129": None},
+            {**NO_VERSION, **NO_NODES},
+            CheckResult(
+                "npu driver",
+                "fail",
+                "none: the kernel 6.1.84-rockchip has no rknpu, or the NPU is disabled in its device tree",
+                f"Enable the NPU's overlay. {VENDOR_KERNEL}",
+                LOOK,
+            ),
+        ),
+        (
+            NO_NODES,
             CheckResult(
                 "npu device",
                 "fail",
-                "/dev/dri/renderD129 is not there",
-                "In a container, pass it in.",
-                "--device /dev/dri/renderD129",
+                "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu",
+                "A kernel update can do this; read what the driver says, and start the kernel before it.",
+                "sudo dmesg | grep -iE 'rknpu|npu0'",
             ),
         ),
         (
-            {"sys/class/drm/renderD129/device/uevent": None, "dev/rknpu": ""},
-            CheckResult("npu device", "ok", "/dev/rknpu"),
+            {"dev/dri/card1": None, "dev/dri/renderD129": None, ".dockerenv": ""},
+            CheckResult(
+                "npu device",
+                "fail",
+                "/dev/dri/card1 and /dev/dri/renderD129 not in /dev",
+                "Pass it into the container.",
+                "--device /dev/dri/card1 --device /dev/dri/renderD129",
+            ),
         ),
         (
-            {"sys/class/drm/renderD129/device/uevent": None, "dev/rknpu": ""},
+            {"dev/dri/card1": None},
             CheckResult(
-                "dma heap", "warn", "no /dev/dma_heap", f"This kind of driver takes memory from it. {VENDOR_KERNEL}"
+                "npu device",
+                "fail",
+                "/dev/dri/card1 not in /dev",
+                "Restart udev, or the board.",
+                "sudo udevadm trigger --subsystem-match=drm",
+            ),
+        ),
+        (
+            {"dev/rknpu": "-> dri/renderD129"},
+            CheckResult(
+                "npu device",
+                "fail",
+                "/dev/rknpu is a link to dri/renderD129, with which the runtime takes the wrong interface and crashes",
+                "Remove it and what makes it; the runtime finds the card in /dev/dri by itself.",
+                "sudo rm /dev/rknpu; grep -rl rknpu /etc/udev/rules.d",
+            ),
+        ),
+        (
+            {"proc/device-tree/compatible": None, "proc/device-tree/model": None},
+            CheckResult(
+                "soc",
+                "fail",
+                "the device tree is hidden, as containers do, and the runtime refuses an unknown platform",
+                "Start the container with its system paths unmasked; in Kubernetes with procMount: Unmasked.",
+                "docker run --security-opt systempaths=unconfined --security-opt apparmor=unconfined …",
+            ),
+        ),
+        (
+            {"sys/class/drm/card1/device/iommu_group/type": None},
+            CheckResult(
+                "iommu",
+                "warn",
+                "off for the NPU, whose memory then comes from a reserve of 0.0 MiB",
+                "Take kernel and device tree of the vendor's image, without overlays that change NPU or memory.",
+                "sudo dmesg | grep -iE 'iommu|rknpu'",
+            ),
+        ),
+        ({**NO_NODES, "dev/rknpu": ""}, CheckResult("npu device", "ok", "/dev/rknpu")),
+        (
+            {**NO_NODES, "dev/rknpu": ""},
+            CheckResult(
+                "dma heap",
+                "warn",
+                "no /dev/dma_heap",
+                f"This build of the driver takes memory from it. {VENDOR_KERNEL}",
+                UPGRADE,
             ),
         ),
         (
@@ -193,8 +270,9 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
             CheckResult(
                 "memory",
                 "fail",
-                "1.0 GiB available, the model is 2.0 GiB",
-                "End the programs that need most.",
+                "1.0 GiB available; the model is 2.0 GiB, its KV cache 0.4 GiB (4096 tokens of 112 KiB), "
+                "with buffers 2.9 GiB",
+                "End the programs that need most, or set a smaller context_tokens under [model].",
                 "ps -eo rss,comm --sort=-rss | head",
             ),
         ),
@@ -203,7 +281,8 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
             CheckResult(
                 "memory",
                 "fail",
-                "1.0 GiB available, the model is 2.0 GiB",
+                "1.0 GiB available; the model is 2.0 GiB, its KV cache 0.4 GiB (4096 tokens of 112 KiB), "
+                "with buffers 2.9 GiB",
                 "This machine has 2.0 GiB in all; take a smaller model.",
                 "rkllm-mcp models list",
             ),
@@ -220,32 +299,70 @@ def test_what_is_wrong_with_a_board_is_found(
     assert found_on(tmp_path, {**RK3588, **changes})[expected.name] == expected
 
 
-def test_a_device_that_may_not_be_used_names_the_group_that_owns_it(tmp_path: Path) -> None:
+def test_devices_that_may_not_be_used_name_the_groups_that_own_them(tmp_path: Path) -> None:
     owned = {**RK3588, "etc/group": f"npu-users:x:{os.getgid()}:ada\n"}
-    found = "/dev/dri/renderD129, which this user may not read and write"
     assert found_on(tmp_path, owned, usable=False)["npu device"] == CheckResult(
-        "npu device", "fail", found, "Join npu-users and log in again.", "sudo usermod -aG npu-users $USER"
+        "npu device",
+        "fail",
+        "/dev/dri/card1 (group npu-users), /dev/dri/renderD129 (group npu-users), "
+        "which this user may not read and write",
+        "Join npu-users and log in again; in a container add the groups by number.",
+        "sudo usermod -aG npu-users $USER",
     )
 
 
+def test_the_card_is_needed_and_the_render_node_alone_is_not_enough(tmp_path: Path) -> None:
+    machine = Machine(plant(tmp_path, RK3588), can_use=lambda path: not path.name.startswith("card"))
+    device = next(finding for finding in examine(machine, REAL) if finding.name == "npu device")
+    assert (device.status, device.found) == (
+        "fail",
+        "/dev/dri/card1 (group root), which this user may not read and write",
+    )
+    assert device.command.endswith("sudo usermod -aG video $USER")
+
+
 @pytest.mark.parametrize(
-    ("tree", "names", "rule"),
+    ("tree", "name", "groups", "rule"),
     [
-        (RK3588, ["npu device"], 'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"'),
-        (RK3562, ["npu device"], 'SUBSYSTEM=="misc", KERNEL=="rknpu", GROUP="render", MODE="0660"'),
-        (RK3562, ["dma heap"], 'SUBSYSTEM=="dma_heap", KERNEL=="system", GROUP="render", MODE="0660"'),
+        (
+            RK3588,
+            "npu device",
+            "video,render",
+            (
+                'SUBSYSTEM=="drm", KERNEL=="card*", KERNELS=="*.npu", GROUP="video", MODE="0660"\\n'
+                'SUBSYSTEM=="drm", KERNEL=="renderD*", KERNELS=="*.npu", GROUP="render", MODE="0660"'
+            ),
+        ),
+        (RK3562, "npu device", "video", 'SUBSYSTEM=="misc", KERNEL=="rknpu", GROUP="video", MODE="0660"'),
+        (RK3562, "dma heap", "video", 'SUBSYSTEM=="dma_heap", GROUP="video", MODE="0660"'),
     ],
 )
 def test_a_device_of_nobodys_group_is_given_to_one_for_good(
-    tmp_path: Path, tree: Mapping[str, str], names: list[str], rule: str
+    tmp_path: Path, tree: Mapping[str, str], name: str, groups: str, rule: str
 ) -> None:
-    found = found_on(tmp_path, {**tree, "etc/group": f"root:x:{os.getgid()}:\n"}, usable=False)
-    for name in names:
-        assert (found[name].status, found[name].remedy) == (
-            "fail",
-            "Give it to the group render, join it and log in again.",
-        )
-        assert f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules" in found[name].command
+    found = found_on(tmp_path, {**tree, "etc/group": f"root:x:{os.getgid()}:\n"}, usable=False)[name]
+    assert (found.status, found.remedy) == ("fail", f"Give it to {groups}, join and log in again.")
+    assert found.command == (
+        f"printf '{rule}\\n' | sudo tee /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
+        f"sudo udevadm trigger && sudo usermod -aG {groups} $USER"
+    )
+
+
+def test_a_driver_without_a_file_of_its_version_is_asked_through_its_node(tmp_path: Path) -> None:
+    root = plant(tmp_path, {**RK3588, **NO_VERSION})
+    machine = Machine(root, drm_version=lambda node: (0, 9, 8) if node.name == "card1" else None)
+    assert CheckResult("npu driver", "ok", "rknpu 0.9.8") in examine(machine, REAL)
+    assert Machine(root).drm_version(root / "dev/dri/card1") is None
+
+
+def test_a_node_without_a_drivers_name_is_known_by_its_devices_link(tmp_path: Path) -> None:
+    tree = {
+        **RK3588,
+        **NO_NODES,
+        "sys/class/drm/card3/device": "-> ../../../devices/platform/fdab0000.npu",
+        "dev/dri/card3": "",
+    }
+    assert found_on(tmp_path, tree)["npu device"].found == "/dev/dri/card3"
 
 
 def verdicts(found: Mapping[str, CheckResult]) -> dict[str, str]:
@@ -314,7 +431,7 @@ def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path
         "npu driver",
         "fail",
         "rknpu 0.8.2, with which models load but every token fails",
-        f"0.9.8 or newer is needed. {UPDATE}",
+        VENDOR_KERNEL,
         UPGRADE,
     )
 
@@ -322,9 +439,9 @@ def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path
 @pytest.mark.parametrize(
     ("driver", "status", "found"),
     [
-        ("RKNPU driver: v0.9.8\n", "ok", "the model is larger than one domain of 4 GiB"),
+        ("0.9.8\n", "ok", "the model is larger than one domain of 4 GiB"),
         (
-            "RKNPU driver: v0.9.2\n",
+            "0.9.2\n",
             "warn",
             "the model is larger than one domain of 4 GiB, which older drivers fail to map",
         ),
@@ -334,7 +451,7 @@ def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path
 def test_a_model_larger_than_a_domain_needs_a_driver_that_has_several(
     tmp_path: Path, driver: str | None, status: str, found: str
 ) -> None:
-    tree = {**RK3588, "sys/kernel/debug/rknpu/version": driver}
+    tree = {**RK3588, "sys/module/rknpu/version": driver}
     large = replace(REAL, model=replace(REAL.model, file_bytes=5 * 2**30))
     finding = found_on(tmp_path, tree, large)["npu memory"]
     assert (finding.status, finding.found) == (status, found)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
+from typing import Any
 
 import pytest
 
 from rkllm_mcp.events import EVENT_TYPES
 from rkllm_mcp.prompt.families import TEMPLATES
-from scripts.reference import BLOCKS, regenerated
+from scripts.reference import BLOCKS, parameters, regenerated
 from tests.support.shared import REPOSITORY
 
 
@@ -39,3 +42,21 @@ def test_every_template_and_every_kind_of_event_is_explained() -> None:
     assert [name for name in TEMPLATES if f"\n| `{name}` |" not in models] == []
     cli = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [event.kind for event in EVENT_TYPES if f"\n| `{event.kind}` |" not in cli] == []
+
+
+@pytest.mark.parametrize(
+    ("route", "method"),
+    [
+        ("POST /v1/chat/completions", "openai.resources.chat.Completions.create"),
+        ("POST /v1/completions", "openai.resources.Completions.create"),
+        ("POST /v1/responses", "openai.resources.responses.Responses.create"),
+        ("POST /v1/embeddings", "openai.resources.Embeddings.create"),
+        ("POST /api/chat", "ollama.Client.chat"),
+        ("POST /api/generate", "ollama.Client.generate"),
+    ],
+)
+def test_the_table_of_parameters_has_every_parameter_of_the_vendors_client(route: str, method: str) -> None:
+    call: Any = pydoc.locate(method)
+    sent = set(inspect.signature(call).parameters) - {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    row = next(line for line in parameters().splitlines() if line.startswith(f"| `{route}` |"))
+    assert sent <= set(re.findall(r"`(\w+)`", row))

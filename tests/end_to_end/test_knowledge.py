@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,3 +51,13 @@ def test_a_question_about_a_pdf_is_answered_with_the_figure_and_its_page(demo: D
     assert "5,000円" in finished.stdout
     assert "(就業規則, p. 2)" in finished.stdout
     assert "[MCP: Tool 'search_documents' completed]" in finished.stderr
+    assert "[Sources: 就業規則, p. 2" in finished.stderr
+
+    events = [json.loads(line) for line in said(demo, ["run", "--json", "リモートワーク手当の金額は？"]).splitlines()]
+    (sources,) = [event["items"] for event in events if event["kind"] == "sources"]
+    assert sources[0] == {
+        "document": "就業規則",
+        "page": 2,
+        "passage": "手当\nリモートワーク手当は月額5,000円を支給する。",
+        "score": sources[0]["score"],
+    }

@@ -51,6 +51,45 @@ def test_a_header_tells_what_the_file_is(tmp_path: Path) -> None:
     )
 
 
+QWEN3 = {
+    "general.architecture": "qwen3",
+    "qwen3.block_count": 28,
+    "qwen3.embedding_length": 1024,
+    "qwen3.attention.head_count": 16,
+    "qwen3.attention.head_count_kv": 8,
+    "qwen3.attention.key_length": 128,
+    "qwen3.attention.value_length": 128,
+}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (QWEN3, 112 * 1024),
+        # Without lengths of their own, heads share the width of the model: Qwen2.5-1.5B.
+        (
+            {
+                "general.architecture": "qwen2",
+                "qwen2.block_count": 28,
+                "qwen2.embedding_length": 1536,
+                "qwen2.attention.head_count": 12,
+                "qwen2.attention.head_count_kv": 2,
+            },
+            28 * 1024,
+        ),
+        ({**QWEN3, "qwen3.block_count": 0}, None),
+        (
+            {key.replace("qwen3", "rwkv7"): value for key, value in QWEN3.items()} | {"general.architecture": "rwkv7"},
+            None,
+        ),
+    ],
+)
+def test_the_cache_of_a_token_follows_from_layers_and_heads(
+    read: Callable[[bytes], RkllmFile], pairs: dict[str, object], expected: int | None
+) -> None:
+    assert read(container(pairs)).cache_bytes_per_token == expected
+
+
 def test_a_value_is_read_as_far_as_the_keys_tell_the_mask(read: Callable[[bytes], RkllmFile]) -> None:
     long_name = "DeepSeek-R1-Distill-Qwen-1.5B-and-then-some-words-that-nobody-needs"
     short = {"general.architecture": "qwen2", "general.name": long_name, "rkllm.platform": "rk3588"}

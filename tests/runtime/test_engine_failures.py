@@ -24,6 +24,7 @@ from rkllm_mcp.errors import (
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.settings import EngineSettings
+from rkllm_mcp.runtime.supervisor import load_warnings
 from tests.support.clock import standing_clock, turn
 from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 
@@ -441,3 +442,32 @@ async def test_a_runtime_that_cannot_load_says_why(newest: Emulator, fault: str)
     async with open_engine(newest.settings("rule", f"speed flat\nfault {fault}")) as engine:
         with anyio.fail_after(60), pytest.raises(ModelLoadError, match="did not load"):
             await engine.ready()
+
+
+async def test_a_model_of_a_newer_toolkit_is_refused_with_the_release_it_needs(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings("rule", "speed flat\ntoolkit 9.8.7")) as engine:
+        with anyio.fail_after(60), pytest.raises(ModelLoadError) as refusal:
+            await engine.ready()
+    assert "Please update rkllm-runtime to 9.8.7 or higher" in refusal.value.message
+    assert refusal.value.remedy.startswith("The model was made by a newer rkllm-toolkit: fetch that runtime ")
+
+
+async def test_what_the_runtime_warns_of_while_it_loads_is_told(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings("rule", "speed flat\nfault driver-version 0.9.2")) as engine:
+        with anyio.fail_after(60):
+            await engine.ready()
+        assert engine.warnings == ("Your rknpu driver version is too low, please upgrade to 0.9.7",)
+
+
+@pytest.mark.parametrize(
+    ("made", "warned"),
+    [
+        ("1.3.0", ()),
+        ("1.2.3", ()),
+        ("unknown", ()),
+        ("1.3.1", ("the model was made by rkllm-toolkit 1.3.1, which is newer than this runtime, 1.3.0",)),
+    ],
+)
+def test_a_newer_model_that_was_not_refused_is_told(made: str, warned: tuple[str, ...]) -> None:
+    lines = [f"I rkllm: rkllm-toolkit version: {made}, max_context_limit: 4096, npu_core_num: 3", "I rkllm: W rkllm: x"]
+    assert load_warnings(lines, "1.3.0") == warned

@@ -34,6 +34,8 @@ def model(folder: Path, size: int) -> Path:
 
 def test_a_model_takes_its_weights_and_a_cache_that_grows_with_the_context() -> None:
     assert needed_bytes(2 * GB, 4096) == 2 * GB + 4096 * 28672
+    # Qwen3-0.6B: 28 layers with 8 heads of 128 for keys and values.
+    assert needed_bytes(GB, 16384, 114_688) == GB + 16384 * 114_688
     assert needed_bytes(1000, 4096) == 2000  # no cache is larger than what it caches for
 
 
@@ -53,6 +55,10 @@ def test_a_model_that_cannot_fit_is_refused_with_both_figures_and_what_to_do(tmp
     said = str(refusal.value)
     assert "needs at least 4469 MB with a context of 16384 tokens, and 3072 MB of memory are available" in said
     assert "check_memory = false" in said
+    small = LoadParameters(str(model(tmp_path, GB)), 16384, 512, Sampling())
+    require_memory(small, table(tmp_path, 2_000_000))
+    with pytest.raises(MemoryShortError, match="needs at least 2879 MB with a context of 16384 tokens"):
+        require_memory(small, table(tmp_path, 2_000_000), cache_bytes_per_token=114_688)
 
 
 def test_a_model_that_is_not_there_and_a_kernel_that_does_not_say_refuse_nothing(tmp_path: Path) -> None:

@@ -18,11 +18,15 @@ RK3588: Mapping[str, str] = {
     "proc/sys/kernel/osrelease": "6.1.84-rockchip\n",
     "proc/self/limits": LIMITS,
     "proc/meminfo": MEMINFO,
-    "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.8\n",
+    "sys/module/rknpu/version": "0.9.8\n",
     "sys/kernel/debug/rknpu/load": "NPU load:  Core0: 12%, Core1:   %, Core2:   %,\n",
     "sys/class/drm/renderD128/device/uevent": "DRIVER=panthor\nOF_FULLNAME=/gpu@fb000000\n",
+    "sys/class/drm/card0-HDMI-A-1/status": "connected\n",
+    "sys/class/drm/card1/device/uevent": "DRIVER=RKNPU\nOF_FULLNAME=/npu@fdab0000\n",
+    "sys/class/drm/card1/device/iommu_group/type": "DMA\n",
     "sys/class/drm/renderD129/device/uevent": "DRIVER=RKNPU\nOF_FULLNAME=/npu@fdab0000\n",
     "dev/dri/renderD128": "",
+    "dev/dri/card1": "",
     "dev/dri/renderD129": "",
     "sys/class/devfreq/fdab0000.npu/cur_freq": "1000000000\n",
     "sys/class/devfreq/fdab0000.npu/governor": "userspace\n",
@@ -81,6 +85,9 @@ _BOARD: Mapping[str, str] = {
     "sys/class/thermal/thermal_zone0/temp": "38846\n",
 }
 _RENDER: Mapping[str, str] = {
+    "sys/class/drm/card1/device/uevent": "DRIVER=RKNPU\nOF_FULLNAME=/npu@fdab0000\n",
+    "sys/class/drm/card1/device/iommu_group/type": "DMA\n",
+    "dev/dri/card1": "",
     "sys/class/drm/renderD129/device/uevent": "DRIVER=RKNPU\nOF_FULLNAME=/npu@fdab0000\n",
     "dev/dri/renderD129": "",
 }
@@ -129,6 +136,9 @@ RK3576: Mapping[str, str] = {
     "proc/meminfo": MEMINFO,
     "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.8\n",
     "sys/kernel/debug/rknpu/load": "NPU load:  Core0:  7%, Core1:   %,\n",
+    "sys/class/drm/card0/device/uevent": "OF_FULLNAME=/npu@27700000\nOF_COMPATIBLE_0=rockchip,rk3576-rknpu\n",
+    "sys/class/drm/card0/device/iommu_group/type": "DMA\n",
+    "dev/dri/card0": "",
     "sys/class/drm/renderD129/device/uevent": "OF_FULLNAME=/npu@27700000\nOF_COMPATIBLE_0=rockchip,rk3576-rknpu\n",
     "dev/dri/renderD129": "",
 }
@@ -149,9 +159,12 @@ RK3562: Mapping[str, str] = {
 
 
 def plant(root: Path, files: Mapping[str, str | None]) -> Path:
-    """Write the files under ``root``; what is None is not there."""
+    """Write the files under ``root``; what is None is not there, and ``-> TARGET`` is a symbolic link."""
     for name, text in files.items():
         if text is not None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
+            if text.startswith("-> "):
+                (root / name).symlink_to(text[3:])
+            else:
+                (root / name).write_text(text)
     return root

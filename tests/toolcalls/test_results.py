@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
+from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text, sources_of
 
 
 def text(*texts: str) -> list[dict[str, Any]]:
@@ -101,3 +101,36 @@ def test_the_remark_names_the_arguments_that_choose_another_part() -> None:
     assert cut("123", 1, ("start_index", "head"))[0].endswith(
         "call it again with another start_index or head to see them"
     )
+
+
+PASSAGE = {"document": "就業規則", "page": 2, "passage": "手当は月額5,000円。", "score": 0.82}
+SEARCHES: dict[str, tuple[Any, Any]] = {
+    "the knowledge server's": (
+        {
+            "results": [
+                {"content": "手当は月額5,000円。", "score": 0.82, "metadata": {"title": "就業規則", "page": 2}}
+            ],
+            "count": 1,
+        },
+        (PASSAGE,),
+    ),
+    "a flat one": (
+        {"hits": [{"document": "就業規則", "page": 2, "passage": "手当は月額5,000円。", "score": 0.82}]},
+        (PASSAGE,),
+    ),
+    "a web search, whose passages have addresses": (
+        {"result": [{"title": "Rockchip", "url": "https://example.com", "snippet": "An\u200b SoC."}]},
+        ({"document": "Rockchip", "page": None, "passage": "An SoC.", "score": None},),
+    ),
+    "a search that found none": ({"results": [], "count": 0}, ()),
+    "a search that failed": ({"results": [], "error": "the index is broken"}, None),
+    "a list of tasks": ({"items": [{"title": "Buy tea", "text": "green"}]}, None),
+    "what is added": ({"documents": [{"document_id": "1", "title": "規則", "uri": "file:///a"}]}, None),
+    "a forecast": (VALUE, None),
+    "no object": ([1, 2], None),
+}
+
+
+@pytest.mark.parametrize(("structured", "sources"), SEARCHES.values(), ids=SEARCHES)
+def test_the_passages_of_a_search_are_read_from_its_structured_content(structured: Any, sources: Any) -> None:
+    assert sources_of({"content": [], "structuredContent": structured}) == sources

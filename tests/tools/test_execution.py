@@ -30,6 +30,7 @@ class Server:
     text: str | None = "x"
     spec: StdioServer = SERVER
     error: Exception | None = None
+    structured: Mapping[str, Any] | None = None  # the call then failed, in the words of the server
     contexts: list[CallContext] = field(default_factory=list[CallContext])
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -38,7 +39,8 @@ class Server:
             raise self.error
         if self.text is None:
             await anyio.sleep_forever()
-        return {"content": [{"type": "text", "text": self.text}], "isError": False}
+        content = {"content": [{"type": "text", "text": self.text}], "isError": self.structured is not None}
+        return content if self.structured is None else {**content, "structuredContent": self.structured}
 
 
 async def executed(server: Server, policies: ExecutionPolicies | None = None, tool: ToolSpec = TOOL) -> ToolResult:
@@ -67,6 +69,14 @@ async def test_a_server_that_is_not_available_becomes_a_result_that_says_so() ->
     assert await call_within_limit(gone, TOOL, CALL, NO_CONTEXT) == ToolResult(
         "call_1", "t", "Server 's' is down.", is_error=True
     )
+
+
+@pytest.mark.anyio
+async def test_a_search_that_found_nothing_has_not_failed() -> None:
+    nothing = await executed(Server("No results found.", structured={"results": [], "count": 0}))
+    broken = await executed(Server("No index.", structured={"results": [], "error": "no index"}))
+    assert (nothing.is_error, nothing.sources, nothing.text) == (False, (), "No results found.")
+    assert (broken.is_error, broken.sources) == (True, None)
 
 
 @pytest.mark.anyio

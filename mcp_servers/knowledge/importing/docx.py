@@ -14,7 +14,7 @@ from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.html import read_html
-from mcp_servers.knowledge.importing.office import checked_archive, title_in
+from mcp_servers.knowledge.importing.office import ENTITIES, checked_archive, title_in
 from mcp_servers.knowledge.types import Passage
 
 # The run below the reading takes the place of both.
@@ -68,6 +68,8 @@ def _without_ruby(archive: zipfile.ZipFile) -> io.BytesIO:
     with zipfile.ZipFile(copy, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as written:
         for part in archive.infolist():
             content = archive.read(part)
+            if part.filename.endswith((".xml", ".rels")) and ENTITIES.search(content):
+                raise ValueError(f"{part.filename} declares a document type")
             written.writestr(part.filename, _RUBY.sub(rb"\1", content) if part.filename in _TEXT_PARTS else content)
     copy.seek(0)
     return copy

@@ -21,8 +21,11 @@ from mcp_servers.knowledge.types import Passage
 
 _TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
+# XML of real documents compresses to a twentieth at most; only crafted archives are far beyond.
+_MAX_RATIO = 200
+_RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
-_ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
 _MAX_COLUMNS = 1_000
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 # Number formats of spreadsheets that show dates and times; others are named by their letters.
@@ -43,6 +46,8 @@ def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
     unpacked = sum(part.file_size for part in parts)
     if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
         raise TooLargeError(blob.name, f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts")
+    if any(part.file_size > _RATIO_FROM and part.file_size > _MAX_RATIO * part.compress_size for part in parts):
+        raise TooLargeError(blob.name, f"a part of it unpacks to more than {_MAX_RATIO} times its size")
     return archive
 
 
@@ -72,7 +77,7 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[P
 
 def _tree(archive: zipfile.ZipFile, name: str) -> ET.Element:
     content = archive.read(name)
-    if _ENTITIES.search(content):
+    if ENTITIES.search(content):
         raise ValueError(f"{name} declares a document type")
     return ET.fromstring(content)  # noqa: S314  # entities are refused above
 

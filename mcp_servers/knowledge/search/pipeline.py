@@ -12,27 +12,29 @@ from dataclasses import dataclass, replace
 
 import anyio
 import anyio.to_thread
+import numpy as np
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     CANDIDATES_PER_SEARCH,
-    Candidate,
+    QueryWeights,
     bm25_shares,
     calibration_for,
     cosine_above_mean,
     fuse,
     query_weights,
-    select_phrases,
+    select_chunks,
     select_terms,
+    term_keys,
 )
 from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
-from mcp_servers.knowledge.storage.text_index import document_frequencies, profiles, ranked_chunks
+from mcp_servers.knowledge.storage.text_index import TermStatistics, profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, mean_direction
 from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
 
@@ -110,10 +112,10 @@ class _Query:
 
 @dataclass(frozen=True)
 class _SparseResult:
-    """Chunks found by BM25, and the document frequency of each term."""
+    """Chunks found by terms, best first, and the weights of the query in this base."""
 
-    found: list[tuple[int, float]]
-    frequencies: Mapping[str, int]
+    found: dict[int, float]
+    weights: QueryWeights
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Pipeline:
         self._database = database
         self._models = models
         self._index = VectorIndex()
+        self._terms = TermStatistics()
         # More threads would only compete for the processor.
         self._threads = anyio.CapacityLimiter(4)
 
@@ -189,7 +192,7 @@ class Pipeline:
 
     async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
-        words = _SparseResult([], {})
+        words: _SparseResult | None = None
         nearest = NO_NEIGHBOURS
         problem: KnowledgeError | None = None
 
@@ -207,14 +210,14 @@ class Pipeline:
                 nearest = await self._dense(query, base)
             except KnowledgeError as error:
                 problem = error
-        if problem:
-            raise problem
+        if problem or words is None:
+            raise problem or AssertionError
         with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
-            candidates = fuse(words.found, nearest.chunks)
+            candidates = fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
         with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
             ranked = await anyio.to_thread.run_sync(
-                self._rerank, query, base, candidates, words.frequencies, nearest, limiter=self._threads
+                self._rerank, base, candidates, words, nearest, limiter=self._threads
             )
             stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
@@ -296,15 +299,19 @@ class Pipeline:
             query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage,
             self._database.reading() as connection,
         ):
-            alternatives = [each for concept in understood.concepts for each in concept.alternatives]
-            others = dict.fromkeys(term for each in alternatives for term in each.terms)
-            frequencies = document_frequencies(connection, base.key, [*terms, *others])
+            now = base_by_key(connection, base.key)
+            keys = term_keys(understood)
+            frequencies = self._terms.frequencies(connection, now, [*terms, *keys])
+            weights = query_weights(understood, frequencies, now.chunks)
             chosen = select_terms({term: frequencies[term] for term in terms})
-            phrases = select_phrases(alternatives, frequencies)
-            found = ranked_chunks(connection, base.key, [*chosen, *phrases], query.visible, CANDIDATES_PER_SEARCH)
+            others = select_terms({term: frequencies[term] for term in keys if term not in terms}, minimum=0)
+            lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *others]}
+            chunks, sums = select_chunks(weights, lists)
+            best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
+            found = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
             fewer = f" by the {len(chosen)} rarest" if len(chosen) < len(terms) else ""
-            stage.made = f"{len(found)} chunks{fewer}{_best_text(found)}"
-        return _SparseResult(found, frequencies)
+            stage.made = f"{len(found)} chunks{fewer}{_best_text(list(found.items()))}"
+        return _SparseResult(found, weights)
 
     def _nearest(self, query: _Query, base: StoredBase, vector: Vectors) -> NearestChunks:
         with self._database.reading() as connection:
@@ -321,31 +328,28 @@ class Pipeline:
 
     def _rerank(
         self,
-        query: _Query,
         base: StoredBase,
-        candidates: list[Candidate],
-        frequencies: Mapping[str, int],
+        candidates: dict[int, float],
+        words: _SparseResult,
         nearest: NearestChunks,
     ) -> list[_ScoredChunk]:
-        by_chunk = {candidate.chunk: candidate for candidate in candidates}
         with self._database.reading() as connection:
-            numbers = base_by_key(connection, base.key)
-            content_hashes = profiles(connection, list(by_chunk))
-        weights = query_weights(query.understood, frequencies, numbers.chunks)
-        shares = bm25_shares(weights, content_hashes, numbers.terms / max(numbers.chunks, 1))
-        cosines = nearest.cosines_of(list(by_chunk))
+            now = base_by_key(connection, base.key)
+            found = profiles(connection, list(candidates))
+        shares = bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
+        cosines = nearest.cosines_of([profile.chunk for profile in found])
         # Chunks whose vector is still missing must not lose rank.
-        is_complete = bool(cosines) and len(cosines) == len(by_chunk)
-        calibration = calibration_for(base.base.embedder if is_complete else "")
+        is_complete = bool(cosines) and len(cosines) == len(found)
+        near = cosine_above_mean(np.array(list(cosines.values())), nearest.background) if is_complete else 0.0
+        scores = calibration_for(base.base.embedder if is_complete else "").score(shares, near)
         ranked: list[_ScoredChunk] = []
-        for profile, share in zip(content_hashes, shares.tolist(), strict=True):
-            candidate = by_chunk[profile.chunk]
-            near = cosine_above_mean(cosines[profile.chunk], nearest.background) if is_complete else 0.0
-            scores = Scores(candidate.sparse, cosines.get(profile.chunk), candidate.rrf, share)
-            score = calibration.score(calibration.combine(share, near))
-            ranked.append(_ScoredChunk(numbers, profile.chunk, score, scores))
-        ranked.sort(key=lambda found: (-found.score, found.chunk))
-        return ranked[:RERANKED]
+        keys = np.array([profile.chunk for profile in found], np.int64)
+        order: list[int] = np.lexsort((keys, -scores))[:RERANKED].tolist()
+        for at in order:
+            chunk = found[at].chunk
+            stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
+            ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
+        return ranked
 
     def _locate(self, query: _Query, ranked: list[_ScoredChunk]) -> dict[int, ChunkLocation]:
         with self._database.reading() as connection:

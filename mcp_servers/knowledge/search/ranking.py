@@ -21,76 +21,84 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.search.question import Alternative, Concept, UnderstoodQuery
-from mcp_servers.knowledge.storage.text_index import Profile, kanji_hash, term_hash
+from mcp_servers.knowledge.storage.text_index import NO_CHUNKS, ChunkKeys, Profile, kanji_hash, term_hash
 
 # Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
 RRF_K = 60
-CANDIDATES_PER_SEARCH = 500
-MAX_CANDIDATES = 1000
-# Postings read per search, 2 µs each. A word in every tenth of 100,000 chunks costs as much as all others together and
-# adds nothing: measured, the first result was the same for every query, 99.6 % of the first ten as well, at half the
-# time of the slowest 5 %.
-MAX_POSTINGS = 20_000
+CANDIDATES_PER_SEARCH = 200
+MAX_CANDIDATES = 500
+# Postings read per search. Common words add nothing to the candidates: docs/knowledge.md, "Speed".
+MAX_POSTINGS = 8_000
 _MIN_TERMS = 3
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A chunk found by either search."""
+def term_keys(query: UnderstoodQuery) -> dict[str, int]:
+    """Return index term -> hash of the terms of a query and of its alternatives."""
+    alternatives = [each for concept in query.concepts for each in concept.alternatives]
+    terms = [*query.analysis.terms, *(term for each in alternatives for term in each.terms)]
+    # A lone kanji is searched as a prefix of bigrams, and counted as a kanji.
+    kanji = {*query.analysis.kanji, *(kanji for each in alternatives for kanji in each.kanji)}
+    lone = [each for each in terms if each in kanji] + [each for one in alternatives for each in one.kanji]
+    return {term: term_hash(term) for term in terms} | {kanji: kanji_hash(kanji) for kanji in lone}
 
-    chunk: int
-    sparse: float | None  # BM25; None if found by vectors only
-    dense: float | None  # cosine; None if found by terms only
-    rrf: float  # sum of 1 / (60 + rank)
 
-
-def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) -> list[str]:
-    """Return the rarest terms whose document frequencies sum up to ``maximum``."""
+def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS, minimum: int = _MIN_TERMS) -> list[str]:
+    """Return the rarest terms that occur and whose document frequencies sum up to ``maximum``."""
     chosen: list[str] = []
-    content_hashes = 0
-    for term in sorted(frequencies, key=lambda term: frequencies[term]):
+    for term in sorted((term for term in frequencies if frequencies[term]), key=lambda term: frequencies[term]):
         maximum -= frequencies[term]
-        if maximum < 0 and content_hashes >= _MIN_TERMS:
+        if maximum < 0 and len(chosen) >= minimum:
             break
         chosen.append(term)
-        # Terms without postings cost nothing and do not count.
-        content_hashes += frequencies[term] > 0
     return chosen
 
 
-def select_phrases(
-    alternatives: Sequence[Alternative], frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS
-) -> list[str]:
-    """Return the alternatives that occur, rarest first, as long as their frequencies sum up to ``maximum``."""
-    rarest = {
-        " ".join(each.terms or each.kanji): min((frequencies[term] for term in each.terms), default=maximum // 20)
-        for each in alternatives
-    }
-    chosen: list[str] = []
-    for phrase in sorted(rarest, key=lambda phrase: rarest[phrase]):
-        maximum -= rarest[phrase]
-        if rarest[phrase] and maximum >= 0:
-            chosen.append(phrase)
-    return chosen
+def select_chunks(weights: QueryWeights, postings: Mapping[int, ChunkKeys]) -> tuple[ChunkKeys, NDArray[np.float64]]:
+    """Return the chunks of posting lists with the sums of the weights of their terms, best first.
+
+    ``postings`` are by term hash. Counts and lengths are left to the re-rank.
+    """
+    by_place = {int(place): postings[key] for place, key in enumerate(weights.hashes.tolist()) if key in postings}
+    own = {place: found for place, found in by_place.items() if weights.values[place] > 0}
+    alternatives = [
+        (concept, share * concept.value, reduce(np.intersect1d, [by_place[place] for place in places.tolist()]))
+        for concept in weights.concepts
+        for places, share in concept.alternatives
+        if by_place.keys() >= set(places.tolist())
+    ]
+    # NumPy 2.4's unique() builds a hash table, which takes ten times as long for these.
+    merged = np.sort(np.concatenate([*own.values(), *(found for *_, found in alternatives), NO_CHUNKS]))
+    chunks = merged[np.diff(merged, prepend=-1) > 0]
+    rows = {place: np.searchsorted(chunks, found) for place, found in own.items()}
+    total = np.zeros(chunks.size)
+    for place, row in rows.items():
+        total[row] += weights.values[place]
+    for concept in {id(concept): concept for concept, *_ in alternatives}.values():
+        reached, best = np.zeros(chunks.size), np.zeros(chunks.size)
+        for place in rows.keys() & set(concept.own.tolist()):
+            reached[rows[place]] += weights.values[place]
+        for _, value, found in (each for each in alternatives if each[0] is concept):
+            row = np.searchsorted(chunks, found)
+            best[row] = np.maximum(best[row], value)
+        total += np.maximum(best - reached, 0.0)
+    order = np.argsort(-total, kind="stable")
+    return chunks[order], total[order]
 
 
-def fuse(
-    sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]], maximum: int = MAX_CANDIDATES
-) -> list[Candidate]:
-    """Merge both result lists, best first, by reciprocal rank."""
-    sparse_scores, dense_scores = dict(sparse), dict(dense)
-    fused = dict.fromkeys([*sparse_scores, *dense_scores], 0.0)
-    for found in (sparse, dense):
-        for rank, (chunk, _) in enumerate(found, 1):
-            fused[chunk] += 1 / (RRF_K + rank)
-    best = sorted(fused, key=lambda chunk: -fused[chunk])[:maximum]
-    return [Candidate(chunk, sparse_scores.get(chunk), dense_scores.get(chunk), fused[chunk]) for chunk in best]
+def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, float]:
+    """Return the best chunks of several searches, each with the sum of 1 / (60 + rank)."""
+    fused: dict[int, float] = {}
+    for found in searches:
+        for rank, chunk in enumerate(found, 1):
+            fused[chunk] = fused.get(chunk, 0.0) + 1 / (RRF_K + rank)
+    return dict(sorted(fused.items(), key=lambda item: -item[1])[:maximum])
 
 
 K1, B = 0.9, 0.6
@@ -246,6 +254,9 @@ def _rarity(frequency: int, size: int) -> float:
     return math.log(1 + (size - frequency + 0.5) / (frequency + 0.5))
 
 
+Figures = NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Parameters of the score."""
@@ -255,13 +266,9 @@ class Calibration:
     midpoint: float  # the value whose score is 0.5
     source: str  # origin of the numbers
 
-    def combine(self, share: float, cosine: float) -> float:
-        """Return BM25 share plus weighted cosine above the mean."""
-        return share + self.dense_weight * cosine
-
-    def score(self, figure: float) -> float:
-        """Map a combined value to the scale of the threshold."""
-        return 1 / (1 + math.exp(-self.steepness * (figure - self.midpoint)))
+    def score(self, shares: Figures, cosines: Figures | float = 0.0) -> Figures:
+        """Map BM25 shares and cosines above the mean to the scale of the threshold."""
+        return 1 / (1 + np.exp(-self.steepness * (shares + self.dense_weight * cosines - self.midpoint)))
 
 
 SPARSE_ONLY = Calibration(
@@ -286,6 +293,6 @@ def calibration_for(embedder: str) -> Calibration:
     return _BY_EMBEDDER.get(embedder, _NEURAL) if embedder else SPARSE_ONLY
 
 
-def cosine_above_mean(cosine: float, background: float) -> float:
-    """Return the cosine relative to the mean cosine, 0..1."""
-    return min(max((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)
+def cosine_above_mean(cosine: Figures, background: float) -> Figures:
+    """Return cosines relative to the mean cosine, 0..1."""
+    return np.minimum(np.maximum((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)

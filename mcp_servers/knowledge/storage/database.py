@@ -7,8 +7,9 @@
 * ``PRAGMA user_version`` counts migrations. Released migrations never change; newer files are left untouched.
 
 Each base has a contentless FTS5 table ``text_<base>`` (one table for all bases is seven times slower for a small base,
-docs/knowledge.md) and its vocabulary ``vocabulary_<base>``. Terms come from ``text_analysis``; the ``ascii`` tokenizer
-only splits at spaces, because it treats all other non-ASCII characters as letters.
+docs/knowledge.md). It stores no positions and ranks nothing: searches read the chunks of each term. Terms come from
+``text_analysis``; the ``ascii`` tokenizer only splits at spaces, because all other non-ASCII characters are letters to
+it.
 
 Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", "Result and Error Codes".
 """
@@ -149,18 +150,18 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 def create_text_index(connection: sqlite3.Connection, base: int, rebuilt: str = "") -> None:
     """Create the text index of a base, empty or from a rebuilt table, replacing an existing one."""
+    # Earlier versions had a vocabulary table as well.
     connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
     connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
     if rebuilt:
         connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
     else:
         create_fts_table(connection, f"text_{base:d}")
-    connection.execute(f"CREATE VIRTUAL TABLE vocabulary_{base:d} USING fts5vocab(text_{base:d}, row)")
 
 
 def create_fts_table(connection: sqlite3.Connection, name: str) -> None:
     """Create a contentless full-text table."""
-    connection.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', tokenize='ascii')")
+    connection.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', detail='none', tokenize='ascii')")
 
 
 def drop_text_index(connection: sqlite3.Connection, base: int) -> None:

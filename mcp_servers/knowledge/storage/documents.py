@@ -15,7 +15,7 @@ from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundErro
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
 from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_chunks, remove_document_chunks
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
-from mcp_servers.knowledge.types import Access, AddResult, Document, NewDocument
+from mcp_servers.knowledge.types import ALL, Access, AddResult, Document, NewChunk, NewDocument, Page
 from mcp_servers.knowledge.validation import parse_uuid
 
 _SELECT = """
@@ -111,13 +111,15 @@ def document_by_id(connection: sqlite3.Connection, document_id: str, access: Acc
     return _document(row)
 
 
-def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None) -> list[Document]:
+def documents_of(
+    connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None, page: Page = ALL
+) -> list[Document]:
     """Return the visible documents of a base by title, all or those with one URI."""
     visible = document_filter(access)
     condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
     rows = connection.execute(
-        f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id",
-        (base, *parameters, *visible.parameters),
+        f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
+        (base, *parameters, *visible.parameters, page.limit, page.offset),
     )
     return [_document(row).document for row in rows]
 
@@ -138,6 +140,22 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
         key: ChunkLocation(text, position, tuple(json.loads(headings)), page, *rest)
         for key, text, position, headings, page, *rest in rows
     }
+
+
+def chunks_of(connection: sqlite3.Connection, document_id: str) -> list[NewChunk]:
+    """Return the chunks of a document in order."""
+    rows = connection.execute(
+        "SELECT text, chunk.headings, page FROM chunk JOIN document ON document.id = chunk.document WHERE uuid = ?"
+        " ORDER BY position",
+        (document_id,),
+    )
+    return [NewChunk(text, tuple(json.loads(headings)), page) for text, headings, page in rows]
+
+
+def tenant_chunks(connection: sqlite3.Connection, tenant: str) -> int:
+    """Return the number of chunks of a tenant's documents."""
+    sql = "SELECT COALESCE(SUM(chunks), 0) FROM document WHERE tenant = ?"
+    return connection.execute(sql, (tenant,)).fetchone()[0]
 
 
 def visible_document_keys(connection: sqlite3.Connection, base: int, visible: SqlFilter) -> list[int]:

@@ -15,10 +15,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mcp_servers.knowledge.storage.bases import SqlFilter
+from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase
 from mcp_servers.knowledge.storage.database import create_fts_table, create_text_index, drop_rebuilt_indexes
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
@@ -27,6 +29,12 @@ _KANJI_MARK = "\x01"
 _MAX_COUNT = 255
 # Chunks in one transaction of a rebuild: others wait for the write lock no longer than 0.1 s.
 _BATCH = 100
+# 8 bytes each, for all terms of a base that were searched since it changed.
+_MAX_POSTINGS_KEPT = 2_000_000
+_FILTERED = 1000
+
+ChunkKeys = NDArray[np.int64]
+NO_CHUNKS: ChunkKeys = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -168,39 +176,65 @@ def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
     connection.execute("UPDATE base SET analyzer = 0 WHERE id = ?", (base,))
 
 
-def ranked_chunks(
-    connection: sqlite3.Connection, base: int, terms: Iterable[str], visible: SqlFilter, maximum: int
-) -> list[tuple[int, float]]:
-    """Return the visible chunks that contain any of the terms with their BM25, best first."""
-    match = " OR ".join(_phrase(term) for term in dict.fromkeys(terms))
-    if not match:
-        return []
-    table = f"text_{base:d}"
+class TermStatistics:
+    """Document frequencies and posting lists of the bases, kept in memory until a base changes; thread-safe."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, tuple[object, dict[str, int], dict[str, ChunkKeys]]] = {}
+
+    def frequencies(self, connection: sqlite3.Connection, base: StoredBase, terms: Iterable[str]) -> dict[str, int]:
+        """Return the number of chunks that contain each term."""
+        known, _ = self._current(connection, base)
+        for term in terms:
+            if term not in known:
+                known[term] = _select(connection, base.key, "COUNT(*)", term)
+        return known
+
+    def postings(self, connection: sqlite3.Connection, base: StoredBase, term: str) -> ChunkKeys:
+        """Return the chunks that contain a term in ascending order."""
+        _, lists = self._current(connection, base)
+        if term not in lists:
+            if sum(map(len, list(lists.values()))) > _MAX_POSTINGS_KEPT:
+                lists.clear()
+            # One string is twice as fast as a row for each chunk.
+            joined = _select(connection, base.key, "GROUP_CONCAT(rowid)", term)
+            lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
+        return lists[term]
+
+    def _current(self, connection: sqlite3.Connection, base: StoredBase) -> tuple[dict[str, int], dict[str, ChunkKeys]]:
+        # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
+        (newest,) = connection.execute("SELECT MAX(id) FROM chunk").fetchone()
+        state = (base.analyzer, base.chunks, newest)
+        kept = self._states.get(base.key)
+        if kept is None or kept[0] != state:
+            kept = self._states[base.key] = (state, {}, {})
+        return kept[1:]
+
+
+def _select(connection: sqlite3.Connection, base: int, figure: str, term: str) -> Any:
+    # Quoted, so that terms are not parsed as operators. A single character is a prefix of bigrams.
+    phrase = f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
+    return connection.execute(f"SELECT {figure} FROM text_{base:d} WHERE text_{base:d} MATCH ?", (phrase,)).fetchone()[
+        0
+    ]
+
+
+def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: SqlFilter, maximum: int) -> list[int]:
+    """Return the places of the first chunks that are visible."""
     if visible.passes_everything:
-        sql = f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?"
-    else:
-        # CROSS JOIN keeps the index first, in rank order; the planner's own choice may take minutes.
+        return list(range(min(maximum, chunks.size)))
+    kept: list[int] = []
+    for start in range(0, chunks.size, _FILTERED):
+        part: list[int] = chunks[start : start + _FILTERED].tolist()
         sql = f"""
-            SELECT {table}.rowid, -{table}.rank
-            FROM {table}
-            CROSS JOIN chunk ON chunk.id = {table}.rowid
-            CROSS JOIN document ON document.id = chunk.document
-            WHERE {table} MATCH ?{visible.and_sql()} ORDER BY {table}.rank LIMIT ?
+            SELECT chunk.id FROM chunk JOIN document ON document.id = chunk.document
+            WHERE chunk.id IN ({", ".join("?" * len(part))}){visible.and_sql()}
         """
-    return connection.execute(sql, (match, *visible.parameters, maximum)).fetchall()
-
-
-def _phrase(term: str) -> str:
-    # Quoted, so that terms are not parsed as operators; terms contain no quotes. A single character is a prefix of
-    # bigrams.
-    return f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
-
-
-def document_frequencies(connection: sqlite3.Connection, base: int, terms: Sequence[str]) -> dict[str, int]:
-    """Return the number of chunks that contain each term."""
-    sql = f"SELECT doc FROM vocabulary_{base:d} WHERE term = ?"
-    rows = ((term, connection.execute(sql, (term,)).fetchone()) for term in terms)
-    return {term: row[0] if row else 0 for term, row in rows}
+        passed = {key for (key,) in connection.execute(sql, (*part, *visible.parameters))}
+        kept += [start + at for at, chunk in enumerate(part) if chunk in passed]
+        if len(kept) >= maximum:
+            break
+    return kept[:maximum]
 
 
 def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Profile]:

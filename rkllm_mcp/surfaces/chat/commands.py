@@ -237,7 +237,7 @@ def _hint(state: ChatState, near: str | None) -> str:
 async def _help(state: ChatState, rest: str) -> None:
     del rest
     said, columns = HELP[state.language], state.terminal.columns
-    state.terminal.answer(table((), [said.commands[name] for name in COMMANDS], columns))
+    state.terminal.answer(table((), list(said.commands.values()), columns))
     keys = [said.keys] if columns is None else wrapped(said.keys, columns)
     state.terminal.answer("".join(f"{line}\n" for line in keys))
 

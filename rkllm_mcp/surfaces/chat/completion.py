@@ -12,13 +12,13 @@ are not cached, because a server's list may change at any time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from rkllm_mcp.errors import StoreError, ToolboxError
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.surfaces.chat.commands import COMMANDS
+from rkllm_mcp.surfaces.chat.phrases import HELP, Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -32,28 +32,30 @@ PATIENCE_S = 3.0
 class Completions:
     """Completion of lines for one assistant; servers are asked with ``context``."""
 
-    def __init__(self, app: Assistant, context: CallContext = NO_CONTEXT) -> None:
+    def __init__(self, app: Assistant, context: CallContext = NO_CONTEXT, language: Language = "en") -> None:
         self._app = app
+        self._language: Language = language
         self._context = context
 
-    async def complete(self, text: str) -> tuple[str, list[str]]:
-        """Return the last word of ``text`` and its completions."""
+    async def complete(self, text: str) -> tuple[str, Mapping[str, str]]:
+        """Return the last word of ``text`` and its completions with their descriptions, which may be empty."""
         if text.startswith("/") and " " not in text:
-            return text, _beginning(text, COMMANDS)
+            commands = HELP[self._language].commands
+            return text, _beginning(text, {name: meaning for name, (_, meaning) in commands.items()})
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         with anyio.move_on_after(PATIENCE_S):
             try:
                 return word, await self._names(text, word)
             except (ToolboxError, StoreError):
-                return word, []
-        return word, []
+                return word, {}
+        return word, {}
 
-    async def _names(self, text: str, word: str) -> list[str]:
+    async def _names(self, text: str, word: str) -> Mapping[str, str]:
         toolbox = self._app.toolbox
         command, *words = text.split() or [""]
         given = words if not word else words[:-1]
         if word.startswith("@"):
-            return [f"@{reference}" for reference in await self._references(word[1:])]
+            return {f"@{name}": meaning for name, meaning in (await self._references(word[1:])).items()}
         if command == "/resource" and not given:
             return await self._references(word)
         if command == "/resources" and not given:
@@ -61,50 +63,52 @@ class Completions:
         if command == "/prompt":
             return await self._prompt(word, given)
         if command in ("/enable", "/disable") and not given:
-            names = [tool.name for tool in toolbox.tools(disabled=command == "/enable")]
-            return _beginning(word, [*names, *(server.name for server in toolbox.servers())])
+            tools = {tool.name: tool.description for tool in toolbox.tools(disabled=command == "/enable")}
+            return _beginning(word, {**tools, **{server.name: server.state for server in toolbox.servers()}})
         if command == "/resume" and not given:
             kept = await self._app.store.conversations.matching(self._app.tenant, word)
-            return [conversation.id for conversation in kept]
+            return {conversation.id: conversation.title for conversation in kept}
         if command == "/approve":
             return await self._approvals(word, given)
-        return _beginning(word, [tool.name for tool in toolbox.tools()]) if word else []
+        return _beginning(word, {tool.name: tool.description for tool in toolbox.tools()}) if word else {}
 
-    async def _prompt(self, word: str, given: Sequence[str]) -> list[str]:
+    async def _prompt(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
         prompts = await self._app.toolbox.offerings.prompts(context=self._context)
         names = prompt_names(prompts)
         if not given:
-            return _beginning(word, names)
+            return _beginning(word, {name: each.description for name, each in names.items()})
         prompt = names.get(given[0])
         if prompt is None:
-            return []
+            return {}
         values = dict(pair.split("=", 1) for pair in given[1:] if "=" in pair)
         argument, equals, value = word.partition("=")
         if not equals:
-            left = [f"{each.name}=" for each in prompt.arguments if each.name not in values]
-            return _beginning(word, left)
+            return _beginning(
+                word, {f"{each.name}=": each.description for each in prompt.arguments if each.name not in values}
+            )
         offerings, reference = self._app.toolbox.offerings, prompt.reference
         ideas = await offerings.complete_prompt(reference, argument, value, values, self._context)
-        return [f"{argument}={_quoted(idea)}" for idea in ideas]
+        return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
 
-    async def _approvals(self, word: str, given: Sequence[str]) -> list[str]:
+    async def _approvals(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
         if not given:
             return _beginning(word, ["forget"])
         remembered = await self._app.store.grants.all()
-        return _beginning(word, sorted({tool for _, tool, _ in remembered}))
+        return _beginning(word, {tool: server for server, tool, _ in sorted(remembered)})
 
-    async def _references(self, begun: str) -> list[str]:
+    async def _references(self, begun: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
         offerings = self._app.toolbox.offerings
         server, colon, uri = begun.partition(":")
         if not colon:
             return _beginning(begun, [f"{name}:" for name in offerings.server_names()])
         if server not in offerings.server_names():
-            return []
-        uris = [resource.uri for resource in await offerings.resources(server, self._context)]
+            return {}
+        uris = {each.uri: each.description or each.name for each in await offerings.resources(server, self._context)}
         for template in await offerings.templates(server, self._context):
-            uris += await self._from_template(template, uri)
-        return [f"{server}:{name}" for name in _beginning(uri, dict.fromkeys(uris))]
+            for idea in await self._from_template(template, uri):
+                uris.setdefault(idea, template.description or template.name)
+        return {f"{server}:{name}": meaning for name, meaning in _beginning(uri, uris).items()}
 
     async def _from_template(self, template: ResourceTemplate, uri: str) -> list[str]:
         """Complete the address of a template with one blank."""
@@ -129,8 +133,10 @@ def prompt_names(prompts: Iterable[PromptTemplate]) -> Mapping[str, PromptTempla
     return {(prompt.name if names.count(prompt.name) == 1 else prompt.reference): prompt for prompt in prompts}
 
 
-def _beginning(word: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(word)]
+def _beginning(word: str, names: Iterable[str] | Mapping[str, str]) -> Mapping[str, str]:
+    """Return the names that begin with the word, with the first line of their descriptions."""
+    meanings = cast("Mapping[str, str]", names if isinstance(names, Mapping) else dict.fromkeys(names, ""))
+    return {name: text.strip().partition("\n")[0] for name, text in meanings.items() if name.startswith(word)}
 
 
 def _quoted(value: str) -> str:

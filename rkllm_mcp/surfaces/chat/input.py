@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.surfaces.terminal import Terminal, printable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 PROMPT = "> "
 _READ_BYTES = 65536
 
-# What stands before the cursor ─▶ the word that ends it, and what that word may become.
-Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, list[str]]]]
+# What stands before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
+Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
 
 
 class LineReader(Protocol):
@@ -206,8 +206,8 @@ def _completer(complete: Complete) -> Completer:
             del complete_event
             # All of them are there before the first is given away: nothing is open across a yield.
             word, names = await complete(document.text_before_cursor)
-            for name in names:
-                yield Completion(name, start_position=-len(word))
+            for name, meaning in names.items():
+                yield Completion(name, start_position=-len(word), display_meta=printable(meaning))
 
     return Names()
 

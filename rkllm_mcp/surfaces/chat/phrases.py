@@ -22,6 +22,8 @@ class Phrases:
     reading: str  # {tokens} to prefill, with the {share} of about
     about: str  # expected {seconds} of the prefill
     queued: str  # {position} in the queue
+    sources: str  # {places} in documents
+    page: str  # behind the name of a document
     endings: Mapping[EndReason, str]  # by end reason, for answers that did not end normally
     failed: str  # an {error}
     nameless: str  # an error without a message
@@ -50,6 +52,8 @@ ENGLISH = Phrases(
     reading="[NPU: reading {tokens} tokens{share} …]",
     about=", about {seconds} s",
     queued="[Queue: {position} requests ahead]",
+    sources="  [Sources: {places}]",
+    page=", p. {}",
     endings={
         "round_limit": "[The limit of tool rounds was reached]",
         "token_limit": "[The answer was cut at the token limit]",
@@ -96,6 +100,8 @@ JAPANESE = Phrases(
     reading="[NPU: {tokens} トークンを読み込み中{share} …]",
     about="、約 {seconds} 秒",
     queued="[待ち順: この質問の前に {position} 件]",
+    sources="  [出典: {places}]",
+    page=" {}ページ",
     endings={
         "round_limit": "[ツールを使う回数の上限に達しました]",
         "token_limit": "[回答がトークン数の上限で切れました]",

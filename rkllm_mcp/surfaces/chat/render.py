@@ -20,6 +20,7 @@ from rkllm_mcp.events import (
     Event,
     Queued,
     ResourceRead,
+    Sources,
     Status,
     Text,
     Thinking,
@@ -53,6 +54,7 @@ _Line: TypeAlias = (
     | ToolProgress
     | ToolFinished
     | ResourceRead
+    | Sources
     | Status
     | Queued
     | End
@@ -102,15 +104,15 @@ class TerminalRenderer:
                 note(self._phrases.queued.format(position=event.position))
             case ToolCallDetected():
                 repaired = self._phrases.repaired if event.repaired else ""
-                note(f"  → {event.name}({_arguments(event.arguments)}){repaired}")
+                note(f"  → {event.name}({arguments_text(event.arguments)}){repaired}")
             case ToolCallFailed():
                 note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
                 note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
-            case Approval() | Elicitation():
-                self._question(event)
+            case Approval() | Elicitation() | Sources():
+                self._detail(event)
             case ToolFinished() | ResourceRead():
                 pass  # a status line said that it failed, or that it was read
             case End():
@@ -118,17 +120,20 @@ class TerminalRenderer:
             case _:
                 assert_never(event)
 
-    def _question(self, event: Approval | Elicitation) -> None:
-        if isinstance(event, Approval):
+    def _detail(self, event: Approval | Elicitation | Sources) -> None:
+        if isinstance(event, Sources):
+            page = self._phrases.page
+            places = [f"{item['document']}{page.format(item['page']) if item['page'] else ''}" for item in event.items]
+            text = self._phrases.sources.format(places=one_line("; ".join(dict.fromkeys(places)), RESULT_CHARS))
+        elif isinstance(event, Approval):
             text = self._phrases.waiting.format(name=event.name, reason=event.reason)
         else:
             text = self._phrases.asks.format(server=event.server, message=event.message)
-        self._terminal.note(text, YELLOW)
+        self._terminal.note(text, "" if isinstance(event, Sources) else YELLOW)
 
     def _progress(self, event: ToolProgress) -> None:
         if self._terminal.shows_progress:
-            share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
-            self._terminal.note(f"  … {share} {event.message or ''}".rstrip())
+            self._terminal.note(f"  {progress_text(event)}")
 
     def _text(self, text: str) -> None:
         if not self._in_answer:
@@ -167,7 +172,14 @@ def one_line(text: str, limit_chars: int) -> str:
     return line if len(line) <= limit_chars else f"{line[: limit_chars - 1]}…"
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
+def progress_text(event: ToolProgress) -> str:
+    """The progress of a call: a share, or a number without a total, and the server's message."""
+    share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
+    return f"… {share} {event.message or ''}".rstrip()
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call on one line."""
     pairs = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
     return one_line(", ".join(pairs), RESULT_CHARS)
 

@@ -20,6 +20,7 @@ from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
 from rkllm_mcp.surfaces.chat.phrases import Language
+from rkllm_mcp.surfaces.chat.screen import load_markdown
 from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
 
@@ -48,20 +49,23 @@ def chat(session: Session, resumed: str | None = None) -> int:
         def person(app: Assistant, language: Language) -> tuple[LineReader, FormPrompt | None]:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 return PipedLines(sys.stdin.fileno()), None
-            lines = TerminalLines(Completions(app, CallContext(tokens=tokens)).complete)
+            lines = TerminalLines(Completions(app, CallContext(tokens=tokens), language).complete)
             # Questions are shown on standard error; ask only if it is a terminal.
             can_ask = sys.stderr.isatty()
             return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
-            language = app.config.agent.person_language
+            language = session.language(app.config)
             lines, inquirer = person(app, language)
             approvals = "ask" if inquirer else "refuse"
-            options = AnswerOptions(approvals=approvals, tokens=tokens, save=app.config.service.history)
+            options = AnswerOptions(
+                approvals=approvals, tokens=tokens, save=app.config.service.history, language=language
+            )
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
             held.append((state, lines))
             kept = None if resumed is None else await kept_conversation(app, resumed)
             _greet(session, state)
+            load_markdown(session.terminal)
             if kept is not None:
                 take_up(state, kept)
             elif resumed == LATEST:
@@ -74,6 +78,10 @@ def chat(session: Session, resumed: str | None = None) -> int:
     return run_async(work, stop)
 
 
+# What people type to leave other programs.
+_LEAVING = ("exit", "quit", "/exit")
+
+
 async def converse(state: ChatState, lines: LineReader) -> None:
     """Read and answer lines until the input ends or ``/quit``."""
     while not state.is_over:
@@ -83,6 +91,8 @@ async def converse(state: ChatState, lines: LineReader) -> None:
         text = line.strip()
         if not text:
             continue
+        if text in _LEAVING:
+            return
         with lines.while_answering():
             if text.startswith("/"):
                 await obey(state, text)
@@ -101,6 +111,7 @@ async def _answer(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
+    session.note_missing_configuration(state.app.config)
     model_host = state.app.model_host
     session.status(state.phrases.greeting.format(version=__version__, model=model_host.name))
     if model_host.is_emulated:

@@ -15,7 +15,8 @@ from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, PHRASES, ChatPhrases, Language
-from rkllm_mcp.surfaces.chat.render import Answering, TerminalRenderer
+from rkllm_mcp.surfaces.chat.render import Answering
+from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class ChatState:
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
         phrases = PHRASES[self.language]
-        renderer = TerminalRenderer(self.terminal, phrases)
+        renderer = renderer_for(self.terminal, phrases)
 
         def show(event: Event) -> None:
             self.stats.note(event)

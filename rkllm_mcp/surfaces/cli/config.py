@@ -1,20 +1,69 @@
-"""``rkllm-mcp config``: check, show, schema, init, add-key."""
+"""``rkllm-mcp config``: check, show, schema, init, add-key; and the text of a new configuration."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.terminal import YELLOW
+from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
+from rkllm_mcp.surfaces.invocation import NO_CONFIGURATION, Session
+from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
 app = typer.Typer(no_args_is_help=True)
+
+
+@dataclass(frozen=True)
+class NewConfiguration:
+    """Contents of a new configuration file."""
+
+    model: str  # name, or a path with a slash
+    library: str = "auto"
+    language: str = ""  # the question's when empty
+    host: str = "127.0.0.1"
+    key_entry: str = ""  # stored form of the owner's key; none when empty
+    folder: Path | None = None  # for the files server, which is a comment when None
+
+    def text(self) -> str:
+        """Return the file."""
+        from rkllm_mcp.config.editing import toml_value
+
+        files = f'[[servers]]\nname = "files"\nfolder = {toml_value(str(self.folder or "~/notes"))}\nwrite = false'
+        values = {
+            "LIBRARY": toml_value(self.library),
+            "MODEL": f"{'path' if '/' in self.model else 'name'} = {toml_value(self.model)}",
+            "LANGUAGE": f"language = {toml_value(self.language)}" if self.language else '# language = "ja"',
+            "HOST": toml_value(self.host),
+            "KEYS": f"api_keys = {toml_value([self.key_entry] if self.key_entry else [])}",
+            "FILES": files if self.folder else "\n".join(f"# {line}" for line in files.splitlines()),
+        }
+        text = (resources.files("rkllm_mcp.surfaces.cli") / "config_template.toml.txt").read_text("utf-8")
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", value)
+        return text
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a file in one piece: half a configuration, or an empty one, would be taken for the wish of its owner.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, "utf-8")
+        draft.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise UsageError(f"{target} cannot be written ({error.strerror}); name another file with --config") from None
 
 
 @app.command()
@@ -24,7 +73,7 @@ def check(context: typer.Context) -> None:
 
     config = context.obj.config()
     notes = config_warnings(config)
-    where = config.source or "no configuration file: the defaults hold"
+    where = config.source or NO_CONFIGURATION["en"]
     servers = ", ".join(server.name for server in config.active_servers) or "none"
     if not config.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
@@ -71,8 +120,8 @@ def add_key(
 def show(context: typer.Context) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = context.obj.config()
-    context.obj.status(f"# {config.source or 'no configuration file: the defaults hold'}")
-    sys.stdout.write(f"{json.dumps(config.redacted(), ensure_ascii=False, indent=2)}\n")
+    context.obj.status(f"# {config.source or NO_CONFIGURATION['en']}")
+    write_json(config.redacted())
 
 
 @app.command()
@@ -80,31 +129,34 @@ def schema() -> None:
     """Print the JSON Schema of the configuration."""
     from rkllm_mcp.config.loading import configuration_schema
 
-    sys.stdout.write(f"{json.dumps(configuration_schema(), ensure_ascii=False, indent=2)}\n")
+    write_json(configuration_schema())
 
 
 @app.command()
 def init(
     context: typer.Context,
     path: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="File to write. Default: ./mcp_config.toml.")
+        str | None,
+        typer.Argument(metavar="FILE", help="File to write. Default: --config, else your own configuration file."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Create a configuration file with comments."""
-    from rkllm_mcp.config.loading import example_configuration
-
-    target = Path(path or context.obj.config_path or "mcp_config.toml").expanduser()
+    """Create a configuration file with what works here; 'rkllm-mcp setup' does that and more."""
+    target = Path(path).expanduser() if path else context.obj.target_file()
     if target.exists() and not force:
         raise UsageError(f"{target} exists; name another file, or write over it with --force")
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # In one piece: half a configuration, or an empty one, would be taken for the wish of its owner.
-        draft.write_text(example_configuration(), "utf-8")
-        draft.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise UsageError(f"{target} cannot be written ({error.strerror}); name another file") from None
+    write_whole(target, NewConfiguration(installed_model(context.obj)).text())
     sys.stdout.write(f"{target}\n")
+
+
+def installed_model(session: Session) -> str:
+    """Return the name of the model to configure: ``--model``, else one that is here, else the demo."""
+    from rkllm_mcp.models.cards import list_models
+
+    if session.model is not None:
+        return session.model
+    with suppress(ModelNotFoundError, ConfigError):
+        real = [folder for folder in list_models() if not folder.missing and not folder.card.emulated]
+        if real:
+            return max(real, key=lambda folder: folder.file.stat().st_mtime).folder.name
+    return "demo"

@@ -37,10 +37,15 @@ _MARKS: Mapping[str, tuple[str, str]] = {
 
 def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
     """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
-    from rkllm_mcp.diagnostics.doctor import diagnose, worst
+    import anyio
+
+    from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
 
     config = session.config()
-    findings = diagnose(config)
+    count = len(config.active_servers)
+    if count:
+        session.status(f"[doctor: starting {count} server{'s' if count > 1 else ''}]")
+    findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
     profile: dict[str, Any] | None = None
     if probe:
         found, profile = _probed(session, config)

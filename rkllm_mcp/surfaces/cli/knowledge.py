@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import sys
@@ -31,11 +32,14 @@ Facts: TypeAlias = dict[str, Any]
 
 _NAME = "knowledge"
 _MODULE = "mcp_servers.knowledge"
-_PROGRAM = "rkllm-mcp-knowledge"
 # The server's own settings begin so.
 _VARIABLES = "KNOWLEDGE_"
 # A folder of scanned books takes its time; without an end nothing waits.
 _CALL_TIMEOUT_S = 24 * 3600.0
+_PAGE = 1000
+# Beginning of the server's refusal of a path that is on the machine of the server.
+_NO_PATHS = "The path is not read: it is on the server's machine"
+_PART_BYTES = 1_000_000
 LISTING = "'rkllm-mcp knowledge list' shows them"
 
 
@@ -71,7 +75,7 @@ class Knowledge:
                 how_far = f"{done:g}/{total:g} " if total else ""
                 self._session.status(f"{how_far}{message or ''}")
 
-        given = {name: value for name, value in arguments.items() if value not in ("", None)}
+        given = {name: value for name, value in arguments.items() if value not in ("", None, False)}
         context = CallContext(on_progress=tell, tokens=self._session.tokens)
         with anyio.move_on_after(_CALL_TIMEOUT_S):
             result = await self._server.call(tool, given, context)
@@ -101,10 +105,42 @@ class Knowledge:
         Raises:
             UsageError: none exists.
         """
-        found = (await self.call("list_knowledge_bases"))["knowledge_bases"]
+        found = (await self.listing())["knowledge_bases"]
         if not found:
             raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
         return found
+
+    async def listing(self, base_id: str = "") -> Facts:
+        """Return all pages of the list of knowledge bases, or of one with its documents."""
+        whole = await self.call("list_knowledge_bases", knowledge_base_id=base_id, limit=_PAGE)
+        listed = "documents" if base_id else "knowledge_bases"
+        while cursor := whole.pop("next_cursor", ""):
+            page = await self.call("list_knowledge_bases", knowledge_base_id=base_id, limit=_PAGE, cursor=cursor)
+            whole |= {**page, listed: whole[listed] + page[listed]}
+        return whole
+
+    async def add(self, base_id: str, source: Facts, **attributes: str) -> Facts:
+        """Add a source; a file is sent to a server that does not read paths."""
+        try:
+            return await self.call("add_document", knowledge_base_id=base_id, **source, **attributes)
+        except ToolboxError as error:
+            path = anyio.Path(source.get("path", ""))
+            if not str(error).startswith(_NO_PATHS) or not await path.is_file():
+                raise
+        try:
+            content = await path.read_bytes()
+        except OSError as error:
+            raise ToolboxError(f"it cannot be read: {error.strerror}") from None
+        answer: Facts = {}
+        for start in range(0, len(content) or 1, _PART_BYTES):
+            part = {
+                "data": base64.b64encode(content[start : start + _PART_BYTES]).decode(),
+                "file_name": path.name,
+                "upload_id": answer.get("upload_id"),
+                "more": start + _PART_BYTES < len(content),
+            }
+            answer = await self.call("add_document", knowledge_base_id=base_id, **part, **attributes)
+        return answer
 
     @staticmethod
     def named(bases: Sequence[Facts], wanted: str) -> list[Facts]:
@@ -114,12 +150,10 @@ class Knowledge:
 
 def knowledge_server(config: Config) -> ServerConfig:
     """The server that the commands speak to: the configuration's first that is one, else one of our own."""
-    from rkllm_mcp.config.servers import StdioServer
+    from rkllm_mcp.config.servers import StdioServer, is_knowledge
 
-    for server in config.servers:
-        started = " ".join((server.command, *server.args)) if isinstance(server, StdioServer) else ""
-        if server.name == _NAME or _MODULE in started or _PROGRAM in started:
-            return server
+    if known := next(filter(is_knowledge, config.servers), None):
+        return known
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
     return StdioServer(
         name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)
@@ -167,8 +201,7 @@ def _source(word: str) -> Facts:
         return {"text": _piped_text()}
     if urlsplit(word).scheme in ("http", "https"):
         return {"url": word}
-    # The server may stand in another folder.
-    return {"path": os.path.abspath(Path(word).expanduser())}  # noqa: PTH100  # a link keeps its own name
+    return {"path": _absolute(Path(word))}
 
 
 def _piped_text() -> str:
@@ -181,8 +214,8 @@ def _piped_text() -> str:
     return text
 
 
-def _tell_added(session: Session, answer: Facts, *, quiet: bool) -> int:
-    """Say what became of a source; how many of its files failed."""
+def _tell_added(session: Session, name: str, answer: Facts, *, quiet: bool) -> int:
+    """Print the result of adding a source; return how many of its files failed."""
     if not quiet:
         for document in answer["documents"]:
             state = "added" if document["is_new"] else "unchanged"
@@ -190,15 +223,21 @@ def _tell_added(session: Session, answer: Facts, *, quiet: bool) -> int:
         if answer.get("unchanged"):
             session.status(f"{answer['unchanged']} files are unchanged.")
     for warning in answer.get("warnings", []):
-        session.status(f"Note: {warning}")
+        session.status(f"Note: {name}: {warning}")
     files = answer.get("files", [])
     for file in files:
-        session.terminal.note(f"{file['outcome']}: {file['reason'] or file['path']}")
+        session.terminal.note(f"{file['outcome']}: {_with_path(file['path'], file['reason'])}")
     return sum(file["outcome"] == "failed" for file in files)
 
 
+def _with_path(path: str, reason: str) -> str:
+    """Return a sentence about a file that begins with its path; the server's may begin with its name."""
+    name = Path(path).name
+    return f"{path}{reason.removeprefix(name)}" if name and reason.startswith(f"{name} ") else f"{path}: {reason}"
+
+
 def _the_one(documents: Sequence[Facts], word: str) -> Mapping[str, Any]:
-    address = Path(os.path.abspath(Path(word).expanduser())).as_uri()  # noqa: PTH100
+    address = Path(_absolute(Path(word))).as_uri()
     names = ("document_id", "title", "uri")
     found = [each for each in documents if word in [each[name] for name in names] or each["uri"] == address]
     if len(found) == 1:
@@ -260,7 +299,7 @@ def add_command(
     collection: Annotated[str, typer.Option(metavar="NAME", help="Collection within the knowledge base.")] = "",
     as_json: _AsJson = False,
 ) -> None:
-    """Add documents: PDF, HTML, Markdown, Word, text, source code, or whole folders."""
+    """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
     session: Session = context.obj
     given = [(source, _source(source)) for source in sources]
 
@@ -270,15 +309,13 @@ def add_command(
         failed = 0
         for name, source in given:
             try:
-                answer = await knowledge.call(
-                    "add_document", knowledge_base_id=base_id, title=title, collection=collection, **source
-                )
+                answer = await knowledge.add(base_id, source, title=title, collection=collection)
             except ToolboxError as error:
                 failed += 1
-                session.terminal.error(f"Error: {error}")
+                session.terminal.error(f"Error: {_with_path(name, str(error))}")
                 continue
             answers.append(answer)
-            failed += _tell_added(session, answer, quiet=as_json)
+            failed += _tell_added(session, name, answer, quiet=as_json)
             if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
                 session.status(f"There is nothing to add in {name}.")
         if as_json:
@@ -303,7 +340,7 @@ def list_command(
 
     async def work(knowledge: Knowledge) -> int:
         base_id = await knowledge.base_id(wanted) if wanted else ""
-        found = await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)
+        found = await knowledge.listing(base_id)
         documents = found.get("documents", [])
         if as_json:
             write_json(found)
@@ -405,7 +442,7 @@ def remove_command(
             chosen, base_id = names, ""
         else:
             base_id = await knowledge.base_id(base)
-            listed = (await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)).get("documents", [])
+            listed = (await knowledge.listing(base_id)).get("documents", [])
             meant = listed if everything else [_the_one(listed, word) for word in names]
             chosen = [document["document_id"] for document in meant]
         for document_id in chosen:
@@ -417,3 +454,87 @@ def remove_command(
         return EXIT_DONE
 
     raise typer.Exit(with_knowledge(session, work))
+
+
+@app.command("reindex")
+def reindex_command(context: typer.Context, base: _Base = "") -> None:
+    """Build the indexes of a knowledge base again, as after a change of the embedder, and wait for the end."""
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        state = await knowledge.call("reindex", knowledge_base_id=await knowledge.base_id(base), wait=True)
+        embedder = f", {state['done']} vectors of {state['embedder']}" if state["embedder"] else ""
+        session.status(f"Reindexed {state['chunks']} chunks{embedder}.")
+        if problem := state.get("problem_found"):
+            session.terminal.error(f"Error: {problem}")
+        return EXIT_ANSWER_FAILED if problem else EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
+
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="File to write; .gz compresses it.")]
+
+
+@app.command("export")
+def export_command(context: typer.Context, file: _File, base: _Base = "") -> None:
+    """Write a knowledge base to a file as JSON lines: the text of its documents, without vectors."""
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(base)
+        _tell_copied(
+            session,
+            "Exported",
+            await knowledge.call("export_knowledge_base", knowledge_base_id=base_id, path=_absolute(file)),
+        )
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
+
+
+@app.command("import")
+def import_command(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of 'knowledge export'.")],
+    base: Annotated[
+        str, typer.Option("--base", "-b", metavar="NAME|ID", help="Add to this knowledge base instead of a new one.")
+    ] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the new knowledge base.")] = "",
+) -> None:
+    """Add the documents of an exported knowledge base, to a new one unless --base names one."""
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(base) if base else ""
+        answer = await knowledge.call(
+            "import_knowledge_base", knowledge_base_id=base_id, path=_absolute(file), name=name
+        )
+        sys.stdout.write(f"{answer['knowledge_base_id']}\n")
+        _tell_copied(session, "Imported", answer)
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
+
+
+@app.command("backup")
+def backup_command(
+    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")]
+) -> None:
+    """Copy all knowledge bases with their indexes to a file, also while they are in use."""
+    session: Session = context.obj
+
+    async def work(knowledge: Knowledge) -> int:
+        _tell_copied(session, "Backed up", await knowledge.call("back_up", path=_absolute(file)))
+        return EXIT_DONE
+
+    raise typer.Exit(with_knowledge(session, work))
+
+
+def _absolute(path: Path) -> str:
+    # The server may stand in another folder; a link keeps its own name.
+    return os.path.abspath(path.expanduser())  # noqa: PTH100
+
+
+def _tell_copied(session: Session, done: str, answer: Facts) -> None:
+    contents = f": {answer['documents']} documents, {answer['chunks']} chunks" if "documents" in answer else ""
+    session.status(f"{done} {answer['path']} ({answer['bytes']:,} bytes){contents}.")

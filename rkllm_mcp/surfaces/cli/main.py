@@ -98,6 +98,7 @@ _GLOBAL_OPTIONS = {
     "--no-mcp": False,
     "--debug": False,
     "--quiet": False,
+    "--plain": False,
     "-q": False,
     "--version": False,
 }
@@ -216,6 +217,12 @@ def _global_options(
         bool, typer.Option("--no-mcp", metavar="", help="Do not start MCP servers; answer without tools.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Do not print status lines.")] = False,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", metavar="", help="Print answers as the model writes them, without Markdown or moving the cursor."
+        ),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log to standard error, with tracebacks.")] = False,
     version: Annotated[
         bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version.")
@@ -224,7 +231,7 @@ def _global_options(
     del version
     if debug:
         _log()
-    context.obj = Session(config, model, runtime, no_mcp, quiet, tuple(token or ()))
+    context.obj = Session(config, model, runtime, no_mcp, quiet, plain, tuple(token or ()))
 
 
 def _log() -> None:

@@ -25,11 +25,12 @@ from rkllm_mcp.events import (
     event_to_dict,
     event_to_json,
 )
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
     EXIT_INTERRUPTED,
+    NO_CONFIGURATION,
     Session,
     emulation_note,
     run_async,
@@ -38,7 +39,6 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, wants_color
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
-    from rkllm_mcp.config.sections import Config
     from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.surfaces.chat.forms import FormPrompt
     from rkllm_mcp.surfaces.chat.render import Renderer
@@ -254,12 +254,16 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
     """Answer with the given renderer, or on the terminal if it is None."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
-    options, config = replace(question.options, tokens=session.tokens), session.config()
+    config = session.config()
+    language = session.language(config)
+    options = replace(question.options, tokens=session.tokens, language=language)
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
-    renderer = program or _terminal_renderer(session, config)
+    renderer = program or _terminal_renderer(session, language)
+    if config.source is None:
+        renderer.show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
         renderer.show(Status(line))
 
@@ -275,9 +279,11 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
         async with open_app(config, status=session.status, one_shot=True) as app:
             from rkllm_mcp.surfaces.chat.phrases import PHRASES
             from rkllm_mcp.surfaces.chat.render import Answering
+            from rkllm_mcp.surfaces.chat.screen import load_markdown
 
             await app.ready()
-            language = config.agent.person_language
+            if program is None:
+                load_markdown(session.terminal)
             forced = options.model.forced_tool
             if forced is not None and app.toolbox.resolve(forced) is None:
                 raise unknown_tool(forced, app.toolbox.suggest(forced))
@@ -299,11 +305,11 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
     return run_async(work, stop)
 
 
-def _terminal_renderer(session: Session, config: Config) -> Renderer:
+def _terminal_renderer(session: Session, language: Language) -> Renderer:
     from rkllm_mcp.surfaces.chat.phrases import PHRASES
-    from rkllm_mcp.surfaces.chat.render import TerminalRenderer
+    from rkllm_mcp.surfaces.chat.screen import renderer_for
 
-    return TerminalRenderer(session.terminal, PHRASES[config.agent.person_language])
+    return renderer_for(session.terminal, PHRASES[language])
 
 
 def unknown_tool(name: str, suggestion: str | None) -> UsageError:

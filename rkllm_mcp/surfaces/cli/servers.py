@@ -46,6 +46,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
     rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
     sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
     if not rows:
+        session.note_missing_configuration(config)
         session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
     if not config.mcp_enabled:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")

@@ -79,7 +79,7 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
     config = session.config(environment)
     if config.source is None:
-        raise UsageError("there is no configuration file; write one with 'rkllm-mcp config init' and name it: --config")
+        raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.source.absolute()
     devices = npu_devices()
     wishes = UnitOptions(

@@ -72,6 +72,8 @@ def _service(wishes: UnitOptions) -> list[str]:
         f"TimeoutStartSec={round(wishes.start_s) + _MARGIN_S}",
         f"TimeoutStopSec={round(wishes.drain_s) + _MARGIN_S}",
         f"WatchdogSec={WATCHDOG_S}",
+        # Loading a model maps thousands of buffers (rknn-llm #62); the runtime's demo asks for as many.
+        "LimitNOFILE=102400",
         "Restart=on-failure",
         "RestartSec=3",
         # A wrong configuration does not mend itself.

@@ -91,6 +91,7 @@ def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int
 
     config = session.config()
     require_mcp(config)
+    session.note_missing_configuration(config)
     tokens = session.tokens
 
     async def connected() -> int:
@@ -111,7 +112,7 @@ def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
     if yes:
         return FixedApprover("once")
     if can_ask and is_interactive():
-        language = session.config().agent.person_language
+        language = session.language(session.config())
         return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     return FixedApprover("deny", _SAY_YES)
 

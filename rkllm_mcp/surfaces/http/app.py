@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rkllm_mcp.surfaces.http import (
     approvals,
     board,
+    completions,
     conversations,
     devices,
     execute,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.surfaces.http.state import ServiceState
 
 ROUTES: tuple[Route, ...] = (
-    *openai.ROUTES,
+    *completions.ROUTES,
     *openai.MODEL_ROUTES,
     *openai.EMBEDDING_ROUTES,
     *openai.RERANK_ROUTES,

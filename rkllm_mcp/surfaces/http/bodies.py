@@ -19,6 +19,7 @@ from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
+from starlette.types import Message
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -132,7 +133,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
             with anyio.move_on_after(silence_s) as silence:
                 chunk = await anext(stream, None)
             if silence.cancelled_caught:
-                raise HTTPError(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
+                raise _stalled(silence_s)
             if chunk is None:
                 break
             size += len(chunk)
@@ -146,6 +147,32 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     if size > limit:
         raise _too_large(limit)
     return bytes(content)
+
+
+def bounded(request: Request, limit: int, silence_s: float = SILENCE_S) -> Request:
+    """Return the request with limits on the size of its body and on pauses in it, for a body that is read as a form.
+
+    Reading raises HTTPError: 408 or 413.
+    """
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        try:
+            with anyio.fail_after(silence_s):
+                message = await request.receive()
+        except TimeoutError:
+            raise _stalled(silence_s) from None
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise _too_large(limit)
+        return message
+
+    return Request(request.scope, receive)
+
+
+def _stalled(silence_s: float) -> HTTPError:
+    return HTTPError(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
 
 
 def _announced(request: Request) -> int:

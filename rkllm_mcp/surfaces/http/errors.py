@@ -1,4 +1,4 @@
-"""Errors in OpenAI's and Ollama's shape, and the id of the request that they name."""
+"""Errors in the shape of the API that was asked, and the id of the request that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -52,8 +52,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Below it everything is said as Ollama says it.
+# Below these paths errors have the shape of Ollama's and of Anthropic's API; everywhere else that of OpenAI's.
 OLLAMA = "/api/"
+ANTHROPIC = "/v1/messages"
 # Asked again after so long, seconds, where nothing better is known.
 RETRY_AFTER_S = 5
 
@@ -63,6 +64,8 @@ _TYPES: Mapping[int, str] = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+# Anthropic's kinds, where they are others.
+_ANTHROPIC_TYPES: Mapping[int, str] = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 _CODES: Mapping[int, str] = {
     401: "invalid_api_key",
     404: "not_found",
@@ -81,11 +84,11 @@ _SENTENCES: Mapping[int, str] = {
 }
 
 
-_COMPLETIONS = "this API is not offered; ask POST /v1/chat/completions"
+_COMPLETIONS = "this API is not offered; ask POST /v1/responses or POST /v1/chat/completions"
 _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp models'"
 # What programs ask for that there is not, by how its address begins.
-_INSTEAD: Mapping[str, str] = {
-    **dict.fromkeys(["/v1/responses", "/v1/completions", "/v1/assistants", "/v1/threads"], _COMPLETIONS),
+NOT_OFFERED: Mapping[str, str] = {
+    **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
     **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
 }
 
@@ -109,6 +112,21 @@ class OllamaError(DocumentedModel):
     """The body of every answer below ``/api/`` that is no success."""
 
     error: str = Field(description="What is wrong, and what to do about it.")
+
+
+class AnthropicErrorDetail(DocumentedModel):
+    """Description of the error, as Anthropic's API has it."""
+
+    type: str = Field(description="The kind of error.")
+    message: str = Field(description="What is wrong, and what to do about it.")
+
+
+class AnthropicError(DocumentedModel):
+    """The body of every answer below ``/v1/messages`` that is no success."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+    request_id: str = Field(description="The id of the request, as in the header X-Request-Id.")
 
 
 @dataclass(eq=False)
@@ -137,6 +155,19 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
         )
         return {"error": detail.model_dump()}
 
+    def body(self, path: str = "") -> dict[str, Any]:
+        """The error in the shape of the API that ``path`` belongs to."""
+        if path.startswith(OLLAMA):
+            return {"error": self.message}
+        detail = self.detail()
+        if not path.startswith(ANTHROPIC):
+            return detail
+        error = detail["error"]
+        kind = _ANTHROPIC_TYPES.get(self.status) or error["type"].replace("server_error", "api_error")
+        where = f"{self.param}: " if self.param and self.param not in self.message else ""
+        described = {"type": kind, "message": f"{where}{self.message}"}
+        return {"type": "error", "error": described, "request_id": current_request_id()}
+
     def response(self, path: str = "") -> Response:
         """The answer to a request for ``path``."""
         headers = dict(self.headers)
@@ -144,8 +175,7 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
         if self.status == 401:
             headers.setdefault("WWW-Authenticate", "Bearer")
-        body = {"error": self.message} if path.startswith(OLLAMA) else self.detail()
-        return JSONResponse(body, self.status, headers)
+        return JSONResponse(self.body(path), self.status, headers)
 
 
 class ClientGoneError(Exception):
@@ -205,7 +235,7 @@ def response_to(error: BaseException, path: str = "") -> Response:
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)
         if error.status_code == 404:
-            message = next((says for begun, says in _INSTEAD.items() if path.startswith(begun)), message)
+            message = next((says for begun, says in NOT_OFFERED.items() if path.startswith(begun)), message)
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))

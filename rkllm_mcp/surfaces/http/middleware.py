@@ -65,7 +65,8 @@ async def principal_of(headers: Mapping[str, str], config: Config, find_device: 
     keys = enumerate(config.service.owner_keys())
     known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
     for tenant in config.tenants:
-        rights = RIGHTS if tenant.may_approve is not False else _TENANT_RIGHTS
+        granted: dict[Right, bool] = {"approve": tenant.may_approve is not False, "write": tenant.may_write}
+        rights: tuple[Right, ...] = tuple(right for right in RIGHTS if granted.get(right, True))
         known.append((Principal(tenant.name, f"tenant {tenant.name}", rights), tenant.api_key))
     # All of them, whichever it is: the time tells nothing.
     callers = [caller for caller, entry in known if matches(key, entry)]
@@ -74,10 +75,10 @@ async def principal_of(headers: Mapping[str, str], config: Config, find_device: 
     return callers[0]
 
 
-_TENANT_RIGHTS: tuple[Right, ...] = ("chat", "tools")
 # The right that a path needs, by its beginning; None for any key.
 _RIGHTS: Mapping[str, Right | None] = {
     **dict.fromkeys(("/v1/approvals/", "/v1/devices"), "approve"),
+    "/v1/documents": "write",
     **dict.fromkeys(("/v1/tools", "/v1/servers", "/v1/resources", "/v1/prompts"), "tools"),
     **dict.fromkeys(("/v1/questions", "/v1/models", "/v1/board", "/api/tags", "/api/version", "/api/show"), None),
     **dict.fromkeys(("/v1/", "/api/"), "chat"),

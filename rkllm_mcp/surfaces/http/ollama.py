@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,30 +24,22 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
-    OllamaReply,
     OllamaRequest,
+    OllamaShape,
     chat_body,
     generate_body,
 )
-from rkllm_mcp.completions.openai_types import ChatBody, Positive
-from rkllm_mcp.completions.request import Occurrence
+from rkllm_mcp.completions.openai_request import Translated
+from rkllm_mcp.completions.openai_types import Positive
+from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.completions import DEFAULT_MODEL, answer, known_models, translated
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.openai import (
-    DEFAULT_MODEL,
-    MOST_TEXTS,
-    CompletionRun,
-    asked_by,
-    completion_run,
-    count_tokens,
-    embedder_of,
-    known_models,
-)
+from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, evaluated, line_stream, lines, list_response, while_connected
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of
+from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ModelHost
@@ -119,48 +111,34 @@ class OllamaVectors(DocumentedModel):
 async def chat(request: Request) -> Response:
     """Answer a conversation."""
     body = await bodies.read(request, OllamaChat, service_of(request).body_limit, takes_any_type=True)
-    return await _answer(request, body, lambda: chat_body(body), is_chat=True, is_asked=bool(body.messages))
+    return await _answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
 
 
 async def generate(request: Request) -> Response:
     """Answer a prompt."""
     body = await bodies.read(request, OllamaGenerate, service_of(request).body_limit, takes_any_type=True)
-    return await _answer(request, body, lambda: generate_body(body), is_chat=False, is_asked=bool(body.prompt))
+    return await _answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
 
 
-async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_chat: bool, is_asked: bool) -> Response:
-    service, tenant = service_of(request), tenant_of(request)
-    _check_model(body.model, service)
+async def _answer(
+    request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
+) -> Response:
+    _check_model(body.model, service_of(request))
     if not is_asked:
-        return JSONResponse(OllamaReply(body.model, is_chat).nothing("unload" if body.unloads else "load"))
-    openai: ChatBody = translated()
-    asked = await asked_by(openai, service, tenant)
-    reply = OllamaReply(body.model, is_chat, asked.host_tools)
-    started = time.monotonic()
-    # Ollama loads a model when it is asked, and its clients do not ask a second time.
-    run = completion_run(request, asked, may_load=True)
-    if body.stream is not False:
-        return line_stream(partial(_stream, run, reply, started), NDJSON)
-    return JSONResponse(await while_connected(request, partial(_whole, run, reply, started)))
-
-
-async def _stream(run: CompletionRun, reply: OllamaReply, started: float, write: Write) -> None:
-    async def emit(events: Sequence[Occurrence]) -> None:
-        if pieces := [piece for event in events for piece in reply.of(event)]:
-            await write(lines(map(to_json, pieces)))
-
-    await run(emit)
-    await write(lines([to_json(reply.last(time.monotonic() - started))]))
-
-
-async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict[str, Any]:
-    happened: list[Occurrence] = []
-
-    async def emit(events: Sequence[Occurrence]) -> None:
-        happened.extend(events)
-
-    await run(emit)
-    return reply.whole(happened, time.monotonic() - started)
+        shape = OllamaShape(Reply("", body.model), is_chat=is_chat)
+        return JSONResponse(shape.nothing("unload" if body.unloads else "load"))
+    # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
+    return await answer(
+        request,
+        translated(translate, body),
+        partial(Reply, ""),
+        partial(OllamaShape, is_chat=is_chat),
+        streams=body.stream is not False,
+        may_load=True,
+        model=body.model,
+        media=NDJSON,
+        heartbeat=b"",
+    )
 
 
 async def tags(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""OpenAI's API: chat completions, models and embeddings; and ``/v1/rerank`` in the shape that Jina and Cohere share.
+"""OpenAI's API but for answers: models and embeddings; and ``/v1/rerank`` in the shape that Jina and Cohere share.
 
 ``[service] ranking_model`` ranks, or the chat model if none is configured and it has tokens for yes and no.
 """
@@ -6,194 +6,27 @@
 from __future__ import annotations
 
 import base64
-import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.completions.completion import complete
-from rkllm_mcp.completions.openai_request import chat_request
-from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
-from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
-from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
+from rkllm_mcp.completions.openai_types import Positive, TokenId
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.events import End
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import (
-    DONE,
-    EventStream,
-    Write,
-    evaluated,
-    in_turn,
-    list_response,
-    records,
-    while_connected,
-)
+from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
     from rkllm_mcp.app.environment import AuxiliaryModel
-    from rkllm_mcp.app.tenants import Tenant
-
-# A name of the model that every service knows.
-DEFAULT_MODEL = "default"
-
-# Runs an answer and emits its events.
-CompletionRun: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
-
-
-async def chat_completions(request: Request) -> Response:
-    """Answer a chat request."""
-    service = service_of(request)
-    body = await bodies.read(request, ChatBody, service.body_limit)
-    tenant = tenant_of(request)
-    check_model(body.model, service)
-    asked = await asked_by(body, service, tenant)
-    head = ReplyHead(
-        new_reply_id(),
-        int(time.time()),
-        service.model_host.name,
-        host_tools=asked.host_tools,
-        with_events=body.x_events is True,
-    )
-    run = completion_run(request, asked)
-    if body.stream:
-        with_usage = body.stream_options is not None and body.stream_options.include_usage is True
-        return EventStream(partial(_stream, run, ReplyChunks(head, with_usage=with_usage)))
-    return JSONResponse(await while_connected(request, partial(_whole, run, WholeReply(head))))
-
-
-def check_model(name: str | None, service: ServiceState) -> None:
-    """Check that a model name is one of this service's.
-
-    Raises:
-        HTTPError: 404.
-    """
-    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = (
-            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
-        )
-        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
-
-
-def known_models(service: ServiceState) -> tuple[str, ...]:
-    """Return the names of the model that answers, its own first."""
-    return (service.model_host.name, *service.config.service.model_aliases)
-
-
-async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
-    """Return the request that a body describes.
-
-    Args:
-        body: the request's body.
-        service: the service.
-        tenant: the tenant that sent it.
-
-    Raises:
-        HTTPError: 400, a field is wrong; 422, a schema is too costly to check.
-    """
-    own = tenant.section.mcp if tenant.section is not None else None
-    may_use_tools = "tools" in tenant.rights
-    if body.mcp and not may_use_tools:
-        raise HTTPError(403, "this key may not use the host's tools; leave mcp out", param="mcp", code="key_purpose")
-    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
-    try:
-        # Checking a hundred tools takes a while, and all other answers would wait for it.
-        return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))
-    except RequestRefusedError as error:
-        raise _problem(error) from None
-
-
-def _problem(error: RequestRefusedError) -> HTTPError:
-    return HTTPError(
-        422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None
-    )
-
-
-async def _whole(run: CompletionRun, reply: WholeReply) -> dict[str, Any]:
-    async def emit(events: Sequence[Occurrence]) -> None:
-        for event in events:
-            reply.take(event)
-
-    await run(emit)
-    return reply.object()
-
-
-async def _stream(run: CompletionRun, chunks: ReplyChunks, write: Write) -> None:
-    # Sent with the first chunk and not before: while nothing was sent, a failure has a status of its own.
-    first = [chunks.first()]
-
-    async def emit(events: Sequence[Occurrence]) -> None:
-        if made := chunks.of(events):
-            content = records(first + made)
-            first.clear()
-            await write(content)
-
-    await run(emit)
-    await write(records([*first, *chunks.last()]) + DONE)
-
-
-def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = False) -> CompletionRun:
-    """Return a function that answers ``asked`` when its turn has come.
-
-    It raises HTTPError for a request that is refused and an answer that fails or is cancelled.
-    """
-    service, tenant = service_of(request), tenant_of(request)
-
-    async def answer(app: Assistant, emit: EmitOccurrences) -> None:
-        try:
-            await complete(app, service.conversation_cache, asked, emit, tenant.name)
-        except RequestRefusedError as error:
-            raise _problem(error) from None
-
-    async def run(emit: EmitOccurrences) -> None:
-        async def checked(events: Sequence[Occurrence]) -> None:
-            last = events[-1]
-            if isinstance(last, End):
-                _check_end(last)
-            await emit(events)
-
-        await in_turn(request, answer, checked, may_load=may_load)
-
-    return run
-
-
-def _check_end(end: End) -> None:
-    if end.reason == "cancelled":
-        raise HTTPError(503, "the answer was stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
-    if end.reason == "failed":
-        raise (
-            HTTPError(500, end.error or "the answer failed; ask again") if end.cause is None else problem_of(end.cause)
-        )
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/chat/completions",
-        chat_completions,
-        "Answer a conversation, as OpenAI's API does",
-        body=ChatBody,
-        answers=(
-            RouteResponse(ChatCompletion, says="The answer, when stream is not true."),
-            RouteResponse(
-                ChatCompletionChunk, media=EVENT_STREAM, says="The answer in pieces; the last record is [DONE]."
-            ),
-        ),
-        problems=(400, 404, 429, 503),
-    ),
-)
-
 
 OWNED_BY = "rkllm-mcp"
 
@@ -272,6 +105,8 @@ ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
 
 class EmbeddingsBody(bodies.LenientBody):
     """The texts to embed."""
+
+    IGNORED: ClassVar = ("user",)
 
     input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
     """A text, texts, or either as token ids of this model."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.surfaces.http.errors import OLLAMA, ErrorBody, OllamaError
+from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of
@@ -82,7 +82,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     if parameters := [*_path_parameters(route), *_query_parameters(route)]:
         operation["parameters"] = parameters
     if route.body is not None:
-        content = {JSON: {"schema": schemas[route.body, "validation"]}}
+        content = {route.body_media: {"schema": schemas[route.body, "validation"]}}
         operation["requestBody"] = {"required": True, "content": content}
     if route.is_open:
         operation["security"] = []
@@ -95,7 +95,9 @@ def _operation_id(route: Route | Link) -> str:
     return f"{route.method.lower()}_{words or 'page'}"
 
 
-def _error(route: Route) -> type[ErrorBody | OllamaError]:
+def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
+    if route.path.startswith(ANTHROPIC):
+        return AnthropicError
     return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 

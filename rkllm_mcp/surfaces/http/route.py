@@ -56,6 +56,7 @@ class Route:
     handler: Handler  # answers a request
     summary: str  # what it does, in a few words
     body: type[BaseModel] | None = None  # what a request brings as JSON, read with ``bodies.read``
+    body_media: str = JSON  # its content type, if it is another one
     query: type[BaseModel] | None = None  # what the address may bring, read with ``bodies.query``
     # what comes back; several with one status differ in their ``media``
     answers: tuple[RouteResponse, ...] = (RouteResponse(),)

@@ -393,6 +393,7 @@ def serve(session: Session, address: Address) -> int:
         RuntimeUnusableError: the model cannot be loaded.
     """
     config = session.config()
+    session.note_missing_configuration(config)
     host = address.host or config.service.host
     port = config.service.port if address.port is None else address.port
     check_key(host, config)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import base64
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -12,6 +16,7 @@ from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
@@ -20,10 +25,14 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
+from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
+_UPLOAD_BYTES = 500_000_000  # the knowledge server has a lower limit, its document_mb
+_PART_BYTES = 1_000_000
+_FORM_FIELDS = ("knowledge_base", "title", "collection")
 _YES = "send approve: true to allow it"
 
 
@@ -175,6 +184,52 @@ async def call(request: Request) -> Response:
     return JSONResponse(await while_connected(request, work))
 
 
+class UploadForm(DocumentedModel):
+    """A file for a knowledge base."""
+
+    file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
+    knowledge_base: str = Field(default="", description="Id or name; needless if there is only one.")
+    title: str = Field(default="", description="Instead of the document's own.")
+    collection: str = Field(default="", description="The collection's name.")
+
+
+async def add_document(request: Request) -> Response:
+    """Add a file to a knowledge base; it is sent to the knowledge server in parts."""
+    app = tenant_of(request).app
+    server = next((each for each in app.toolbox.connections if is_knowledge(each.spec)), None)
+    if server is None:
+        raise HTTPError(404, "there is no knowledge server; the owner adds one to [[servers]] in the configuration")
+    try:
+        async with bodies.bounded(request, _UPLOAD_BYTES).form(max_files=1, max_fields=10) as form:
+            file = form.get("file")
+            if not isinstance(file, UploadFile) or not file.filename:
+                raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
+            given = {name: value for name in _FORM_FIELDS if isinstance(value := form.get(name), str) and value}
+            given["knowledge_base_id"] = given.pop("knowledge_base", "*")
+            async with app.toolbox.attending({}):
+                await server.available()
+                return JSONResponse(await _forwarded(server.call, file, given), 201)
+    except HTTPException as error:
+        raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
+
+
+async def _forwarded(
+    call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]], file: UploadFile, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Send a file to ``add_document`` in parts; return the structured result of the last."""
+    size, facts = file.size or 0, dict[str, Any]()
+    while True:
+        data = base64.b64encode(await file.read(_PART_BYTES)).decode()
+        more = facts.get("received", 0) + _PART_BYTES < size
+        part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
+        result = await call("add_document", {**arguments, **part})
+        if result["isError"]:
+            raise HTTPError(422, result_text(result), param="file", code="document_refused")
+        facts = cast("dict[str, Any]", result.get("structuredContent") or {})
+        if not more:
+            return facts
+
+
 async def history(request: Request) -> Response:
     """List the recorded calls."""
     wish = bodies.query(request, HistoryQueryBody)
@@ -284,6 +339,16 @@ ROUTES = (
         body=CallBody,
         answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
         problems=(403, 404),
+    ),
+    Route(
+        "POST",
+        "/v1/documents",
+        add_document,
+        "Add a file to a knowledge base",
+        body=UploadForm,
+        body_media="multipart/form-data",
+        answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
+        problems=(404,),
     ),
     Route(
         "GET",

@@ -54,7 +54,9 @@ class Web:
 
 
 @asynccontextmanager
-async def served(folder: Path, http: HttpSettings, **headers: str) -> AsyncGenerator[Web, None]:
+async def served(
+    folder: Path, http: HttpSettings, settings: Settings | None = None, /, **headers: str
+) -> AsyncGenerator[Web, None]:
     ports: list[int] = []
     is_open = anyio.Event()
 
@@ -66,7 +68,7 @@ async def served(folder: Path, http: HttpSettings, **headers: str) -> AsyncGener
     with anyio.fail_after(60):
         async with (
             client,
-            open_service(Settings(folder)) as service,
+            open_service(settings or Settings(folder)) as service,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(serve_http, create_app(service, http), http, tell)
@@ -177,3 +179,103 @@ async def _alone(http: HttpSettings) -> None:
         raise AssertionError
 
     await serve_http(nothing, http, lambda _: None)
+
+
+async def upload(web: Web, path: str, name: str, content: bytes, **fields: str) -> tuple[int, dict[str, Any]]:
+    answer = await web.client.post(web.address + path, files={"file": (name, content)}, data=fields)
+    return answer.status_code, answer.json()
+
+
+async def test_a_form_adds_a_file_and_a_later_one_of_its_name_replaces_it(tmp_path: Path) -> None:
+    async with served(tmp_path, WITH_TOKENS, **token("acme", role="write")) as web:
+        _, made = await web.ask("POST", "/knowledge_bases", {"name": "規程"})
+        path = f"/knowledge_bases/{made['knowledge_base_id']}/documents"
+        code, first = await upload(
+            web, path, "../規則.md", RULES.encode("cp932"), collection="人事", fields='{"year": "2026"}'
+        )
+        _, same = await upload(
+            web, path, "規則.md", RULES.encode("cp932"), collection="人事", fields='{"year": "2026"}'
+        )
+        _, second = await upload(web, path, "規則.md", RULES.replace("5,000", "6,000").encode())
+        damaged = await upload(web, path, "a.pdf", b"%PDF-1.7 nothing of the kind")
+        missing = await web.client.post(web.address + path, data={"title": "x"}, files={"other": ("a", b"b")})
+        broken = await upload(web, path, "規則.md", b"x", fields="{")
+    (document,) = first["documents"]
+    assert (code, document["title"], document["is_new"]) == (201, "就業規則", True)
+    assert document["uri"] == "upload://acme/%E8%A6%8F%E5%89%87.md"
+    assert same["documents"][0] == {**document, "is_new": False}
+    assert second["documents"][0] == {**document, "version": 2}
+    assert (damaged[0], damaged[1]["error"]["message"].partition(":")[0]) == (422, "a.pdf is damaged")
+    assert (missing.status_code, missing.json()["error"]["message"].partition(".")[0]) == (422, "file is missing")
+    assert (broken[0], broken[1]["error"]["message"].partition(".")[0]) == (422, "fields is not JSON")
+
+
+async def test_a_role_limits_what_a_token_may_change(tmp_path: Path) -> None:
+    async with served(tmp_path, WITH_TOKENS) as web:
+        writer, reader, old = (token("acme", 600, **claims) for claims in ({"role": "write"}, {"role": "read"}, {}))
+        _, made = await web.ask("POST", "/knowledge_bases", {"name": "規程"}, **writer)
+        base = f"/knowledge_bases/{made['knowledge_base_id']}"
+        codes: list[list[int]] = []
+        for headers in (writer, old, reader):
+            files = {"file": ("a.md", RULES.encode())}
+            codes.append(
+                [
+                    (await web.ask("POST", f"{base}/documents", {"text": f"{headers}"[-20:]}, **headers))[0],
+                    (await web.client.post(f"{web.address}{base}/documents", files=files, headers=headers)).status_code,
+                    (await web.ask("POST", f"{base}/documents", {"data": "YQ==", "file_name": "b"}, **headers))[0],
+                    (await web.ask("POST", f"{base}/reindex", **headers))[0],
+                    (await web.ask("POST", "/knowledge_bases", {"name": "x"}, **headers))[0],
+                    (await web.ask("POST", f"{base}/search", {"query": "手当"}, **headers))[0],
+                ]
+            )
+        refused = await web.ask("POST", f"{base}/reindex", **reader)
+        unknown = await web.ask("GET", base, **token("acme", role="admin"))
+    assert codes == [[201, 201, 201, 200, 201, 200], [201, 403, 403, 200, 201, 200], [403, 403, 403, 403, 403, 200]]
+    assert refused[1]["error"]["message"] == (
+        "This token may not change documents. Ask the owner for a token whose role is write."
+    )
+    assert (unknown[0], "its role is neither read nor write" in unknown[1]["error"]["message"]) == (401, True)
+
+
+async def test_uploads_are_limited_in_size_and_for_each_tenant(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, document_mb=1, tenant_chunks=3)
+    async with served(tmp_path, WITH_TOKENS, settings, **token("acme", role="write")) as web:
+        _, made = await web.ask("POST", "/knowledge_bases", {"name": "規程"})
+        path = f"/knowledge_bases/{made['knowledge_base_id']}/documents"
+        large = await upload(web, path, "a.txt", b"word " * 300_000)
+        slightly = await upload(web, path, "a.txt", b"a " * 500_001)
+        room = await upload(web, path, "a.md", RULES.encode())
+        full = await upload(web, path, "b.md", RULES.replace("手当", "休暇").encode())
+        _, listed = await web.ask("GET", path.removesuffix("/documents"))
+        first = await web.ask("POST", path, {"data": "YQ==", "file_name": "c.md", "more": True})
+        for _ in range(3):
+            await web.ask("POST", path, {"data": "YQ==", "file_name": "c.md", "more": True})
+        many = await upload(web, path, "b.md", b"text")
+        other = await web.ask("POST", path, {"data": "YQ==", "upload_id": "x"}, **token("other", role="write"))
+    assert (large[0], slightly[0], room[0], full[0], many[0]) == (413, 413, 201, 413, 429)
+    assert full[1]["error"]["message"].startswith("The tenant has no room for this document. ")
+    assert [document["uri"] for document in listed["documents"]] == ["upload://acme/a.md"]
+    assert (first[0], first[1]["received"], other[0]) == (201, 1, 403)
+
+
+async def test_lists_are_paged(tmp_path: Path) -> None:
+    async with served(tmp_path, OPEN) as web:
+        base = f"/knowledge_bases/{await web.base()}"
+        for number in range(4):
+            await web.ask("POST", f"{base}/documents", {"text": f"page {number}", "title": f"document {number}"})
+            await web.ask("POST", "/knowledge_bases", {"name": f"base {number}"})
+        titles: list[list[str]] = []
+        cursor = ""
+        for _ in range(3):
+            _, page = await web.ask("GET", f"{base}?limit=2&cursor={cursor}")
+            titles.append([document["title"] for document in page["documents"]])
+            cursor = page.get("next_cursor", "")
+        _, bases = await web.ask("GET", "/knowledge_bases?limit=4")
+        refused = [await web.ask("GET", f"/knowledge_bases?{query}") for query in ("limit=0", "cursor=next")]
+    assert titles == [["document 0", "document 1"], ["document 2", "document 3"], ["就業規則"]]
+    assert cursor == ""
+    assert ([each["name"] for each in bases["knowledge_bases"]], bases["next_cursor"]) == (
+        ["base 0", "base 1", "base 2", "base 3"],
+        "4",
+    )
+    assert [code for code, _ in refused] == [422, 422]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from dataclasses import replace
@@ -413,3 +414,34 @@ async def test_ids_are_uuids(tmp_path: Path) -> None:
     metadata = found.facts["results"][0]["metadata"]
     for name in ("chunk_id", "document_id", "collection_id"):
         assert str(uuid.UUID(metadata[name])) == metadata[name]
+
+
+async def test_a_file_comes_in_parts(tmp_path: Path) -> None:
+    content = RULES.encode("utf-16")
+    parts = [base64.b64encode(content[start : start + 64]).decode() for start in range(0, len(content), 64)]
+    async with open_tools(tmp_path) as tools:
+        base_id = await tools.base()
+        upload_id, documents = "", list[Any]()
+        for number, part in enumerate(parts):
+            given = {"upload_id": upload_id} if upload_id else {"file_name": "rules.md"}
+            more = number + 1 < len(parts)
+            said = await tools.call(
+                "add_document", knowledge_base_id=base_id, data=part, offset=64 * number, more=more, **given
+            )
+            assert not said.is_error, said.text
+            upload_id, documents = said.facts.get("upload_id", ""), said.facts["documents"]
+            assert said.facts.get("received") == (min(64 * number + 64, len(content)) if more else None)
+        wrong = await tools.call("add_document", knowledge_base_id=base_id, data=parts[0], upload_id="x")
+        begun = await tools.call("add_document", knowledge_base_id=base_id, data="YQ==", file_name="a", more=True)
+        skipped = await tools.call(
+            "add_document", knowledge_base_id=base_id, data="YQ==", upload_id=begun.facts["upload_id"], offset=7
+        )
+        garbage = await tools.call("add_document", knowledge_base_id=base_id, data="?", file_name="a")
+        nameless = await tools.call("add_document", knowledge_base_id=base_id, data="YQ==")
+        found = await tools.call("search_documents", query="副業", knowledge_base_id=base_id)
+    assert [document["uri"] for document in documents] == ["upload:///rules.md"]
+    assert found.facts["results"][0]["metadata"]["title"] == "就業規則"
+    assert wrong.text.startswith("upload_id is not of an open upload. ")
+    assert skipped.text == "offset is 7. Send the bytes from 1 on."
+    assert garbage.text.startswith("data is not base64. ")
+    assert nameless.text.startswith("file_name is missing. ")

@@ -53,4 +53,10 @@ async def test_what_is_typed_becomes_what_there_is(tmp_path: Path, monkeypatch: 
                 await app.store.conversations.add("", StoredConversation(name, "Why?", 1.0, 2.0, turns))
             complete = Completions(app).complete
             found = {text: await complete(text) for text in CASES}
-    assert found == {text: (word, names.split()) for text, (word, names) in CASES.items()}
+            commands = await Completions(app, language="ja").complete("/st")
+    assert {text: (word, [*names]) for text, (word, names) in found.items()} == {
+        text: (word, names.split()) for text, (word, names) in CASES.items()
+    }
+    assert commands == ("/st", {"/stats": "この会話のトークン数と速さ"})
+    assert found["/resume ab"][1] == {"abc": "Why?"}
+    assert found["/prompt co"][1] == {"code_review": "Reviews code."}

@@ -10,8 +10,8 @@ import pytest
 from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines, history_path
 
 
-async def nothing(text: str) -> tuple[str, list[str]]:
-    return text, []
+async def nothing(text: str) -> tuple[str, dict[str, str]]:
+    return text, {}
 
 
 @pytest.mark.anyio

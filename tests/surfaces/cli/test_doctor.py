@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,24 @@ def test_libraries_that_stand_in_each_others_way_are_told(
     monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(folders))
     found = named(doctor("--json", "--model", "demo", "--runtime", str(libraries()["1.3.0"]))[1])
     assert found["other libraries"]["found"] == f"{libraries()['1.2.3']} (1.2.3)"
+
+
+def test_servers_are_started_and_one_that_fails_is_told_with_its_reason(doctor: Doctor, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    servers = {"time": '["-m", "mcp_server_time"]', "gone": '["-c", "import sys; sys.exit(3)"]'}
+    config.write_text(
+        "".join(
+            f'[[servers]]\nname = "{name}"\ncommand = "{sys.executable}"\nargs = {args}\n'
+            for name, args in servers.items()
+        )
+    )
+    code, out, err = doctor("--json", "--config", str(config), "--runtime", "emulator", "--model", "demo")
+    found = named(out)
+    assert (code, err.splitlines()[0]) == (0, "[doctor: starting 2 servers]")
+    assert found["server time"]["status"] == "ok"
+    assert re.search(r"-m mcp_server_time: 2 tools after [\d.]+ s$", found["server time"]["found"])
+    assert (found["server gone"]["status"], found["server gone"]["command"]) == ("warn", "rkllm-mcp servers test gone")
+    assert "so the server is skipped" in found["server gone"]["found"]
 
 
 def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> None:

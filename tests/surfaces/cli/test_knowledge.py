@@ -72,7 +72,7 @@ def test_documents_go_in_are_found_and_go_out_again(kb: Command, tmp_path: Path)
     added = kb("add", "docs", "--base", name, "--collection", "人事")
     assert added.code == 1
     assert added.out.endswith("  added  就業規則\n")
-    assert "failed: broken.pdf is damaged" in added.err
+    assert "failed: docs/broken.pdf is damaged" in added.err
     again = kb("add", "docs/rules.md", "--base", base_id, "--collection", "人事")
     assert again.out.endswith("  unchanged  就業規則\n")
 
@@ -141,6 +141,52 @@ def test_what_cannot_be_done_is_one_sentence(kb: Command, words: list[str], code
     assert (failed.code, failed.out) == (code, "")
     assert failed.err.startswith(f"Error: {sentence}")
     assert failed.err.count("\n") == 1
+
+
+def test_a_knowledge_base_is_exported_imported_and_backed_up(kb: Command, tmp_path: Path) -> None:
+    name = uuid.uuid4().hex
+    kb("create", name)
+    (tmp_path / "rules.md").write_text(RULES, "utf-8")
+    kb("add", "rules.md", "-b", name)
+    assert kb("reindex", "-b", name).err == "Reindexed 2 chunks.\n"
+
+    exported = kb("export", "rules.jsonl.gz", "-b", name)
+    assert (exported.code, exported.err.partition("(")[0]) == (0, "Exported rules.jsonl.gz ")
+    assert exported.err.endswith("bytes): 1 documents, 2 chunks.\n")
+    again = kb("export", "rules.jsonl.gz", "-b", name)
+    assert (again.code, again.err.startswith("Error: path rules.jsonl.gz exists. ")) == (1, True)
+
+    copy = f"{name} copy"
+    imported = kb("import", "rules.jsonl.gz", "--name", copy)
+    assert (imported.code, imported.err.endswith("bytes): 1 documents, 2 chunks.\n")) == (0, True)
+    assert imported.out.strip() in kb("list").out
+    assert "(就業規則, 手当)" in kb("search", "リモートワーク手当の金額は？", "-b", copy).out
+    into = kb("import", "rules.jsonl.gz", "-b", copy)
+    assert (into.code, json.loads(kb("list", copy, "--json").out)["knowledge_bases"][0]["total_documents"]) == (0, 1)
+
+    (tmp_path / "broken.jsonl").write_text("{}\n", "utf-8")
+    broken = kb("import", "broken.jsonl")
+    assert broken.err.startswith("Error: path broken.jsonl is no exported knowledge base. ")
+    backed_up = kb("backup", "copy.sqlite3")
+    assert (backed_up.code, backed_up.err.partition("(")[0]) == (0, "Backed up copy.sqlite3 ")
+    assert (tmp_path / "copy.sqlite3").stat().st_mode & 0o777 == 0o600
+    for each in (name, copy):
+        kb("remove", "-b", each, "--all", "-y")
+
+
+def test_messages_name_the_file(kb: Command, tmp_path: Path) -> None:
+    name = uuid.uuid4().hex
+    kb("create", name)
+    (tmp_path / "empty.md").write_bytes(b"")
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04")
+    failed = kb("add", "empty.md", "a.zip", "none.txt", "-b", name)
+    assert failed.code == 1
+    assert [line.partition(": ")[2].partition(" ")[0] for line in failed.err.splitlines()] == [
+        "empty.md",
+        "a.zip",
+        "none.txt:",
+    ]
+    kb("remove", "-b", name, "--all", "-y")
 
 
 def test_what_goes_without_saying_is_said(kb: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

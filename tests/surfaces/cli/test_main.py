@@ -6,15 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from rkllm_mcp import __version__
-from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.loading import configuration_schema, load_config, read_file
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.surfaces.cli.main import hoisted
 from tests.support.outcome import Command, Outcome
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
+UNCONFIGURED = "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]"
 NO_MODEL = (
     "There is no model 'none'. Here on this machine: demo; 'rkllm-mcp models list' shows those that can be fetched."
 )
@@ -97,7 +99,7 @@ def test_the_version_is_told(command: Command) -> None:
         (
             ["servers", "remove", "x"],
             2,
-            "Error: there is no configuration file to change; mcp_config.toml does not exist\n",
+            "Error: there is no configuration file to change; .config/rkllm-mcp/config.toml does not exist\n",
         ),
         (
             ["servers", "add", "x"],
@@ -153,19 +155,33 @@ def test_a_stream_of_json_ends_with_an_end_also_when_nothing_can_run(command: Co
 
 
 def test_config_init_writes_a_file_that_check_accepts(command: Command, tmp_path: Path) -> None:
-    assert command("config", "init") == Outcome(0, "mcp_config.toml\n", "")
-    checked = command("config", "check")
-    assert checked == Outcome(0, f"{tmp_path}/mcp_config.toml\nright; servers: weather, time, files\n", "")
+    own = f"{tmp_path}/.config/rkllm-mcp/config.toml"
+    assert command("config", "init") == Outcome(0, f"{own}\n", "")
+    assert command("config", "check") == Outcome(0, f"{own}\nright; servers: local, weather\n", "")
     assert command("config", "init") == Outcome(
-        2, "", "Error: mcp_config.toml exists; name another file, or write over it with --force\n"
+        2, "", "Error: .config/rkllm-mcp/config.toml exists; name another file, or write over it with --force\n"
     )
     assert command("config", "init", "--force").code == 0
+    jsonschema.validate(read_file(Path(own)), configuration_schema())
+
+
+def test_commands_that_write_change_the_users_file_unless_another_is_there_or_named(
+    command: Command, tmp_path: Path
+) -> None:
+    add = ("servers", "add", "s", "--", "x")
+    for options, file in (
+        ((), ".config/rkllm-mcp/config.toml"),
+        (("--config", "other.toml"), "other.toml"),
+        ((), "mcp_config.toml"),
+    ):
+        if file == "mcp_config.toml":
+            (tmp_path / file).touch()
+        assert command(*options, *add) == Outcome(0, f"s: added to {tmp_path}/{file}\n", "")
+        assert 'command = "x"' in (tmp_path / file).read_text("utf-8")
 
 
 def test_config_check_without_a_file_says_so(command: Command) -> None:
-    assert command("config", "check") == Outcome(
-        0, "no configuration file: the defaults hold\nright; servers: none\n", ""
-    )
+    assert command("config", "check") == Outcome(0, f"{UNCONFIGURED}\nright; servers: none\n", "")
 
 
 def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
@@ -239,6 +255,7 @@ def test_config_schema_is_json_schema(command: Command) -> None:
 
 
 def test_servers_are_added_listed_and_removed(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").touch()
     path = tmp_path / "mcp_config.toml"
     added = command("servers", "add", "time", "--env", "TZ=UTC", "--", "uvx", "mcp-server-time", "--local")
     assert added == Outcome(0, f"time: added to {path}\n", "")
@@ -473,6 +490,7 @@ def test_the_help_is_there_without_the_heavy_libraries() -> None:
 
 
 def test_config_add_key_shows_a_key_once_and_keeps_a_hash_of_it(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").touch()
     mine = command("config", "add-key", "--name", "laptop")
     theirs = command("config", "add-key", "--tenant", "kitchen")
     config = load_config(tmp_path / "mcp_config.toml")

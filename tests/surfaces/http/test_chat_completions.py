@@ -16,11 +16,9 @@ from pydantic import BaseModel
 
 from bench.prefill_economy import PrefixTree
 from rkllm_mcp.completions import openai_types
-from rkllm_mcp.completions.openai_types import ChatBody
 from tests.support.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 from tests.support.documents import blocks
 from tests.support.served import Served, scripted_model, served
-from tests.support.shared import REPOSITORY
 
 MODEL = "parrot"
 SYSTEM: Json = {"role": "system", "content": "You are the parrot of a test."}
@@ -519,12 +517,3 @@ def test_the_page_about_it_shows_what_works(service: Served, capsys: pytest.Capt
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
     answer = httpx2.post(f"{service.url}/v1/chat/completions", json=sent, headers=headers, timeout=120)
     assert answer.status_code == 200
-    # Every field that is read is in its table.
-    named = set(re.findall(r"`([a-z_]+)", texts_of_table("docs/openai.md")))
-    assert set(ChatBody.model_fields) - {"model"} <= named
-
-
-def texts_of_table(page: str) -> str:
-    """The first column of the page's tables."""
-    lines = (REPOSITORY / page).read_text("utf-8").splitlines()
-    return "\n".join(line.split("|")[1] for line in lines if line.startswith("| "))

@@ -65,6 +65,11 @@ def test_the_npu_and_nothing_else_of_dev_is_open() -> None:
     assert "SupplementaryGroups=render video" in lines
 
 
+@pytest.mark.parametrize("make", [system_unit, user_unit])
+def test_a_service_may_open_the_thousands_of_buffers_of_a_model(make: Callable[[UnitOptions], str]) -> None:
+    assert "LimitNOFILE=102400" in make(BOARD).splitlines()
+
+
 def test_of_home_only_what_is_needed_is_seen() -> None:
     lines = system_unit(BOARD).splitlines()
     assert 'BindReadOnlyPaths="/home/orange/models/qwen 3"' in lines

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.search.pipeline import select_bases
-from mcp_servers.knowledge.search.question import UnderstoodQuery
+from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     bm25_shares,
     calibration_for,
     cosine_above_mean,
     fuse,
     query_weights,
+    select_chunks,
     select_terms,
+    term_keys,
 )
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.text_index import Profile, index_chunk
@@ -24,10 +26,9 @@ from mcp_servers.knowledge.types import KnowledgeBase
 
 
 def test_fusion_adds_what_each_rank_is_worth_and_keeps_the_best() -> None:
-    fused = fuse([(1, 9.0), (2, 8.0), (3, 7.0)], [(3, 0.9), (4, 0.8)], maximum=3)
-    assert [candidate.chunk for candidate in fused] == [3, 1, 2]
-    assert (fused[0].sparse, fused[0].dense, fused[0].rrf) == (7.0, 0.9, pytest.approx(1 / 63 + 1 / 61))
-    assert (fused[1].dense, fused[1].rrf) == (None, pytest.approx(1 / 61))
+    fused = fuse([1, 2, 3], [3, 4], maximum=3)
+    assert list(fused) == [3, 1, 2]
+    assert list(fused.values()) == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62])
 
 
 def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much() -> None:
@@ -39,7 +40,19 @@ def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much()
 
 def test_terms_that_nothing_has_take_no_common_terms_place() -> None:
     frequencies = {"qux": 0, "quux": 0, "corge": 0, "the": 90}
-    assert select_terms(frequencies, maximum=50) == ["qux", "quux", "corge", "the"]
+    assert select_terms(frequencies, maximum=50) == ["the"]
+    assert select_terms(frequencies, maximum=50, minimum=0) == []
+
+
+def test_chunks_are_chosen_by_the_words_they_have_and_a_synonym_counts_once() -> None:
+    query = understand("ホテル代")
+    keys = term_keys(query)
+    frequencies = dict.fromkeys(keys, 2)
+    chunks = {"ホテ": [1, 2], "テル": [1, 2], "ル代": [1], "宿泊": [3, 4], "泊費": [3], "領収": [5]}
+    postings = {key: np.array(chunks.get(term, []), np.int64) for term, key in keys.items()}
+    found, sums = select_chunks(query_weights(query, frequencies, 10), postings)
+    assert found.tolist() == [1, 3, 2]
+    assert sums[0] > sums[1] > sums[2] > 0
 
 
 def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
@@ -76,7 +89,7 @@ def test_kanji_are_counted_where_no_pair_fits() -> None:
 
 def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
     found, *_ = shares("リモートワーク手当の金額", "リモートワーク手当は月額5,000円です。", chunks=1)
-    assert calibration_for("").score(found) > 0.6
+    assert calibration_for("").score(np.array(found)) > 0.6
 
 
 def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
@@ -87,19 +100,21 @@ def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
 @pytest.mark.parametrize("embedder", ["", "hashing-1024", "Qwen3-Embedding-0.6B"])
 def test_the_score_grows_with_either_figure_and_stays_a_share(embedder: str) -> None:
     calibration = calibration_for(embedder)
-    scores = [calibration.score(calibration.combine(share, share)) for share in np.linspace(0, 1, 11)]
+    shares = np.linspace(0, 1, 11)
+    scores = calibration.score(shares, shares).tolist()
     assert scores == sorted(scores)
     assert 0 < scores[0] < 0.2
     assert 0.98 < scores[-1] <= 1
 
 
 def test_hashing_never_changes_an_order_that_the_words_gave() -> None:
-    assert calibration_for("hashing-1024").combine(0.4, 1.0) == calibration_for("").combine(0.4, 0.0)
+    shares = np.array([0.4])
+    assert calibration_for("hashing-1024").score(shares, shares) == calibration_for("").score(shares)
 
 
 def test_a_cosine_counts_above_what_anything_has() -> None:
-    assert cosine_above_mean(0.7, 0.4) == pytest.approx(0.5)
-    assert (cosine_above_mean(0.3, 0.4), cosine_above_mean(1.0, 1.0)) == (0.0, 0.0)
+    assert cosine_above_mean(np.array([0.7, 0.3]), 0.4).tolist() == pytest.approx([0.5, 0.0])
+    assert cosine_above_mean(np.array([1.0]), 1.0).tolist() == [0.0]
 
 
 def stored(key: int, embedder: str) -> StoredBase:

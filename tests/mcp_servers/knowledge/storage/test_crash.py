@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 
 from mcp_servers.knowledge.library import open_library
-from mcp_servers.knowledge.storage.bases import SqlFilter
+from mcp_servers.knowledge.storage.bases import base_by_key
 from mcp_servers.knowledge.storage.database import FILE_NAME, Database
-from mcp_servers.knowledge.storage.text_index import ranked_chunks
+from mcp_servers.knowledge.storage.text_index import TermStatistics
 from mcp_servers.knowledge.text_analysis import analyze_query
 from tests.support.shared import REPOSITORY
 
@@ -88,8 +88,9 @@ def assert_text_index_agrees(folder: Path, documents: dict[int, int]) -> None:
     database = Database(folder)
     with database.reading() as connection:
         for number in range(max(documents.values()) + 1):
-            found = ranked_chunks(connection, 1, analyze_query(f"title{number}").terms, SqlFilter(), 100)
-            assert len(found) == (CHUNKS if number in documents.values() else 0)
+            (term,) = analyze_query(f"title{number}").terms
+            found = TermStatistics().postings(connection, base_by_key(connection, 1), term)
+            assert found.size == (CHUNKS if number in documents.values() else 0)
     database.close()
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.storage.bases import base_by_key
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.text_index import (
+    TermStatistics,
     chunks_to_rebuild,
-    document_frequencies,
     extend_rebuilt_index,
     finish_rebuilt_index,
     mark_text_index_stale,
@@ -73,17 +74,17 @@ async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_pat
     assert (rebuild_once(database), rebuild_once(database)) == (60, 0)
     with database.writing() as connection:
         assert finish_rebuilt_index(connection, BASE)
-        counts = document_frequencies(connection, BASE, ["rain", "snow", "fourth"])
+        counts = TermStatistics().frequencies(connection, base_by_key(connection, BASE), ["rain", "snow", "fourth"])
         assert counts == {"rain": 0, "snow": 60, "fourth": 60}
         chunks, terms, in_profiles = numbers(connection)
     assert (chunks, terms) == (60, in_profiles)
-    assert tables(database) == {"text_1", "vocabulary_1"}
+    assert tables(database) == {"text_1"}
     fourth = await add(library, base_id, "fourth", "hail")
     assert await found(library, base_id, "snow") == set()
     assert await found(library, base_id, "hail") == {"fourth"}
     await library.remove(fourth)
     with database.reading() as connection:
-        assert document_frequencies(connection, BASE, ["hail"]) == {"hail": 0}
+        assert TermStatistics().frequencies(connection, base_by_key(connection, BASE), ["hail"]) == {"hail": 0}
     database.close()
 
 
@@ -97,10 +98,10 @@ async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_versio
         mark_text_index_stale(connection, BASE)
         connection.execute("CREATE VIRTUAL TABLE rebuilt_1_0 USING fts5(terms, content='')")
     assert rebuild_once(database) == 100
-    assert tables(database) == {"text_1", "vocabulary_1", f"rebuilt_1_{ANALYZER_VERSION}"}
+    assert tables(database) == {"text_1", f"rebuilt_1_{ANALYZER_VERSION}"}
     async with open_library(tmp_path) as opened:
         await opened.wait_idle()
-        assert tables(database) == {"text_1", "vocabulary_1"}
+        assert tables(database) == {"text_1"}
         assert await found(opened, base_id, "second") == {"second"}
         await opened.reindex(base_id)
         await opened.wait_idle()

@@ -1,0 +1,216 @@
+"""The events of an answer -> its parts -> the records of a stream, or one object, in the shape of any API.
+
+    events ─▶ Reply (parts, usage, end) ─▶ ReplyShape ─▶ text of the stream, or the whole object
+
+A call is a part that comes at once, with all of its arguments: they are sent when they are checked, since what was sent
+cannot be withdrawn, and no client uses an earlier piece.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from rkllm_mcp.completions.request import Occurrence, Refusal
+from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
+
+Json: TypeAlias = dict[str, Any]
+PartKind: TypeAlias = Literal["text", "thinking", "refusal", "call", "server_call"]
+_KINDS: dict[type[Any], PartKind] = {Text: "text", Thinking: "thinking", Refusal: "refusal"}
+
+
+def new_id(prefix: str) -> str:
+    """Return a unique id."""
+    return f"{prefix}{uuid.uuid4().hex}"
+
+
+@dataclass
+class Part:
+    """A part of an answer: text of one kind, or a call."""
+
+    kind: PartKind
+    index: int
+    pieces: list[str] = field(default_factory=list[str])  # of a call: the arguments, as one piece of JSON
+    call: ToolCallDetected | None = None
+    result: ToolFinished | None = None  # of a call that the host has run
+
+    @property
+    def text(self) -> str:
+        """All pieces."""
+        return "".join(self.pieces)
+
+
+@dataclass
+class Reply:
+    """An answer so far.
+
+    Args:
+        id: id of the response.
+        model: name of the model.
+        host_tools: calls are run by the host and are not part of the answer.
+        with_server_calls: the calls that the host has run are parts all the same.
+        with_events: collect other events.
+    """
+
+    id: str
+    model: str
+    host_tools: bool = False
+    with_server_calls: bool = False
+    with_events: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+    parts: list[Part] = field(default_factory=list[Part])
+    events: list[Json] = field(default_factory=list[Json])
+    end: End = field(default_factory=lambda: End("failed"))
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    _running: dict[str, ToolCallDetected] = field(default_factory=dict[str, ToolCallDetected])
+
+    def add(self, event: Occurrence) -> Part | None:
+        """Add an event; return the part that it begins or continues."""
+        if isinstance(event, (Text, Thinking, Refusal)):
+            kind = _KINDS[type(event)]
+            part = self.parts[-1] if self.parts else None
+            if part is None or part.kind != kind:
+                part = self._begin(kind)
+            part.pieces.append(event.text)
+            return part
+        if self.tells(event):
+            self.events.append(event_to_dict(event))
+        if isinstance(event, Usage):
+            self.prompt_tokens += event.prompt_tokens
+            self.cached_tokens += event.cached_tokens
+            self.generated_tokens += event.generated_tokens
+            self.prefill_ms += event.prefill_ms
+            self.decode_ms += event.decode_ms
+        elif isinstance(event, End):
+            self.end = event
+        elif isinstance(event, ToolCallDetected):
+            if not self.host_tools:
+                return self._begin("call", event)
+            self._running[event.id] = event
+        elif isinstance(event, ToolFinished) and self.with_server_calls:
+            call = self._running.get(event.id) or ToolCallDetected(event.name, {}, id=event.id)
+            return self._begin("server_call", call, event)
+        return None
+
+    def _begin(self, kind: PartKind, call: ToolCallDetected | None = None, result: ToolFinished | None = None) -> Part:
+        pieces = [] if call is None else [json.dumps(dict(call.arguments), ensure_ascii=False)]
+        self.parts.append(Part(kind, len(self.parts), pieces, call, result))
+        return self.parts[-1]
+
+    def tells(self, event: Occurrence) -> bool:
+        """Return True if an event is collected."""
+        if not self.with_events or isinstance(event, (Text, Thinking, Refusal, Usage, End)):
+            return False
+        return self.host_tools or not isinstance(event, ToolCallDetected)
+
+    def text(self, *kinds: PartKind) -> str:
+        """Return the text of all parts of these kinds."""
+        return "".join(part.text for part in self.parts if part.kind in kinds)
+
+    @property
+    def calls(self) -> list[tuple[ToolCallDetected, str]]:
+        """The calls for the client, with their arguments as JSON."""
+        return [(part.call, part.text) for part in self.parts if part.kind == "call" and part.call is not None]
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the token limit ended the answer."""
+        return self.end.reason == "token_limit"
+
+
+class ReplyShape:
+    """The records and the object of one API; a method returns the text of no, one or several records."""
+
+    def begin(self) -> str:
+        """Return the first records."""
+        return ""
+
+    def opened(self, part: Part) -> str:
+        """Return the records before the first piece of a part."""
+        del part
+        return ""
+
+    def piece(self, part: Part) -> str:
+        """Return the records of the last piece of a part."""
+        raise NotImplementedError
+
+    def closed(self, part: Part) -> str:
+        """Return the records behind the last piece of a part."""
+        del part
+        return ""
+
+    def other(self, event: Occurrence) -> str:
+        """Return the records of an event that belongs to no part."""
+        del event
+        return ""
+
+    def finish(self) -> str:
+        """Return the last records of a complete answer."""
+        raise NotImplementedError
+
+    def failed(self, body: Json) -> str:
+        """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
+        raise NotImplementedError
+
+    def whole(self) -> Json:
+        """Return the answer as one object."""
+        raise NotImplementedError
+
+
+class ReplyWriter:
+    """The stream of one answer; the first records are sent with the first part, and not before."""
+
+    def __init__(self, reply: Reply, shape: ReplyShape) -> None:
+        self.reply = reply
+        self.shape = shape
+        self._open: Part | None = None
+        self._has_begun = False
+
+    def take(self, events: Sequence[Occurrence]) -> bytes:
+        """Return the records of events."""
+        records: list[str] = []
+        for event in events:
+            part = self.reply.add(event)
+            if part is None:
+                if other := self.shape.other(event):
+                    records += [self._begin(), other]
+                continue
+            if part is not self._open:
+                records += [self._begin(), self._close(), self.shape.opened(part)]
+                self._open = part
+            records.append(self.shape.piece(part))
+        return _encoded(*records)
+
+    def finish(self) -> bytes:
+        """Return the last records."""
+        return _encoded(self._begin(), self._close(), self.shape.finish())
+
+    def failed(self, body: Json) -> bytes:
+        """Return the last records of an answer that failed."""
+        return _encoded(self._begin(), self.shape.failed(body))
+
+    def _begin(self) -> str:
+        has_begun, self._has_begun = self._has_begun, True
+        return "" if has_begun else self.shape.begin()
+
+    def _close(self) -> str:
+        part, self._open = self._open, None
+        return "" if part is None else self.shape.closed(part)
+
+
+def _encoded(*records: str) -> bytes:
+    # A model may write half of a surrogate pair, which UTF-8 cannot represent.
+    return "".join(records).encode("utf-8", "replace")
+
+
+def typed_record(value: Json) -> str:
+    """Return a record of an event stream whose event is named by its type."""
+    return f"event: {value['type']}\ndata: {to_json(value)}\n\n"

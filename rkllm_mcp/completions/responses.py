@@ -1,0 +1,650 @@
+"""OpenAI's Responses API: its request -> OpenAI's chat body; an answer -> the response object or its stream of events.
+
+    input items, those of stored responses before them ─▶ chat messages ─▶ … ─▶ Reply ─▶ output items
+
+Follows OpenAI's API reference, Responses and its streaming events. The ids of items contain the id of their response,
+by which an ``item_reference`` finds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_types import (
+    MOST_MESSAGES,
+    MOST_PARTS,
+    MOST_TOOLS,
+    BodyMessage,
+    CalledFunction,
+    ChatBody,
+    ChosenFunction,
+    ChosenTool,
+    ContentPart,
+    DeclaredFunction,
+    DeclaredTool,
+    Integer,
+    JsonSchemaFormat,
+    Limit,
+    MessageCall,
+    Name,
+    OpenAIBody,
+    ResponseFormatBody,
+    ResponsePart,
+    Tokens,
+)
+from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
+from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.messages import MAX_NAME_CHARS
+
+_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_Metadata = Annotated[dict[str, str], Field(max_length=16)]
+# A tool of free text has this argument here.
+_INPUT = "input"
+_PREFIX = "resp_"
+
+
+class ResponsesContent(OpenAIBody):
+    """A piece of a message, or of a tool's output."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+_Contents = str | Annotated[list[ResponsesContent], Field(max_length=MOST_PARTS)]
+
+
+class InputItem(OpenAIBody):
+    """A message, a call, the output of a call, or thinking, which is not read again."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: _Contents | None = None
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    output: _Contents | None = None
+    error: str | None = None
+
+
+class ResponsesTool(OpenAIBody):
+    """A function or custom tool of the program, a namespace of them, or a server of this service (``mcp``)."""
+
+    type: str
+    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
+    name: Name | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    format: dict[str, Any] | None = None
+    server_label: str | None = None
+    allowed_tools: list[str] | dict[str, Any] | None = None
+    server_url: str | None = None
+    connector_id: str | None = None
+    authorization: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class ResponsesChoice(OpenAIBody):
+    """The tool that has to be called, or the tools that may be (``allowed_tools``)."""
+
+    type: str
+    name: str | None = None
+    server_label: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MOST_TOOLS)] | None = None
+
+
+class ReasoningBody(OpenAIBody):
+    """Thinking; it comes as a summary, which is the whole of it."""
+
+    effort: _Effort | None = None
+
+
+class TextFormat(OpenAIBody):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Name | None = None
+    # "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    description: str | None = None
+
+
+class TextBody(OpenAIBody):
+    """Settings of the text."""
+
+    format: TextFormat | None = None
+
+
+class ResponsesBody(OpenAIBody):
+    """POST /v1/responses."""
+
+    REFUSED: ClassVar = {
+        "background": ("an answer is made while its request waits; stream it instead",),
+        "conversation": ("conversations are not kept that way; send previous_response_id",),
+        "prompt": ("prompts are not kept here; send instructions and input",),
+        "top_logprobs": ChatBody.REFUSED["top_logprobs"],
+    }
+    IGNORED = (
+        *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
+        *("moderation", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"),
+        *("service_tier", "stream_options", "truncation", "user"),
+    )
+
+    input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES)] = ""
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    max_output_tokens: Limit | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningBody | None = None
+    text: TextBody | None = None
+    metadata: _Metadata | None = None
+    background: bool | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    top_logprobs: Integer | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: Tokens | None = None
+
+    def items(self) -> list[InputItem]:
+        """Return the input as items."""
+        return [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
+
+
+class ResponseObject(BaseModel):
+    """The response; its items are those of OpenAI's API."""
+
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
+
+    id: str
+    object: Literal["response"]
+    created_at: float
+    status: Literal["completed", "incomplete", "in_progress", "failed"]
+    model: str
+    output: list[dict[str, Any]]
+
+
+class ResponseDeleted(ResponsePart):
+    """A response that is gone."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+# Request
+
+
+@dataclass(frozen=True)
+class StoredItems:
+    """The items that a request refers to: those before its input, and stored responses' output by item id."""
+
+    before: Sequence[Json] = ()
+    output: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+def referenced_response(item_id: str) -> str:
+    """Return the id of the response that an item belongs to."""
+    return _PREFIX + item_id.partition("_")[2].partition("_")[0]
+
+
+def references(body: ResponsesBody) -> list[str]:
+    """Return the ids of the stored items that the input refers to."""
+    return [item.id for item in body.items() if item.type == "item_reference" and item.id]
+
+
+def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
+    """Return the request as OpenAI's chat body.
+
+    Raises:
+        RequestRefusedError: a field has an invalid value.
+    """
+    refuse_impossible(body)
+    tools, servers = _tools(body.tools or ())
+    messages, places = _messages(body, stored)
+    choice, tools = _choice(body.tool_choice, tools, servers)
+    chat = ChatBody(messages=messages)
+    update = {
+        "model": body.model,
+        "stream": body.stream,
+        "max_tokens": body.max_output_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+        "response_format": _form(body.text.format if body.text else None),
+        "tools": tools or None,
+        "tool_choice": choice,
+        "mcp": True if servers else body.mcp,
+        "tokens": body.tokens,
+    }
+    names = {
+        ".function": "",
+        "response_format.json_schema": "text.format",
+        "messages": "input",
+    }
+    return Translated(chat.model_copy(update=update), places, names, servers)
+
+
+def _form(wanted: TextFormat | None) -> ResponseFormatBody | None:
+    if wanted is None:
+        return None
+    if wanted.type != "json_schema" or wanted.schema_ is None:
+        return ResponseFormatBody(type=wanted.type)
+    described = {"name": wanted.name or "answer", "schema": wanted.schema_, "description": wanted.description}
+    return ResponseFormatBody(type="json_schema", json_schema=JsonSchemaFormat.model_validate(described))
+
+
+_FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
+
+
+def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[DeclaredTool], dict[str, Sequence[str] | None]]:
+    declared: list[DeclaredTool] = []
+    servers: dict[str, Sequence[str] | None] = {}
+    for where, tool, name in _named(tools):
+        if tool.type == "mcp":
+            servers[_server(tool, where)] = _allowed(tool.allowed_tools)
+            continue
+        if tool.type not in ("function", "custom"):
+            raise hosted(tool.type, f"{where}.type")
+        if len(name) > MAX_NAME_CHARS or not name:
+            message = f"a tool's name, with that of its namespace, has from 1 to {MAX_NAME_CHARS} characters"
+            raise RequestRefusedError(message, f"{where}.name")
+        if tool.type == "custom" and (tool.format or {}).get("type", "text") != "text":
+            message = "the runtime cannot hold an answer to a grammar; offer a function, or a custom tool of text"
+            raise RequestRefusedError(message, f"{where}.format", "unsupported_parameter")
+        schema = tool.parameters if tool.type == "function" else _FREE_TEXT
+        function = DeclaredFunction(name=name, description=tool.description, parameters=schema)
+        declared.append(DeclaredTool(type="function", function=function))
+    if declared and servers:
+        message = "a request has either tools of its own or a server's; send them in two requests"
+        raise RequestRefusedError(message, "tools", "unsupported_parameter")
+    return declared, servers
+
+
+def _joined(namespace: str | None, name: str | None) -> str:
+    """Return the name of a tool as the model is shown it."""
+    return "__".join(filter(None, (namespace, name)))
+
+
+def _named(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
+    """Yield every tool with its place before it and its name behind it, those of namespaces among them."""
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if tool.type != "namespace":
+            yield where, tool, tool.name or ""
+            continue
+        for inner, each in enumerate(tool.tools or ()):
+            yield f"{where}.tools[{inner}]", each, _joined(tool.name, each.name) if each.name else ""
+
+
+def hosted(name: str, where: str) -> RequestRefusedError:
+    """Return the refusal of a tool that runs at the vendor's."""
+    message = (
+        f"the hosted tool {name!r} does not run here; leave it out, offer a function of your own, or name a server of "
+        'this service: {"type": "mcp", "server_label": NAME}'
+    )
+    return RequestRefusedError(message, where, "unsupported_tool")
+
+
+def _server(tool: ResponsesTool, where: str) -> str:
+    for name in ("server_url", "connector_id", "authorization", "headers"):
+        if getattr(tool, name):
+            message = f"{name} is not taken: a server of this service's configuration is named by server_label alone"
+            raise RequestRefusedError(message, f"{where}.{name}", "unsupported_parameter")
+    if not tool.server_label:
+        raise RequestRefusedError("a server has a name; send server_label", f"{where}.server_label")
+    return tool.server_label
+
+
+def _allowed(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] | None:
+    if isinstance(tools, Mapping):
+        tools = tools.get("tool_names")
+    return None if tools is None else [str(each) for each in tools]
+
+
+def _choice(
+    choice: str | ResponsesChoice | None, tools: list[DeclaredTool], servers: Mapping[str, Any]
+) -> tuple[str | ChosenTool | None, list[DeclaredTool]]:
+    """Return the choice as OpenAI's chat body has it, and the tools that it leaves."""
+    if not isinstance(choice, ResponsesChoice):
+        return choice, tools
+    if choice.type == "allowed_tools":
+        names = {str(each.get("name")) for each in choice.tools or ()}
+        left = [tool for tool in tools if tool.function.name in names]
+        return (choice.mode or "auto") if left else "none", left or tools
+    is_server = choice.type == "mcp" and choice.server_label in servers
+    if not (is_server or choice.type in ("function", "custom")):
+        raise hosted(choice.type, "tool_choice.type")
+    if choice.name is None:
+        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
+    return ChosenTool(type="function", function=ChosenFunction(name=choice.name)), tools
+
+
+def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[BodyMessage], list[str]]:
+    reading = _Reading()
+    if body.instructions:
+        reading.add(BodyMessage(role="system", content=body.instructions), "instructions")
+    for item in stored.before:
+        # Only what was stored by this service: its fields were checked then.
+        reading.take(InputItem.model_validate(item), "previous_response_id")
+    for index, item in enumerate(body.items()):
+        place = f"input[{index}]"
+        if item.type == "item_reference":
+            item = _found(item, stored, place)
+        reading.take(item, place)
+    if not body.input or not any(message.role != "system" for message in reading.messages):
+        raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
+    return reading.messages, reading.places
+
+
+def _found(item: InputItem, stored: StoredItems, place: str) -> InputItem:
+    found = stored.output.get(item.id or "")
+    if found is None:
+        message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
+        raise RequestRefusedError(message, f"{place}.id", "item_not_found")
+    return InputItem.model_validate(found)
+
+
+class _Reading:
+    """The messages read so far; what an assistant said, thought and called in a row is one of them."""
+
+    def __init__(self) -> None:
+        self.messages: list[BodyMessage] = []
+        self.places: list[str] = []
+
+    def add(self, message: BodyMessage, place: str) -> None:
+        """Add a message."""
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role == message.role == "assistant":
+            text = "\n".join(str(each.content) for each in (last, message) if each.content)
+            calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
+            self.messages[-1] = BodyMessage(role="assistant", content=text, tool_calls=calls or None)
+            return
+        self.messages.append(message)
+        self.places.append(place)
+
+    def take(self, item: InputItem, place: str) -> None:
+        """Add an item."""
+        if item.type == "message":
+            if item.role is None or item.content is None:
+                raise RequestRefusedError("a message has a role and a content; send both", place)
+            content = _content(item.content, f"{place}.content")
+            if item.role == "assistant" and not isinstance(content, str):
+                content = "".join(part.text or "" for part in content)
+            self.add(BodyMessage(role=item.role, content=content), place)
+        elif item.type in ("function_call", "custom_tool_call"):
+            self._take_call(item, place)
+        elif item.type in ("function_call_output", "custom_tool_call_output"):
+            output = _content(item.output or "", f"{place}.output")
+            self.add(BodyMessage(role="tool", content=output, tool_call_id=item.call_id or ""), place)
+        elif item.type not in _UNREAD:
+            message = f"items of the type {item.type!r} are not read here; leave it out"
+            raise RequestRefusedError(message, f"{place}.type", "unsupported_content")
+
+    def _take_call(self, item: InputItem, place: str) -> None:
+        arguments = (
+            json.dumps({_INPUT: item.input or ""}) if item.type == "custom_tool_call" else item.arguments or "{}"
+        )
+        if not item.call_id or item.name is None:
+            raise RequestRefusedError("a call has a call_id and a name; send both", place)
+        function = CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
+        self.add(
+            BodyMessage(role="assistant", content="", tool_calls=[MessageCall(id=item.call_id, function=function)]),
+            place,
+        )
+
+
+# Thinking, and calls that this service has run itself, whose outcome is in the answer.
+_UNREAD = frozenset({"reasoning", "mcp_call", "mcp_list_tools"})
+_TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
+
+
+def _content(content: str | Sequence[ResponsesContent], place: str) -> str | list[ContentPart]:
+    if isinstance(content, str):
+        return content
+    for index, part in enumerate(content):
+        if part.type not in _TEXTS:
+            message = f"this model reads text; send parts of the type input_text, not {part.type!r}"
+            raise RequestRefusedError(message, f"{place}[{index}].type", "unsupported_content")
+    return [ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
+
+
+# Response
+
+
+@dataclass(frozen=True)
+class _ItemShape:
+    """The item of a kind of part.
+
+    Args:
+        prefix: of its ids.
+        delta: the event of a piece.
+        done: the event behind the last piece, and the field that has the whole text.
+        part: the field of the item that has its content, and the events around a part of it, if it has parts.
+    """
+
+    prefix: str
+    delta: str
+    done: tuple[str, str]
+    part: tuple[str, str] | None = None
+
+
+_ITEMS: Mapping[PartKind, _ItemShape] = {
+    "text": _ItemShape("msg", "output_text.delta", ("output_text.done", "text"), ("content_index", "content_part")),
+    "refusal": _ItemShape("msg", "refusal.delta", ("refusal.done", "refusal"), ("content_index", "content_part")),
+    "thinking": _ItemShape(
+        "rs",
+        "reasoning_summary_text.delta",
+        ("reasoning_summary_text.done", "text"),
+        ("summary_index", "reasoning_summary_part"),
+    ),
+    "call": _ItemShape("fc", "function_call_arguments.delta", ("function_call_arguments.done", "arguments")),
+    "server_call": _ItemShape("mcp", "mcp_call_arguments.delta", ("mcp_call_arguments.done", "arguments")),
+}
+_CUSTOM = _ItemShape("ctc", "custom_tool_call_input.delta", ("custom_tool_call_input.done", "input"))
+# Those codes of an answer's error by which programs do something else than to report it.
+_ERROR_CODES = frozenset({"rate_limit_exceeded", "context_length_exceeded"})
+
+
+class ResponsesShape(ReplyShape):
+    """The response of ``reply`` to ``body``; ``is_stored`` if it can be continued by its id."""
+
+    def __init__(self, reply: Reply, body: ResponsesBody, *, is_stored: bool) -> None:
+        self._reply = reply
+        self._number = 0
+        self._tools = {name: tool for _, tool, name in _named(body.tools or ())}
+        self._echo = {**_echo(body), "store": is_stored}
+
+    def begin(self) -> str:
+        """Return the events before the first item."""
+        made = self._response("in_progress", output=[])
+        return self._event("created", response=made) + self._event("in_progress", response=made)
+
+    def opened(self, part: Part) -> str:
+        """Return the events before the first piece of an item."""
+        shape, item = self._shape(part), self._item(part, is_open=True)
+        records = self._event("output_item.added", output_index=part.index, item=item)
+        if part.kind == "server_call":
+            records += self._of(part, "mcp_call.in_progress")
+        if shape.part is not None:
+            index, name = shape.part
+            records += self._of(part, f"{name}.added", **{index: 0}, part=_content_part(part.kind, ""))
+        return records
+
+    def piece(self, part: Part) -> str:
+        """Return the event of a piece."""
+        shape = self._shape(part)
+        extra: Json = {} if shape.part is None else {shape.part[0]: 0}
+        if part.kind == "text":
+            extra["logprobs"] = []
+        return self._of(part, shape.delta, **extra, delta=self._written(part, part.pieces[-1]))
+
+    def closed(self, part: Part) -> str:
+        """Return the events behind the last piece of an item."""
+        shape = self._shape(part)
+        event, field_ = shape.done
+        extra: Json = {} if shape.part is None else {shape.part[0]: 0}
+        if part.kind == "text":
+            extra["logprobs"] = []
+        if part.kind == "call" and part.call is not None and shape is not _CUSTOM:
+            extra["name"] = self._named(part.call.name)[0]
+        records = self._of(part, event, **extra, **{field_: self._written(part, part.text)})
+        if shape.part is not None:
+            index, name = shape.part
+            records += self._of(part, f"{name}.done", **{index: 0}, part=_content_part(part.kind, part.text))
+        if part.result is not None:
+            records += self._of(part, "mcp_call.failed" if part.result.is_error else "mcp_call.completed")
+        return records + self._event("output_item.done", output_index=part.index, item=self._item(part))
+
+    def finish(self) -> str:
+        """Return the last event, with the whole response."""
+        response = self.whole()
+        return self._event(response["status"], response=response)
+
+    def failed(self, body: Json) -> str:
+        """Return the last event, with the error."""
+        code = body["error"]["code"] if body["error"]["code"] in _ERROR_CODES else "server_error"
+        response = self._response("failed", error={"code": code, "message": body["error"]["message"]})
+        return self._event("failed", response=response)
+
+    def whole(self) -> Json:
+        """Return the response object."""
+        if not self._reply.is_cut:
+            return self._response("completed")
+        return self._response("incomplete", incomplete_details={"reason": "max_output_tokens"})
+
+    def output(self) -> list[Json]:
+        """Return the output items."""
+        return [self._item(part) for part in self._reply.parts]
+
+    def _response(self, status: str, **fields: Any) -> Json:
+        reply = self._reply
+        usage: Json = {
+            "input_tokens": reply.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": reply.generated_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": reply.prompt_tokens + reply.generated_tokens,
+        }
+        return {
+            "id": reply.id,
+            "object": "response",
+            "created_at": reply.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": reply.model,
+            **self._echo,
+            "output": self.output() if "output" not in fields else [],
+            "usage": None if status == "in_progress" else usage,
+            **fields,
+        }
+
+    def _shape(self, part: Part) -> _ItemShape:
+        tool = self._tools.get(part.call.name) if part.kind == "call" and part.call is not None else None
+        return _CUSTOM if tool is not None and tool.type == "custom" else _ITEMS[part.kind]
+
+    def _written(self, part: Part, text: str) -> str:
+        """Return a piece as its event has it: of a custom tool the text itself."""
+        if part.call is None or self._shape(part) is not _CUSTOM:
+            return text
+        return str(part.call.arguments.get(_INPUT, ""))
+
+    def _item(self, part: Part, *, is_open: bool = False) -> Json:
+        shape = self._shape(part)
+        text = "" if is_open else self._written(part, part.text)
+        head: Json = {"id": self._id(part)}
+        status = {"status": "in_progress" if is_open else "completed"}
+        if part.kind == "thinking":
+            summary = [] if is_open else [_content_part(part.kind, text)]
+            return {**head, "type": "reasoning", "summary": summary, "encrypted_content": None}
+        if part.call is None:
+            content = [] if is_open else [_content_part(part.kind, text)]
+            return {**head, "type": "message", **status, "role": "assistant", "content": content}
+        name, space = self._named(part.call.name)
+        called = {**head, **status, "name": name, **space, shape.done[1]: text}
+        if part.result is None:
+            kind = "custom_tool_call" if shape is _CUSTOM else "function_call"
+            return {**called, "type": kind, "call_id": part.call.id}
+        result = part.result
+        outcome: Json = {"output": None, "error": None}
+        if not is_open:
+            outcome["error" if result.is_error else "output"] = result.text
+        return {**called, "type": "mcp_call", "server_label": part.call.server, **outcome, "approval_request_id": None}
+
+    def _named(self, shown: str) -> tuple[str, Json]:
+        """Return the name of a call and its namespace, if it has one."""
+        tool = self._tools.get(shown)
+        if tool is None or tool.name is None or tool.name == shown:
+            return shown, {}
+        return tool.name, {"namespace": shown.removesuffix(f"__{tool.name}")}
+
+    def _id(self, part: Part) -> str:
+        return f"{self._shape(part).prefix}_{self._reply.id.removeprefix(_PREFIX)}_{part.index}"
+
+    def _of(self, source: Part, event: str, /, **fields: Any) -> str:
+        return self._event(event, item_id=self._id(source), output_index=source.index, **fields)
+
+    def _event(self, name: str, /, **fields: Any) -> str:
+        record = typed_record({"type": f"response.{name}", "sequence_number": self._number, **fields})
+        self._number += 1
+        return record
+
+
+def _content_part(kind: PartKind, text: str) -> Json:
+    if kind == "thinking":
+        return {"type": "summary_text", "text": text}
+    if kind == "refusal":
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _echo(body: ResponsesBody) -> Json:
+    """Return the settings of a request as the response repeats them."""
+    form = body.text.format if body.text and body.text.format else TextFormat(type="text")
+    choice = body.tool_choice
+    return {
+        "background": False,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        "service_tier": "default",
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
+        "tool_choice": choice.model_dump(exclude_none=True)
+        if isinstance(choice, ResponsesChoice)
+        else choice or "auto",
+        "tools": list(_echoed(body.tools or ())),
+        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "truncation": "disabled",
+        "user": None,
+    }
+
+
+def _echoed(tools: Sequence[ResponsesTool]) -> Iterator[Json]:
+    for tool in tools:
+        if tool.type == "function":
+            yield {**tool.model_dump(include={"type", "name", "description", "parameters"}), "strict": False}
+        else:
+            yield tool.model_dump(exclude_none=True)

@@ -1,0 +1,300 @@
+"""Events of an answer on a terminal that can move its cursor.
+
+    Text, Thinking ─▶ StreamedText ─▶ finished blocks, and one open block that is painted again as it grows
+    calls          ─▶ one line each, updated in place: → name(arguments), running, ✓ or ✗ with the result
+
+Everything else is shown as ``render.TerminalRenderer`` shows it in a pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from threading import Thread
+from typing import TypeAlias
+
+from rkllm_mcp.events import Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, ToolProgress, Usage
+from rkllm_mcp.surfaces.chat.phrases import Phrases
+from rkllm_mcp.surfaces.chat.render import (
+    ANSWER_MARK,
+    RESULT_CHARS,
+    Renderer,
+    TerminalRenderer,
+    arguments_text,
+    one_line,
+    progress_text,
+)
+from rkllm_mcp.surfaces.terminal import (
+    DIM,
+    GREEN,
+    RED,
+    TAB_COLUMNS,
+    LiveRegion,
+    Terminal,
+    clipped,
+    printable,
+    styled,
+    width,
+    wrapped,
+)
+
+# Twenty times a second is fluent; more is work for the terminal and for what draws it over a network.
+_INTERVAL_S = 0.05
+# Painting may take this share of the time: a long table is painted less often.
+_LOAD = 0.1
+_DETECTED = re.compile(r"\[MCP: Detected \d+ tool calls?\]")
+_BEGUN = re.compile(r"\[MCP: Calling tool '(.+)'\]")
+_ENDED = re.compile(r"\[MCP: Tool '(.+?)' (?:completed|failed: (.*))\]", re.DOTALL)
+
+# What may be markup, anywhere in a line or at its start; a text without any is shown without rich.
+_MARKUP = re.compile(r"[*_`~\[\\&<|]|^[ \t]*(?:[-+#>=]|\d+[.)])|^(?: {4}| *\t)", re.MULTILINE)
+_PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[ \t]*\S[^\n]*)*")
+
+# A block, or an item of a list: where it begins in the source, its lines, and for an item the sign of its list.
+Unit: TypeAlias = tuple[int, Sequence[str], str]
+
+
+def plain_units(source: str, columns: int) -> list[Unit]:
+    """Return the paragraphs of a text without markup."""
+    return [
+        (
+            match.start(),
+            [part for line in match[0].split("\n") for part in wrapped(line.expandtabs(TAB_COLUMNS), columns)],
+            "",
+        )
+        for match in _PARAGRAPH.finditer(source)
+    ]
+
+
+def units_of(source: str, columns: int) -> list[Unit]:
+    """Return the units of a text that may hold Markdown."""
+    if not _MARKUP.search(source):
+        return plain_units(source, columns)
+    from rkllm_mcp.surfaces.chat.markdown import markdown_units
+
+    return markdown_units(source, columns)
+
+
+def settled_chars(source: str, *, is_markdown: bool = True) -> int:
+    """Return the length of the front of the source whose units cannot change: another begins on a whole line."""
+    whole = source[: source.rfind("\n") + 1]
+    if not (is_markdown and _MARKUP.search(source)):
+        offsets = [match.start() for match in _PARAGRAPH.finditer(whole)]
+    else:
+        from rkllm_mcp.surfaces.chat.markdown import unit_offsets
+
+        offsets = unit_offsets(whole)
+    return offsets[-1] if len(offsets) > 1 else 0
+
+
+class StreamedText:
+    """A text that arrives in pieces: painted at once, then at most every 50 ms.
+
+    Args:
+        region: a fresh region of the screen, which this text finishes when it is settled.
+        is_markdown: render markup; otherwise break lines only.
+        mark: stands before the first line; the others are indented as far.
+        style: of lines without a style of their own.
+        clock: a monotonic clock, seconds.
+    """
+
+    def __init__(
+        self,
+        region: LiveRegion,
+        *,
+        is_markdown: bool,
+        mark: str = "",
+        style: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.region = region
+        self._clock = clock
+        self._is_markdown = is_markdown
+        self._mark = mark
+        self._style = style
+        self._source = ""
+        self._above: str | None = None  # the list sign of the unit above the source, if there is a unit
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._failure: OSError | None = None
+        region.before_settle = self._finish
+
+    def feed(self, text: str) -> None:
+        """Take a piece of text.
+
+        Raises:
+            OSError: the terminal has gone.
+        """
+        self._source += text
+        if self._failure is not None:
+            raise self._failure
+        if self._timer is not None:
+            return
+        wait_s = self._due_s - self._clock()
+        if wait_s <= 0:
+            self._paint()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._paint_late)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._paint()
+
+    def _paint_late(self) -> None:
+        self._timer = None
+        try:
+            self._paint()
+        except OSError as error:
+            self._failure = error  # raised by the next piece, where it ends the answer
+
+    def _paint(self) -> None:
+        begun_s = self._clock()
+        indent = " " * width(self._mark)
+        columns = max(self.region.columns - len(indent), 1)
+        units = (units_of if self._is_markdown else plain_units)(self._source, columns)
+        settled = settled_chars(self._source, is_markdown=self._is_markdown) if len(units) > 1 else 0
+        lines: list[str] = []
+        is_first, above, final = self._above is None, self._above, 0
+        for start, unit_lines, sign in units:
+            lines += [] if above is None or (sign and sign == above) else [""]
+            lines += [f"{indent}{styled(line, self._style)}" if line else "" for line in unit_lines]
+            above = sign
+            if start < settled:
+                final, self._above = len(lines), sign
+        if lines and is_first:
+            lines[0] = f"{self._mark}{lines[0][len(indent) :]}"
+        self.region.paint(lines)
+        self.region.release(final)
+        self._source = self._source[settled:]
+        now_s = self._clock()
+        self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
+
+
+@dataclass
+class _Call:
+    name: str
+    arguments: str = ""
+    status: str = ""  # the last status line; empty before the first
+    progress: str = ""
+    mark: str = ""  # how it ended; empty while it runs
+    style: str = ""
+    result: str = ""
+
+    def lines(self, columns: int) -> list[str]:
+        """Return its line; several if it failed, as the reason must be read whole."""
+        call = f"{self.name}({self.arguments})"
+        if not self.mark:
+            text = f"  {self.status}  {self.arguments}" if self.status else f"  → {call}"
+            return [styled(clipped(printable(f"{text.rstrip()}{self.progress}"), columns), DIM)]
+        room = max(columns - 4, 1)
+        text = printable(f"{call}  {self.result}".rstrip())
+        texts = wrapped(text, room) if self.style == RED else [clipped(text, room)]
+        first, *rest = [styled(line, DIM) for line in texts]
+        return [f"  {styled(self.mark, self.style)} {first}", *(f"    {line}" for line in rest)]
+
+
+class ScreenRenderer:
+    """Events on a screen: Markdown as it streams, and a line for each call that is updated in place."""
+
+    def __init__(self, terminal: Terminal, phrases: Phrases, clock: Callable[[], float] = time.monotonic) -> None:
+        self._terminal = terminal
+        self._phrases = phrases
+        self._clock = clock
+        self._lines = TerminalRenderer(terminal, phrases)
+        self._text: StreamedText | None = None
+        self._is_thought = False
+        self._calls: dict[str, _Call] = {}  # running ones by id
+        self._painted: list[_Call] = []
+        self._region: LiveRegion | None = None
+
+    def show(self, event: Event) -> None:
+        """Show one event; see ``render.TerminalRenderer.show``."""
+        match event:
+            case Text() if self._terminal.draws_answers:
+                self._stream(event.text, is_thought=False)
+            case Thinking() if self._terminal.draws_notes:
+                self._stream(event.text, is_thought=True)
+            case Usage():
+                pass
+            case _ if self._terminal.draws_notes and self._show_call(event):
+                self._text = None
+            case Status() if self._calls:
+                self._terminal.note(event.text)
+            case _:
+                self._text = None
+                self._lines.show(event)
+
+    def _stream(self, text: str, *, is_thought: bool) -> None:
+        if self._text is None or self._is_thought != is_thought or not self._terminal.is_open(self._text.region):
+            # Models leave blank lines between their thinking, their calls and their words.
+            text = text.lstrip()
+            if not text:
+                return
+            self._is_thought = is_thought
+            region = self._terminal.open_region(is_answer=not is_thought)
+            mark, style = ("", DIM) if is_thought else (ANSWER_MARK, "")
+            self._text = StreamedText(region, is_markdown=not is_thought, mark=mark, style=style, clock=self._clock)
+        self._text.feed(printable(text))
+
+    def _show_call(self, event: Event) -> bool:
+        """Show an event of a call; return False if it is something else."""
+        match event:
+            case ToolCallDetected():
+                repaired = self._phrases.repaired if event.repaired else ""
+                self._calls[event.id] = call = _Call(event.name, f"{arguments_text(event.arguments)}{repaired}")
+            case ToolProgress() if event.id in self._calls:
+                call = self._calls[event.id]
+                call.progress = f"  {progress_text(event)}"
+            case ToolFinished():
+                call = self._calls.pop(event.id, None) or _Call(event.name)
+                shown = one_line(event.text, RESULT_CHARS)
+                call.mark, call.style = ("✗", RED) if event.is_error else ("✓", GREEN)
+                call.result = f"{event.seconds:.1f} s  {shown}"
+            case Status() if begun := _BEGUN.fullmatch(event.text):
+                call = self._call(begun[1], "")
+                call.status = event.text
+            case Status() if ended := _ENDED.fullmatch(event.text):
+                call = self._call(ended[1], f"[MCP: Calling tool '{ended[1]}']")
+                call.status = event.text
+                if self._calls.pop("", None) is call:  # not a call of the model, which has no result of its own
+                    call.mark, call.style, call.result = ("✗", RED, ended[2]) if ended[2] else ("✓", GREEN, "")
+            case Status():
+                return _DETECTED.fullmatch(event.text) is not None
+            case _:
+                return False
+        self._paint(call)
+        return True
+
+    def _call(self, name: str, status: str) -> _Call:
+        """Return the first running call of this name and status; a new one if the model did not make it."""
+        same = (call for call in self._calls.values() if (call.name, call.status) == (name, status))
+        return next(same, None) or self._calls.setdefault("", _Call(name))
+
+    def _paint(self, call: _Call) -> None:
+        is_over = all(each.mark for each in self._painted)
+        if self._region is None or not self._terminal.is_open(self._region) or (is_over and call not in self._painted):
+            self._region = self._terminal.open_region(is_answer=False)
+            self._painted = []
+        if not any(each is call for each in self._painted):
+            self._painted.append(call)
+        columns = self._region.columns
+        self._region.paint([line for each in self._painted for line in each.lines(columns)])
+
+
+def renderer_for(terminal: Terminal, phrases: Phrases) -> Renderer:
+    """Return the renderer for a terminal, or for a pipe."""
+    if terminal.draws_answers or terminal.draws_notes:
+        return ScreenRenderer(terminal, phrases)
+    return TerminalRenderer(terminal, phrases)
+
+
+def load_markdown(terminal: Terminal) -> None:
+    """Import what Markdown needs beside the event loop, while the model reads the prompt or the person types."""
+    if terminal.draws_answers:
+        Thread(target=import_module, args=["rkllm_mcp.surfaces.chat.markdown"], daemon=True).start()

@@ -1,0 +1,390 @@
+"""Answers in the shapes of all APIs that programs know: every route translates its request into the same one.
+
+body ─▶ Translated ─▶ ChatRequest ─▶ completions.completion ─▶ events ─▶ ReplyWriter ─▶ stream or object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.completions.completion import complete
+from rkllm_mcp.completions.openai_request import Translated, chat_request, completion_body
+from rkllm_mcp.completions.openai_response import ChatShape, TextShape
+from rkllm_mcp.completions.openai_types import (
+    ChatBody,
+    ChatCompletion,
+    ChatCompletionChunk,
+    CompletionBody,
+    TextCompletion,
+)
+from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
+from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
+from rkllm_mcp.completions.responses import (
+    ResponseDeleted,
+    ResponseObject,
+    ResponsesBody,
+    ResponsesShape,
+    StoredItems,
+    referenced_response,
+    references,
+    responses_body,
+)
+from rkllm_mcp.events import End
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+
+
+# A name of the model that every service knows.
+DEFAULT_MODEL = "default"
+
+# Runs an answer and emits its events.
+_Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
+
+
+def check_model(name: str | None, service: ServiceState) -> None:
+    """Check that a model name is one of this service's.
+
+    Raises:
+        HTTPError: 404.
+    """
+    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
+        message = (
+            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
+        )
+        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
+
+
+def known_models(service: ServiceState) -> tuple[str, ...]:
+    """Return the names of the model that answers, its own first."""
+    return (service.model_host.name, *service.config.service.model_aliases)
+
+
+def refused(error: RequestRefusedError) -> HTTPError:
+    """Return the answer to a request that was refused."""
+    return HTTPError(
+        422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None
+    )
+
+
+async def chat_completions(request: Request) -> Response:
+    """Answer a chat request."""
+    body = await bodies.read(request, ChatBody, service_of(request).body_limit)
+    check_model(body.model, service_of(request))
+    reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
+    shape = partial(ChatShape, with_usage=_with_usage(body))
+    return await answer(request, Translated(body), reply, shape, streams=body.stream is True)
+
+
+async def completions(request: Request) -> Response:
+    """Continue a prompt, which the model reads as a question."""
+    body = await bodies.read(request, CompletionBody, service_of(request).body_limit)
+    check_model(body.model, service_of(request))
+    shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
+    return await answer(
+        request, translated(completion_body, body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
+    )
+
+
+async def responses(request: Request) -> Response:
+    """Answer items, or continue a stored response."""
+    body = await bodies.read(request, ResponsesBody, service_of(request).body_limit)
+    check_model(body.model, service_of(request))
+    app = tenant_of(request).app
+    is_stored = app.config.service.history and body.store is not False
+    asked = translated(partial(responses_body, stored=await _stored_items(app, body)), body)
+
+    def finished(shape: ReplyShape) -> None:
+        if is_stored:
+            response = shape.whole()
+            items = [item.model_dump(exclude_none=True) for item in body.items() if item.type != "item_reference"]
+            app.store.responses.save(app.tenant, response, [*items, *response["output"]])
+
+    return await answer(
+        request,
+        asked,
+        partial(Reply, new_id("resp_"), with_server_calls=True),
+        partial(ResponsesShape, body=body, is_stored=is_stored),
+        streams=body.stream is True,
+        finished=finished,
+    )
+
+
+async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
+    """Return the stored items that a request refers to.
+
+    Raises:
+        HTTPError: 400, nothing is stored, or not this response.
+    """
+    wanted, previous = references(body), body.previous_response_id
+    if not wanted and previous is None:
+        return StoredItems()
+    param = "input" if previous is None else "previous_response_id"
+    if not app.config.service.history:
+        message = "no response is stored (history = false in [service]); send the whole conversation as input"
+        raise HTTPError(400, message, param=param, code="not_stored")
+    before = None if previous is None else await app.store.responses.chain(app.tenant, previous)
+    if previous is not None and before is None:
+        message = f"no response {previous!r} is stored here, or not all before it; send the conversation as input"
+        raise HTTPError(400, message, param=param, code="previous_response_not_found")
+    output: dict[str, Any] = {}
+    for response_id in dict.fromkeys(map(referenced_response, wanted)):
+        found = await app.store.responses.get(app.tenant, response_id)
+        output |= {item["id"]: item for item in (found or {"output": ()})["output"]}
+    return StoredItems(before or (), output)
+
+
+async def show_response(request: Request) -> Response:
+    """Show a stored response."""
+    app, response_id = tenant_of(request).app, request.path_params["id"]
+    found = await app.store.responses.get(app.tenant, response_id)
+    if found is None:
+        raise _no_response(response_id)
+    return JSONResponse(found)
+
+
+async def delete_response(request: Request) -> Response:
+    """Forget a stored response."""
+    app, response_id = tenant_of(request).app, request.path_params["id"]
+    if not await app.store.responses.delete(app.tenant, response_id):
+        raise _no_response(response_id)
+    return JSONResponse(ResponseDeleted(id=response_id, object="response", deleted=True).model_dump())
+
+
+def _no_response(response_id: str) -> HTTPError:
+    return HTTPError(404, f"no response {response_id!r} is stored here", param="id")
+
+
+def _with_usage(body: ChatBody | CompletionBody) -> bool:
+    return body.stream_options is not None and body.stream_options.include_usage is True
+
+
+def translated(translate: Callable[[Any], Translated], body: Any) -> Translated:
+    """Return the translation of a body.
+
+    Raises:
+        HTTPError: 400, a field is wrong.
+    """
+    try:
+        return translate(body)
+    except RequestRefusedError as error:
+        raise refused(error) from None
+
+
+async def answer(
+    request: Request,
+    asked: Translated,
+    new_reply: Callable[..., Reply],
+    new_shape: Callable[[Reply], ReplyShape],
+    *,
+    streams: bool,
+    may_load: bool = False,
+    model: str = "",
+    media: str = EVENT_STREAM,
+    heartbeat: bytes = HEARTBEAT,
+    finished: Callable[[ReplyShape], None] | None = None,
+) -> Response:
+    """Answer a request of any API.
+
+    Args:
+        request: the request.
+        asked: the request as OpenAI's body.
+        new_reply: makes the reply, of a model's name and whether the host's tools run.
+        new_shape: makes the shape of a reply.
+        streams: send the answer while it is made.
+        may_load: wait while the model loads; a refusal otherwise.
+        model: name of the model in the answer; its own when empty.
+        media: content type of a stream.
+        heartbeat: sent in a silent stream.
+        finished: called with the shape of a complete answer before its last record is sent.
+
+    Raises:
+        HTTPError: a field is wrong, or the answer failed before its first record.
+    """
+    question = await _asked(request, asked)
+    reply = new_reply(model=model or service_of(request).model_host.name, host_tools=question.host_tools)
+    writer = ReplyWriter(reply, new_shape(reply))
+    run = partial(_run, request, asked, question, may_load)
+
+    def failed(problem: HTTPError) -> bytes:
+        return writer.failed(problem.body(request.url.path))
+
+    if streams:
+        stream = partial(_stream, run, writer, finished)
+        return EventStream(stream, media=media, failure=failed, heartbeat=heartbeat)
+    return JSONResponse(await while_connected(request, partial(_whole, run, writer, finished)))
+
+
+async def _run(
+    request: Request, asked: Translated, question: ChatRequest, may_load: bool, emit: EmitOccurrences
+) -> None:
+    """Answer when the request's turn has come.
+
+    Raises:
+        HTTPError: the request is refused, or its answer fails or is cancelled.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+
+    async def work(app: Assistant, emit: EmitOccurrences) -> None:
+        await complete(app, service.conversation_cache, question, emit, tenant.name)
+
+    async def checked(events: Sequence[Occurrence]) -> None:
+        last = events[-1]
+        if isinstance(last, End):
+            _check_end(last)
+        await emit(events)
+
+    try:
+        await in_turn(request, work, checked, may_load=may_load)
+    except RequestRefusedError as error:
+        raise refused(replace(error, param=asked.param(error.param))) from None
+    except HTTPError as error:
+        error.param = error.param and asked.param(error.param)
+        raise
+
+
+def _check_end(end: End) -> None:
+    if end.reason == "cancelled":
+        raise HTTPError(503, "the answer was stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+    if end.reason == "failed":
+        raise (
+            HTTPError(500, end.error or "the answer failed; ask again") if end.cause is None else problem_of(end.cause)
+        )
+
+
+async def _asked(request: Request, asked: Translated) -> ChatRequest:
+    """Return the request that a body describes.
+
+    Raises:
+        HTTPError: 400, a field is wrong; 403, the key is not for tools; 422, a schema is too costly to check.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+    own = tenant.section.mcp if tenant.section is not None else None
+    may_use_tools = "tools" in tenant.rights
+    if (asked.body.mcp or asked.servers) and not may_use_tools:
+        param = "tools" if asked.servers else "mcp"
+        raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
+    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
+    try:
+        # Checking a hundred tools takes a while, and all other answers would wait for it.
+        question = await to_thread.run_sync(partial(chat_request, asked, service.schemas, host_tools=host_tools))
+    except RequestRefusedError as error:
+        raise refused(error) from None
+    if not asked.servers:
+        return question
+    await tenant.app.toolbox.connected()
+    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, asked.servers)))
+
+
+def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
+    """Yield the names of servers' tools.
+
+    Raises:
+        HTTPError: 400, there is no such server or tool; 502, a server cannot be used now.
+    """
+    toolbox = app.toolbox
+    connections = {connection.spec.name: connection for connection in toolbox.connections}
+    for server, names in servers.items():
+        if server not in connections:
+            known = ", ".join(connections) or "none"
+            raise HTTPError(400, f"there is no server {server!r} in the configuration; there is {known}", param="tools")
+        if connections[server].has_failed:
+            raise HTTPError(
+                502, f"server {server!r} cannot be used: {connections[server].explanation()}", param="tools"
+            )
+        tools = {tool.wire_name or tool.name: tool.qualified_name for tool in toolbox.tools() if tool.server == server}
+        for name in tools if names is None else names:
+            if name not in tools:
+                raise HTTPError(400, f"server {server!r} has no tool {name!r} that is on", param="tools")
+            yield tools[name]
+
+
+async def _whole(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape], None] | None) -> dict[str, Any]:
+    async def emit(events: Sequence[Occurrence]) -> None:
+        for event in events:
+            writer.reply.add(event)
+
+    await run(emit)
+    if finished is not None:
+        finished(writer.shape)
+    return writer.shape.whole()
+
+
+async def _stream(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape], None] | None, write: Write) -> None:
+    # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
+    async def emit(events: Sequence[Occurrence]) -> None:
+        if content := writer.take(events):
+            await write(content)
+
+    await run(emit)
+    if finished is not None:
+        finished(writer.shape)
+    await write(writer.finish())
+
+
+def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -> tuple[RouteResponse, ...]:
+    return (
+        RouteResponse(whole, says="The answer, when stream is not true.", links=links),
+        RouteResponse(record, media=EVENT_STREAM, says=f"The answer in pieces; {says}"),
+    )
+
+
+_A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
+_DONE = "the last record is [DONE]."
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/chat/completions",
+        chat_completions,
+        "Answer a conversation, as OpenAI's API does",
+        body=ChatBody,
+        answers=_answers(ChatCompletion, ChatCompletionChunk, _DONE),
+        problems=(400, 404, 429, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/completions",
+        completions,
+        "Answer a prompt, as OpenAI's older API does",
+        body=CompletionBody,
+        answers=_answers(TextCompletion, TextCompletion, _DONE),
+        problems=(400, 404, 429, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/responses",
+        responses,
+        "Answer items, as OpenAI's Responses API does",
+        body=ResponsesBody,
+        answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response.", links=_A_RESPONSE),
+        problems=(400, 404, 429, 502, 503),
+    ),
+    Route(
+        "GET",
+        "/v1/responses/{id}",
+        show_response,
+        "Show a stored response",
+        answers=(RouteResponse(ResponseObject),),
+        problems=(404,),
+    ),
+    Route(
+        "DELETE",
+        "/v1/responses/{id}",
+        delete_response,
+        "Forget a stored response",
+        answers=(RouteResponse(ResponseDeleted),),
+        problems=(404,),
+    ),
+)

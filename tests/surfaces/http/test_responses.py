@@ -1,0 +1,228 @@
+"""POST /v1/responses with OpenAI's own client, on a served instance with the emulated NPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable
+from typing import Any, cast
+
+import httpx2
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
+
+from tests.support.chat_script import ANNS_KEY, CITY, OWN_TOOLS, OWNERS_KEY, RULES, Json
+from tests.support.served import Served, scripted_model, served
+
+MODEL = "parrot"
+WEATHER: Json = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Weather",
+    "parameters": CITY,
+    "strict": False,
+}
+NOTE: Json = {"type": "custom", "name": "shout", "description": "Say it aloud"}
+# Codex sends some of its tools so.
+SPACE: Json = {"type": "namespace", "name": "sky", "description": "Of the sky", "tools": [WEATHER]}
+RED = [{"type": "input_text", "text": "red"}]
+_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("responses")
+    rules = 'rule a namespace\n  user Sky over Oslo\n  results 0\n  call sky__get_weather {"city": "Oslo"}\n\n' + RULES
+    rules = 'rule free text\n  user shout\n  results 0\n  call shout {"input": "Hey\\nthere"}\n\n' + rules
+    model = scripted_model(folder / "model", rules, name=MODEL, template="qwen3")
+    with served(folder / "home", model, extra=OWN_TOOLS) as it:
+        yield it
+
+
+@pytest.fixture
+def client(service: Served) -> Generator[openai.OpenAI, None, None]:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
+        yield it
+
+
+def ask(client: openai.OpenAI, asked: Any, **fields: Any) -> Response:
+    create: Any = client.responses.create
+    return cast("Response", create(model=MODEL, input=asked, **fields))
+
+
+def stream(client: openai.OpenAI, asked: Any, **fields: Any) -> list[Any]:
+    """The events of an answer, each of which is what OpenAI says it is."""
+    create: Any = client.responses.create
+    events = list(cast("Iterable[BaseModel]", create(model=MODEL, input=asked, stream=True, **fields)))
+    for event in events:
+        _EVENT.validate_python(event.model_dump(), strict=False)
+    assert [event.sequence_number for event in cast("list[Any]", events)] == list(range(len(events)))
+    return events
+
+
+def comparable(response: Response) -> Json:
+    """What two answers to one question have in common: everything but ids and times."""
+    written = json.loads(response.model_dump_json().replace(response.id.removeprefix("resp_"), "ID"))
+    return {key: value for key, value in written.items() if key not in ("created_at", "usage")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ("hello from ann", {}),
+        ("think", {"reasoning": {"effort": "low", "summary": "auto"}}),
+        ("Weather in Oslo and Rome", {"tools": [WEATHER]}),
+        ("shout", {"tools": [NOTE]}),
+        ("Sky over Oslo", {"tools": [SPACE]}),
+        ("at length", {"max_output_tokens": 3}),
+        ("no chance", {"text": {"format": {"type": "json_object"}}}),
+        ("how much is 2 and 3", {"tools": [{"type": "mcp", "server_label": "own"}]}),
+    ],
+    ids=["words", "thinking", "calls", "free text", "a namespace", "cut", "a form", "a server's tools"],
+)
+def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(
+    client: openai.OpenAI, asked: str, fields: Json
+) -> None:
+    whole = ask(client, asked, **fields)
+    Response.model_validate(whole.model_dump())
+    events = stream(client, asked, **fields)
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert comparable(events[-1].response) == comparable(whole)
+    assert events[-1].type == f"response.{whole.status}"
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [item.model_dump() for item in done] == [item.model_dump() for item in events[-1].response.output]
+    assert whole.usage is not None
+    assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens > 5
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == events[-1].response.output_text
+
+
+def test_each_kind_of_item_is_what_programs_expect(client: openai.OpenAI) -> None:
+    thinking, message = ask(client, "think", reasoning={"effort": "low"}).output
+    assert cast("Any", thinking).summary[0].text.strip() == "Hm, let me see."
+    assert cast("Any", message).content[0].text == "I thought."
+    _, first, second = cast("Any", ask(client, "Weather in Oslo and Rome", tools=[WEATHER]).output)
+    assert (first.name, json.loads(first.arguments), first.status) == ("get_weather", {"city": "Oslo"}, "completed")
+    assert first.call_id != second.call_id
+    assert cast("Any", ask(client, "shout", tools=[NOTE]).output[0]).input == "Hey\nthere"
+    asked = {"role": "user", "content": "Sky over Oslo"}
+    spaced = cast("Any", ask(client, [asked], tools=[SPACE]).output[0])
+    assert (spaced.namespace, spaced.name) == ("sky", "get_weather")
+    output = {
+        "type": "function_call_output",
+        "call_id": spaced.call_id,
+        "output": [{"type": "input_text", "text": "red"}],
+    }
+    again = ask(client, [asked, spaced.model_dump(exclude_none=True), output], tools=[SPACE])
+    assert again.output_text == "It says red, this time."
+    cut = ask(client, "at length", max_output_tokens=3)
+    assert cut.incomplete_details is not None
+    assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    refused = cast("Any", ask(client, "no chance", text={"format": {"type": "json_object"}}).output[0])
+    assert "The model gave no answer of the form" in refused.content[0].refusal
+    trip = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    form = {"format": {"type": "json_schema", "name": "trip", "schema": trip}}
+    assert json.loads(ask(client, "trip to Oslo", text=form).output_text) == {"city": "Oslo", "days": 3}
+
+
+def test_a_call_and_its_output_go_on_by_items_and_by_the_id_of_the_response(client: openai.OpenAI) -> None:
+    question = {"role": "user", "content": [{"type": "input_text", "text": "Weather in Oslo"}]}
+    called = ask(client, [question], tools=[WEATHER], instructions="Be brief.")
+    output = {"type": "function_call_output", "call_id": cast("Any", called.output[0]).call_id, "output": "warm"}
+    items = [question, *(item.model_dump(exclude_none=True) for item in called.output), output]
+    by_items = ask(client, items, tools=[WEATHER], instructions="Be brief.", store=False)
+    assert by_items.output_text == "It says warm, this time."
+    settings: Json = {"tools": [WEATHER], "instructions": "Be brief."}
+    by_id = ask(client, [output], previous_response_id=called.id, **settings)
+    assert by_id.output_text == by_items.output_text
+    assert by_id.usage is not None
+    assert by_id.usage.input_tokens_details.cached_tokens > by_id.usage.input_tokens - 40
+    reference = [question, *({"type": "item_reference", "id": item.id} for item in called.output), output]
+    assert ask(client, reference, **settings).output_text == by_items.output_text
+    assert ask(client, "hello from ann", previous_response_id=by_id.id, **settings).output_text.startswith("Hello, ann")
+
+
+def test_a_response_is_shown_deleted_and_not_stored_when_that_is_asked(client: openai.OpenAI) -> None:
+    first = ask(client, "hello from ann", metadata={"a": "b"})
+    assert comparable(client.responses.retrieve(first.id)) == comparable(first)
+    second = ask(client, "hello from bob", previous_response_id=first.id)
+    client.responses.delete(first.id)
+    for gone in (first.id, "resp_0", ask(client, "hello", store=False).id):
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(gone)
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(client, "and?", previous_response_id=gone)
+        assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+    with pytest.raises(openai.BadRequestError, match="not all before it"):
+        ask(client, "and?", previous_response_id=second.id)
+
+
+def test_no_other_tenant_reads_or_continues_a_response(service: Served, client: openai.OpenAI) -> None:
+    mine = ask(client, "hello from ann")
+    ann = client.with_options(api_key=ANNS_KEY)
+    with pytest.raises(openai.NotFoundError):
+        ann.responses.retrieve(mine.id)
+    with pytest.raises(openai.BadRequestError):
+        ask(ann, "and?", previous_response_id=mine.id)
+    with pytest.raises(openai.BadRequestError):
+        ask(ann, [{"type": "item_reference", "id": mine.output[0].id}, {"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "param", "said"),
+    [
+        ("x", {"tools": [{"type": "web_search"}]}, "tools[0].type", "does not run here; leave it out"),
+        ("x", {"tools": [{"type": "mcp", "server_label": "x"}]}, "tools", "no server 'x'"),
+        (
+            "x",
+            {"tools": [{"type": "mcp", "server_label": "own", "server_url": "http://evil.example"}]},
+            "tools[0].server_url",
+            "named by server_label alone",
+        ),
+        (
+            "x",
+            {"tools": [{"type": "mcp", "server_label": "own", "allowed_tools": ["fly"]}]},
+            "tools",
+            "no tool 'fly'",
+        ),
+        ("x", {"tools": [WEATHER, {"type": "mcp", "server_label": "own"}]}, "tools", "either tools of its own or"),
+        ("x", {"background": True}, "background", "stream it instead"),
+        ("x", {"conversation": "conv_1"}, "conversation", "send previous_response_id"),
+        ("", {}, "input", "nothing to answer"),
+        ([], {}, "input", "nothing to answer"),
+        (
+            [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
+            {},
+            "input[0].content[0].type",
+            "this model reads text",
+        ),
+        ([{"type": "computer_call"}], {}, "input[0].type", "not read here"),
+        (
+            [{"role": "user", "content": "x"}, {"type": "function_call_output", "call_id": "call_9", "output": "x"}],
+            {},
+            "input[1]",
+            "no open call 'call_9'",
+        ),
+        ("x", {"tools": [{**WEATHER, "parameters": {"type": "object", "properties": 1}}]}, "tools[0].parameters", ""),
+    ],
+)
+def test_what_cannot_be_done_is_refused_naming_the_field(
+    client: openai.OpenAI, asked: Any, fields: Json, param: str, said: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, asked, **fields)
+    assert said in str(refused.value)
+    assert refused.value.param == param
+
+
+def test_a_failure_in_the_middle_is_the_last_event(client: openai.OpenAI, service: Served) -> None:
+    *_, last = stream(client, "fail later")
+    assert (last.type, last.response.status) == ("response.failed", "failed")
+    assert "rkllm_run" in last.response.error.message
+    assert last.response.output[0].content[0].text.startswith("one")
+    headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
+    too_long = {"input": "long " * 5000, "stream": True}
+    answer = httpx2.post(f"{service.url}/v1/responses", json=too_long, headers=headers, timeout=120)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert answer.json()["error"]["param"] == "input"
