@@ -70,6 +70,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.get_by_role("button", name="Ask", exact=True).click()
         page.wait_for_selector("text=The rust code is fine.")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_role("button", name="memo://monday").click()
         visit.await_question("@desk:memo://monday ")
 
@@ -78,10 +79,10 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         assert page.locator(".card.tool").count() >= 2
         assert page.inner_text("#title") == "What is the capital of France?"
 
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.get_by_role("switch", name="Server desk").click()
         page.wait_for_selector("[role=switch][aria-label='Server desk'][aria-checked=false]")
-        page.click("#tab-history")
+        page.get_by_text("Activity").click()
         page.wait_for_selector(".timeline")
         assert "delete_file" in page.inner_text(".panel-body table")
         page.click("#tab-board")

@@ -148,13 +148,8 @@ def import_file(session: Session, name: str) -> int:
 
 def add(session: Session, server: NewServer) -> int:
     """Add one server to the configuration file."""
-    from rkllm_mcp.config.claude_desktop import entries_of
-    from rkllm_mcp.config.editing import add_servers
-    from rkllm_mcp.config.loading import build_config
-
     if bool(server.command) == (server.url is not None):
         raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
-    target = session.target_file()
     entry: dict[str, Any] = {"name": server.name}
     if server.command:
         entry |= {"command": server.command[0], "args": list(server.command[1:])}
@@ -164,14 +159,38 @@ def add(session: Session, server: NewServer) -> int:
         "env": _pairs(server.env, "=", "--env") or None,
         "headers_template": _pairs(server.headers, ":", "--header") or None,
     }
-    entry = {key: value for key, value in entry.items() if value is not None}
-    raw = {"servers": [entry]}
+    return _add_entry(session, {key: value for key, value in entry.items() if value is not None})
+
+
+def install(session: Session, name: str, folder: str | None) -> int:
+    """Add a server of the gallery to the configuration file, in a sandbox; ``allowed_commands`` applies."""
+    from rkllm_mcp.config.gallery import server_table
+    from rkllm_mcp.config.servers import StdioServer
+    from rkllm_mcp.mcp_client.allowed_commands import refusal_here
+
+    table = server_table(name, str(Path(folder).expanduser().absolute()) if folder else None)
+    spec = StdioServer(name=name, command=table["command"], args=tuple(table["args"]))
+    if refused := refusal_here(spec, session.config().security.allowed_commands):
+        raise UsageError(f"{name} is not installed: {refused}")
+    done = _add_entry(session, table)
+    session.status(f"It runs '{shlex.join([table['command'], *table['args']])}' in a sandbox, with the network.")
+    session.status(f"Try it with: rkllm-mcp servers test {name}")
+    return done
+
+
+def _add_entry(session: Session, entry: dict[str, Any]) -> int:
+    """Add a server's table to the configuration file."""
+    from rkllm_mcp.config.claude_desktop import entries_of
+    from rkllm_mcp.config.editing import add_servers
+    from rkllm_mcp.config.loading import build_config
+
+    target, name, raw = session.target_file(), str(entry["name"]), {"servers": [entry]}
     build_config(raw, _every_variable(raw), "the new server", target.absolute())
-    if server.name in _names_in(target):
-        raise UsageError(f"{target} has a server {server.name!r}; remove it first, or choose another name")
+    if name in _names_in(target):
+        raise UsageError(f"{target} has a server {name!r}; remove it first, or choose another name")
     tables = [table.table for table in entries_of(raw, {}, "the new server")]
     add_servers(target, [_tidy(table) for table in tables])
-    sys.stdout.write(f"{server.name}: added to {target}\n")
+    sys.stdout.write(f"{name}: added to {target}\n")
     _tell_unset(session, tables)
     return EXIT_DONE
 
@@ -361,6 +380,18 @@ def add_command(
     """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
     server = NewServer(name, tuple(command or ()), url, transport, tuple(env or ()), tuple(header or ()))
     raise typer.Exit(add(context.obj, server))
+
+
+@app.command("install")
+def install_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name in the gallery: time, fetch, files, git, memory or thinking.")],
+    folder: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The folder that the server may read and change.")
+    ] = None,
+) -> None:
+    """Install a server of the gallery: a pinned version, in the sandbox."""
+    raise typer.Exit(install(context.obj, name, folder))
 
 
 @app.command("new")

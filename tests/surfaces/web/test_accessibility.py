@@ -119,9 +119,9 @@ def test_everything_is_reached_by_keys_and_what_is_covered_is_not(browser: Brows
         assert page.evaluate("document.getElementById('skip').inert"), "it would lead to what is covered"
         page.keyboard.press("Escape")
         assert page.evaluate("[document.getElementById('main').inert, document.activeElement.id]") == [False, "menu"]
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.keyboard.press("ArrowRight")
-        assert page.evaluate(active) == "tab-history"
+        assert page.evaluate(active) == "tab-documents"
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
         assert page.evaluate(active) == "tab-settings"
@@ -171,7 +171,7 @@ def test_words_from_right_to_left_are_set_so_wherever_they_stand(browser: Browse
 def test_somebodys_own_colours_leave_every_state_to_be_seen(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url, forced_colors="active") as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         switch = page.get_by_role("switch", name="Server weather")
         grounds = "(node) => [null, '::before'].map((part) => getComputedStyle(node, part).backgroundColor)"
         for state in ("true", "false"):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_servers_and_tools_have_switches_and_say_what_they_cost(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.wait_for_selector("text=Tools take 240 of the model's 4,096 tokens.")
         assert "it exited with code 1" in page.inner_text(".server:has-text('notes')")
         page.click(".server:has-text('files') summary")
@@ -39,7 +39,7 @@ def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_look
     tools = [tool(f"tool_{number}", f"server{number % 4}") for number in range(400)]
     with running(PageService(servers=servers, tools=tools)) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.wait_for_selector(".server summary")
         assert page.locator(".tools li").count() == 0
         page.get_by_label("Search tools").fill("ＴＯＯＬ_37")
@@ -69,7 +69,8 @@ def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_look
 def test_the_history_is_a_timeline_and_a_table_that_say_the_same(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
-        visit.open_panel("history")
+        visit.open_panel("servers")
+        page.get_by_text("Activity").click()
         page.wait_for_selector(".timeline")
         assert page.get_attribute(".timeline", "aria-label") == (
             "Timeline of 2 calls, 1 failed; the table below says the same."
@@ -256,6 +257,71 @@ def test_a_model_that_is_emulated_is_said_to_be_on_the_first_sight_and_beside_ev
 def test_a_question_that_waits_from_elsewhere_can_be_answered_here(browser: Browser) -> None:
     asked: Json = {"kind": "approval", "id": "q7", "name": "send_mail", "arguments": {}, "reason": "It sends."}
     with running(PageService(questions=[asked])) as service, visiting(browser, service.url) as visit:
-        visit.page.get_by_role("button", name="No", exact=True).click()
+        visit.page.get_by_role("button", name="Don’t allow").click()
         visit.page.wait_for_selector("text=Refused.")
         assert service.sent("/v1/approvals/q7") == [{"decision": "deny"}]
+
+
+def test_a_server_is_added_from_the_gallery_and_a_lasting_permission_taken_back(browser: Browser) -> None:
+    allowed: Json = {"server": "files", "tool": "write_file", "kind": "always"}
+    with (
+        running(PageService(permissions=[allowed])) as service,
+        visiting(browser, service.url, permissions=["clipboard-read", "clipboard-write"]) as visit,
+    ):
+        page = visit.page
+        page.locator("#welcome-more").get_by_role("button", name="Add a server").click()
+        page.locator(".fold > summary", has_text="Add a server").click()
+        card = page.locator(".server", has_text="Reads web pages.")
+        assert "It may reach: the internet" in card.inner_text()
+        assert "uvx mcp-server-fetch==2026.10.24" in card.inner_text()
+        card.get_by_role("button", name="Copy").click()
+        page.wait_for_selector("text=Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == "rkllm-mcp servers install fetch"
+        page.locator(".fold > summary", has_text="Remembered permissions").click()
+        page.wait_for_selector("text=files / write_file")
+        page.get_by_role("button", name="Ask again").click()
+        page.wait_for_selector("text=Nothing is allowed or refused for good.")
+        assert service.permissions == []
+
+
+def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser) -> None:
+    source: Json = {"document": "rules.md", "page": 3, "passage": "Two days a week.", "score": 0.8}
+    answer = [text("Two days."), {"kind": "sources", "items": [source]}]
+    with (
+        running(PageService({"x": answer}, documents={"a.md": "remote work"})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+        visit.open_panel("documents")
+        page.wait_for_selector(".documents >> text=a.md")
+        new = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
+        page.locator("#panel [type=file]").set_input_files([new])
+        page.wait_for_selector(".documents >> text=b.txt")
+        page.fill("#document-search", "allowance")
+        page.press("#document-search", "Enter")
+        page.wait_for_selector(".found >> text=0.83")
+        page.locator(".documents li", has_text="a.md").get_by_role("button", name="Remove").click()
+        page.get_by_role("button", name="Remove", exact=True).first.click()
+        page.wait_for_selector(".documents >> text=a.md", state="detached")
+        page.click("#panel-close")
+        visit.answered("x")
+        page.get_by_text("Sources: 1").click()
+        page.get_by_role("button", name="rules.md").click()
+        page.wait_for_selector("#panel >> text=Two days a week.")
+        visit.reload()
+        page.wait_for_selector("text=Sources: 1")
+
+
+def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:
+    models: list[Json] = [{"id": "small", "loaded": True}, {"id": "large", "loaded": False}]
+    with running(PageService({"x": [text("a")]}, models=models)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.get_by_role("button", name="small").click()
+        page.get_by_role("menuitemradio", name="large").click()
+        page.wait_for_selector("#model:has-text('large')")
+        assert service.sent("/v1/models:load") == [{"model": "large"}]
+        visit.answered("x")
+        page.get_by_role("button", name="Ask again").click()
+        page.get_by_role("menuitem", name="With small").click()
+        page.wait_for_selector("#stop", state="hidden")
+        assert service.sent("/v1/execute")[-1]["model"] == "small"

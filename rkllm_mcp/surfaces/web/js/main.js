@@ -3,16 +3,22 @@ import { Access } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
 import { Desk } from "./chat/desk.js";
+import { Files } from "./chat/files.js";
 import { QuestionOptions } from "./chat/options.js";
+import { Welcome } from "./chat/welcome.js";
 import { Conversations } from "./conversations.js";
 import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
-import { byId, tell } from "./dom.js";
+import { byId, h, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { BoardPanel } from "./panels/board.js";
-import { HistoryPanel } from "./panels/history.js";
+import { keepPage, notify } from "./home.js";
+import { onKey } from "./keys.js";
+import { openMenu } from "./menu.js";
+import { ModelPicker } from "./models.js";
+import { DocumentsPanel } from "./panels/documents.js";
 import { Panel } from "./panels/panel.js";
 import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
-import { ToolsPanel } from "./panels/tools.js";
+import { ServersPanel } from "./panels/servers.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf } from "./router.js";
 
@@ -38,16 +44,31 @@ const conversations = new Conversations(api, {
   loaded: () => mark(),
   settings: (id) => changeSettings(id),
 });
-const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
+const models = new ModelPicker(api, () => void introduce());
+const desk = new Desk(api, { models: () => models.models, changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
 const options = new QuestionOptions(api);
 const composer = new Composer({
-  send: (text) => ask({ message: text }),
+  send: (text) => {
+    if (files.isReading) return false;
+    const isTaken = ask({ message: files.with(text) });
+    if (isTaken) files.spent();
+    return isTaken;
+  },
   stop: () => desk.stop(),
 });
+const files = new Files(api, {
+  write: (text) => composer.insert(text),
+  index: (file) => {
+    panel.open("documents");
+    void documents.add([file]);
+  },
+});
+const documents = new DocumentsPanel(api);
+const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
 const panel = new Panel(
   {
-    tools: new ToolsPanel(api),
-    history: new HistoryPanel(api),
+    servers: new ServersPanel(api),
+    documents,
     board: new BoardPanel(api),
     settings: new SettingsPanel({
       isSet: () => access.isKeySet,
@@ -78,6 +99,7 @@ function followDesk() {
   const before = state.running;
   state.running = desk.running.length;
   if (state.running >= before) return;
+  void notify(desk.thread.title || "rkllm-mcp", t("end.answered"));
   void conversations.load();
   void introduce();
   panel.refresh();
@@ -116,16 +138,15 @@ async function changeSettings(id) {
 
 /** Who is asked, and whether that is a real board. */
 async function introduce() {
-  const note = byId("welcome-note");
   try {
     const me = await api.get("/v1/me");
-    byId("model").textContent = me.model;
+    void models.show(me.model);
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
-    tell(note, say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+    await welcome.show(me);
   } catch (error) {
-    tell(note, sentenceOf(error));
+    tell(byId("welcome-note"), sentenceOf(error));
   }
 }
 
@@ -181,29 +202,41 @@ function coverPage() {
   byId("shade").hidden = !isDrawerOver;
 }
 
-/** @param {KeyboardEvent} event */
-function onKey(event) {
-  if (document.querySelector("dialog[open]") || event.isComposing) return;
-  const isWriting = event.target instanceof Element && event.target.matches("input, textarea, select");
-  if (event.key === "Escape") {
-    event.preventDefault();
+/** What the keys do; Escape closes what is open, or else stops the answer. */
+const ACTIONS = {
+  escape: () => {
     if (state.hasDrawer) openDrawer(false);
     else if (panel.isOpen && byId("panel").contains(document.activeElement)) panel.close();
     else if (desk.isRunning) desk.stop();
     else panel.close();
-  } else if (event.key === "/" && !isWriting && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
+  },
+  search: () => {
+    if (narrow.matches) openDrawer(true);
+    byId("sidebar").hidden = false;
+    byId("conversation-search").focus();
+  },
+  begin: () => {
+    location.hash = addressOf("");
     composer.focus();
-  }
-}
+  },
+  list: () => {
+    if (narrow.matches) openDrawer(!state.hasDrawer);
+    else byId("sidebar").hidden = !byId("sidebar").hidden;
+    document.body.classList.toggle("has-no-list", byId("sidebar").hidden);
+  },
+  write: () => composer.focus(),
+  help: () => panel.open("settings"),
+  editLast: () => !desk.isRunning && desk.thread.editLast(),
+  turn: (/** @type {HTMLElement} */ message, /** @type {number} */ step) => desk.thread.questionAt(message)?.turn(step),
+};
 
 function listen() {
   addEventListener("hashchange", route);
-  addEventListener("keydown", onKey);
+  addEventListener("keydown", (event) => onKey(event, ACTIONS));
   narrow.addEventListener("change", coverPage);
   // A phone may take the page from memory whenever it is not looked at, and say nothing.
   document.addEventListener("visibilitychange", () =>
-    document.visibilityState === "visible" ? void look() : composer.leave(desk.thread.unsent),
+    document.visibilityState === "visible" ? void look().then(mark) : composer.leave(desk.thread.unsent),
   );
   addEventListener("focus", () => void look());
   addEventListener("pagehide", () => {
@@ -224,9 +257,26 @@ function listen() {
   byId("manage").addEventListener("click", () =>
     conversations.manage(byId("manage"), desk.thread.id, desk.thread.title),
   );
-  byId("attach").addEventListener("click", async () => {
-    const reference = await chosenResource(api);
-    if (reference) composer.insert(reference);
+  const picker = h("input", { type: "file", multiple: true, hidden: true });
+  picker.addEventListener("change", () => {
+    files.add([...(picker.files ?? [])]);
+    picker.value = "";
+  });
+  byId("attach").addEventListener("click", () =>
+    openMenu(byId("attach"), [
+      { phrase: "attach.file", act: () => picker.click() },
+      {
+        phrase: "attach.resource",
+        act: async () => {
+          const reference = await chosenResource(api);
+          if (reference) composer.insert(reference);
+        },
+      },
+    ]),
+  );
+  byId("messages").addEventListener("source", (event) => {
+    panel.open("documents");
+    void documents.show(/** @type {CustomEvent} */ (event).detail);
   });
   byId("prompts").addEventListener("click", async () => {
     const prompt = await chosenPrompt(api);
@@ -236,6 +286,7 @@ function listen() {
 
 listen();
 coverPage();
+keepPage();
 const code = codeOf(location.hash);
 if (code) {
   // Taken out first: a code that was used is of no use in a bookmark or in the history.

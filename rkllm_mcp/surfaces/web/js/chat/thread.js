@@ -5,11 +5,12 @@
  * @typedef {import("../api.js").Api} Api
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
- * @typedef {{force_tool?: string, allowed_tools?: string[], tokens?: Record<string, string>}} Options
+ * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
  * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
  *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
  *   question of which this is another version
- * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean}} Told when the thread gets its id and when an
+ * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
+ *   models: () => import("../models.js").Model[]}} Told when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
 import { ConnectionLost, Refusal } from "../api.js";
@@ -186,7 +187,9 @@ export class Thread {
 
   /** Write the last question in other words. */
   editLast() {
-    [...this.#questions].sort(([one], [other]) => one - other).at(-1)?.[1].edit();
+    const last = [...this.#questions].sort(([one], [other]) => one - other).at(-1)?.[1];
+    last?.edit();
+    return last !== undefined;
   }
 
   /** @param {HTMLElement} node of a message on the page */
@@ -230,6 +233,10 @@ export class Thread {
       openMenu(from, [
         { phrase: "chat.again_same", act: () => ask({}) },
         { phrase: "chat.again_bare", act: () => ask({ allowed_tools: [] }) },
+        ...this.#told
+          .models()
+          .filter(({ loaded }) => !loaded)
+          .map(({ id }) => ({ phrase: "chat.again_with", values: { name: id }, act: () => ask({ model: id }) })),
       ]);
     return { api: this.#api, again };
   }
