@@ -21,9 +21,12 @@ The names below are imported on first use, so that importing one of them does no
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# As in typing, which takes a while to import: Ctrl-C in the first moment would show a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from rkllm_mcp.app.root import open_app
     from rkllm_mcp.config.loading import load_config
     from rkllm_mcp.mcp_client.client import MCPClient

@@ -130,7 +130,12 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("folder", "path", "FOLDER", "the data folder; ~/.local/share/rkllm-mcp/knowledge"),
-    Option("embedder", "text", "NAME|URL#MODEL", "none, hashing, cpu:FOLDER or http://HOST/v1#MODEL"),
+    Option(
+        "embedder",
+        "text",
+        "NAME|URL#MODEL",
+        "none, hashing, cpu:FOLDER or http://HOST/v1#MODEL; default: the one that was pulled",
+    ),
     Option("embedder_key", "secret", "", "the key of its service"),
     Option("previous_embedder", "text", "NAME|URL#MODEL", "searched until the new embedder's vectors are made"),
     Option("reranker", "text", "NAME|URL#MODEL", "the cross-encoder, cpu:FOLDER or http://HOST/v1#MODEL"),
@@ -199,6 +204,10 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     models = {each.name: values[each.name] for each in fields(ModelSettings) if each.name in values}
     models["sampling"] = not values.get("no_sampling", False)
+    # What 'rkllm-mcp knowledge embedder pull' chose.
+    pulled = _default_folder(environ).parent / "embedders" / "default"
+    if not models.get("embedder") and pulled.is_dir():
+        models["embedder"] = f"cpu:{pulled.resolve()}"
     others = [each.name for each in fields(Settings) if each.name not in ("folder", "models", "watch", "http")]
     settings = Settings(
         folder=values.get("folder") or _default_folder(environ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,18 +30,27 @@ EMULATOR = "emulator"
 AUTOMATIC = "auto"
 
 
+def state_folder() -> Path:
+    """Return the folder of the owner's stored data."""
+    from rkllm_mcp.store.database import state_file
+
+    return state_file(os.environ).parent
+
+
 @asynccontextmanager
-async def open_stored(config: Config) -> AsyncGenerator[Store, None]:
-    """Open the owner's store; no server is started.
+async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
+    """Open the owner's store in ``folder``, by default ``state_folder()``; no server is started.
 
     Raises:
         StoreError: it cannot be read.
     """
     from rkllm_mcp.store import open_store
+    from rkllm_mcp.store.database import FILE_NAME, state_file
     from rkllm_mcp.store.tool_calls import Retention
 
     retention = Retention(config.security.history_days, config.security.history_calls)
-    async with open_store(retention=retention, required=True) as memory:
+    path = state_file(os.environ) if folder is None else folder / FILE_NAME
+    async with open_store(path=path, retention=retention, required=True) as memory:
         yield memory
 
 

@@ -25,6 +25,7 @@ from rkllm_mcp.runtime.abi import (
     UNSUPPORTED_VERSIONS,
     WORKING_VERSIONS,
 )
+from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import (
     LIBRARY_NAME,
     Fingerprint,
@@ -217,6 +218,15 @@ def library_in_use(configured: str) -> Path | None:
         return None if configured == EMULATOR else find_library(configured)
     except RuntimeUnusableError:
         return None
+
+
+def prepare_emulator() -> Path:
+    """Build the emulated runtime if necessary, which takes up to some minutes; return its library.
+
+    Raises:
+        LibraryNotFoundError: it cannot be built here.
+    """
+    return emulator_library()
 
 
 def pullable_releases() -> dict[str, str]:

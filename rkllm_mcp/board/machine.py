@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # Files under /sys and /proc are short; a longer one is not a valid one.
 _MOST_BYTES = 65536
+# Names a folder with the files of another machine, to try commands without a board.
+ROOT_VARIABLE = "RKLLM_MCP_MACHINE_ROOT"
 
 
 # DRM_IOCTL_VERSION of drm.h, and the struct that it fills: three numbers, then name, date and description as length
@@ -48,7 +50,7 @@ def _drm_version(node: Path) -> tuple[int, ...] | None:
 class Machine:
     """A machine, described by its files."""
 
-    root: Path = Path("/")  # replaces ``/``
+    root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))  # replaces ``/``
     can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
     drm_version: Callable[[Path], tuple[int, ...] | None] = _drm_version  # version of a DRM node's driver
 

@@ -14,6 +14,7 @@ from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.board.system import MEMORY_MARGIN, RUNTIME_BYTES, gib, memory_bytes
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.models.rkllm_header import RkllmFile
 from rkllm_mcp.prompt.conversation import stop_ids
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
@@ -24,6 +25,8 @@ Verdict = Literal["yes", "tight", "no", "unknown"]
 _SAME_CHIP = {"RK3588S": "RK3588"}
 # Memory for the system and the assistant.
 _SYSTEM_BYTES = 512 * 2**20
+# Number of tokens to compare; fewer are no evidence.
+_LEAST_SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -129,15 +132,13 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(name.lower()))
 
 
-def check_tokenizer(path: Path, template_name: str, eos_token_id: int | None, say: Callable[[str], None]) -> None:
-    """Check that the tokenizer can be the model's own, and report doubts with ``say``.
-
-    ``eos_token_id`` is the end token in the header of the model's file.
+def check_tokenizer(path: Path, template_name: str, file: RkllmFile | None, say: Callable[[str], None]) -> None:
+    """Check that the tokenizer can be the one of a model's file, and report doubts with ``say``.
 
     Raises:
-        ModelFileError: the file is not a tokenizer, or lacks a token that the template needs.
+        ModelFileError: the file is not a tokenizer, has another vocabulary, or lacks a token that the template needs.
     """
-    template = TEMPLATES[template_name]
+    template, eos_token_id = TEMPLATES[template_name], file.eos_token_id if file else None
     try:
         vocabulary = ModelTokenizer(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -148,6 +149,15 @@ def check_tokenizer(path: Path, template_name: str, eos_token_id: int | None, sa
         raise ModelFileError(
             f"The tokenizer has no token {template.end_of_turn}, which the template {template_name!r} needs.",
             "Take the model's own tokenizer, or another template.",
+        )
+    samples = file.token_samples if file else {}
+    other = [index for index, text in samples.items() if vocabulary.piece(index) != text]
+    if file is not None and len(samples) >= _LEAST_SAMPLES and len(other) * 2 > len(samples):
+        index = other[0]
+        raise ModelFileError(
+            f"The tokenizer is another model's: token {index} is {samples[index]!r} in {file.path.name} and "
+            f"{vocabulary.piece(index)!r} in the tokenizer.",
+            f"Take the tokenizer.json of the original model{f', {file.name}' if file.name else ''}.",
         )
     if eos_token_id is not None and eos_token_id not in stop_ids(vocabulary, template):
         piece = vocabulary.decode([eos_token_id])

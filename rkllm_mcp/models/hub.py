@@ -27,7 +27,6 @@ from rkllm_mcp.models.folder import place_file
 Report = Callable[[str, int, "int | None"], None]
 """Progress callback: file name, bytes received, total bytes or None."""
 
-_BY_HAND = "Copy the files here and use 'rkllm-mcp models add PATH'."
 # Each attempt resumes the previous one; a connection that fails more often is not usable.
 _MOST_ATTEMPTS = 50
 _FIRST_ATTEMPTS = 1
@@ -71,6 +70,7 @@ class Hub:
 
     endpoint: str | None = None  # default: HF_ENDPOINT
     cache: Path | None = None  # default: HF_HOME
+    by_hand: str = "Copy the files here and use 'rkllm-mcp models add PATH'."  # advice without a network
 
     @property
     def address(self) -> str:
@@ -207,7 +207,7 @@ class Hub:
             return ModelDownloadError(
                 f"HF_HUB_OFFLINE is set, and {self.cache or constants.HF_HUB_CACHE} does not have {file.name} of "
                 f"{file.repository}.",
-                f"Unset it, or: {_BY_HAND}",
+                f"Unset it, or: {self.by_hand}",
             )
         if isinstance(error, errors.GatedRepoError):
             return ModelDownloadError(
@@ -227,9 +227,9 @@ class Hub:
             return ModelDownloadError(
                 f"{file.repository} has no file {file.name!r}.",
                 f"Look at {page}/tree/main"
-                + (" and name it with --file." if file.name.endswith(".rkllm") else f". {_BY_HAND}"),
+                + (" and name it with --file." if file.name.endswith(".rkllm") else f". {self.by_hand}"),
             )
-        return explain(error, self.address, file.name, f"set HF_ENDPOINT to a mirror; or: {_BY_HAND}")
+        return explain(error, self.address, file.name, f"set HF_ENDPOINT to a mirror; or: {self.by_hand}")
 
 
 def receive(

@@ -273,7 +273,7 @@ def _fetch(
         sources.hub.fetch(found, space.place, target, report)
     header = read_rkllm_file(space.ready / Path(card.file).name)
     sources.check_platform(header.platform, any_platform=any_platform)
-    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, sources.say)
+    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
     longest = header.context_tokens or card.context_tokens
     cache = header.cache_bytes_per_token or card.cache_bytes_per_token
     card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest), "cache_bytes_per_token": cache})
@@ -351,7 +351,7 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
             sources.hub.fetch(sources.hub.find(found), space.place, tokenizer, report)
         else:
             place_file(found, tokenizer, copy=True)
-        check_tokenizer(tokenizer, card.template, file.eos_token_id, sources.say)
+        check_tokenizer(tokenizer, card.template, file, sources.say)
         place_file(file.path, space.ready / file.path.name, copy=options.copy)
         longest = file.context_tokens or hints.context_tokens or card.context_tokens
         card = card.model_copy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,6 +48,7 @@ _MASK_BYTES = 256
 # More than the number of known keys; only a malicious file has more.
 _MOST_MASKS = 64
 _SHOWN_NUMBERS = 8
+_SAMPLED_STRINGS = 100
 
 # Keys of .rkllm and GGUF files; {arch} is the architecture, which the first pair names.
 _KEYS = (
@@ -82,6 +83,8 @@ class RkllmFile:
     architecture: str | None = None  # ``qwen2``, ``llama``, …
     name: str | None = None  # original model; truncated beyond the known mask
     eos_token_id: int | None = None  # token that ends an answer
+    # some tokens of its vocabulary by id; empty if unreadable
+    token_samples: Mapping[int, str] = field(default_factory=dict[int, str])
     cache_bytes_per_token: int | None = None  # size of a token's keys and values in the KV cache
 
 
@@ -103,7 +106,8 @@ def read_rkllm_file(path: Path) -> RkllmFile:
         raise ModelFileError(f"{path} cannot be read ({reason}).", "Name a readable .rkllm file.") from None
     if header.is_cut:
         raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
-    return _described(path, size, unmasked(pairs))
+    mask = _known_mask(pairs)
+    return replace(_described(path, size, dict(_plain_pairs(pairs, mask))), token_samples=_tokens(pairs, mask))
 
 
 def _check_kind(path: Path, head: bytes, size: int) -> None:
@@ -135,7 +139,15 @@ class Masked:
     length: int
 
 
-Value = Masked | int | float | tuple[int, ...]
+@dataclass(frozen=True)
+class MaskedStrings:
+    """An array of strings: their number, and samples by index."""
+
+    count: int
+    samples: tuple[tuple[int, Masked], ...]
+
+
+Value = Masked | MaskedStrings | int | float | tuple[int, ...]
 _Pair = tuple[Masked, "Value | None"]
 
 
@@ -200,9 +212,9 @@ class _Header:
             self._strings += count
             if self._strings > _MOST_STRINGS:
                 raise _UnknownLayoutError
-            for _ in range(count):
-                self._string(self._size)
-            return None
+            step = max(1, count // _SAMPLED_STRINGS)
+            strings = ((index, self._string(self._size)) for index in range(count))
+            return MaskedStrings(count, tuple(pair for pair in strings if not pair[0] % step))
         if kind not in _FORMATS:
             raise _UnknownLayoutError
         width = struct.calcsize(_FORMATS[kind])
@@ -246,15 +258,27 @@ class _Header:
         self._left -= count
 
 
-def unmasked(pairs: list[_Pair]) -> dict[str, str | int | float]:
-    """Return the decoded pairs, limited by the known part of the mask; see the module docstring."""
+def _known_mask(pairs: list[_Pair]) -> bytes:
+    """Return the known part of the mask, empty if the layout is unknown; see the module docstring."""
     mask = _first_mask(pairs)
     if mask is None:
-        return {}
+        return b""
     names = _known_keys(_text(pairs[0][1], mask))
     while (longer := _extended_mask(mask, pairs, names)) is not None:
         mask = longer
-    return dict(_plain_pairs(pairs, mask))
+    return mask
+
+
+def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
+    """Return samples of the vocabulary, as far as the known part of the mask reaches; empty if they are no text."""
+    stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
+    if not isinstance(stored, MaskedStrings):
+        return {}
+    plain = {index: _xor(item.head, mask) for index, item in stored.samples if item.length <= len(mask)}
+    try:
+        return {index: text.decode("utf-8") for index, text in plain.items()}
+    except UnicodeDecodeError:
+        return {}
 
 
 def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence[bytes]]) -> bytes | None:
@@ -288,7 +312,7 @@ def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | i
             yield name, _text(value, mask)
         elif isinstance(value, tuple):
             yield name, value[0]
-        elif value is not None:
+        elif isinstance(value, (int, float)):
             yield name, value
 
 

@@ -130,10 +130,19 @@ class ModelTokenizer:
         """Return the id of a control token such as ``<|im_end|>``; None if the vocabulary has no such token."""
         return self._controls.get(content)
 
+    def piece(self, token_id: int) -> str | None:
+        """Return a token as the vocabulary spells it, such as ``Ġthe``; None if there is none of this id."""
+        return self._tokenizer.id_to_token(token_id)
+
     @property
     def special_ids(self) -> frozenset[int]:
         """The ids of special tokens, whose text is never part of an answer."""
         return self._special
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids of control tokens: the special ones, and the others that are written as a tag."""
+        return frozenset(self._contents)
 
     def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
         """Return the token ids of ``segments``, joined.

@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import to_thread
 
-from rkllm_mcp.errors import WorkerDiedError
+from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Status, Text, Usage
 from rkllm_mcp.generation import (
     GenerationOptions,
@@ -52,6 +52,11 @@ LEDGERS_KEPT = 160
 # The same tokens so many times, one behind the other or at equal distances, are a loop.
 LOOP_TOKENS = 30
 LOOP_TIMES = 4
+# So many tokens with the same text prove the tokenizer; so many with another refute it.
+PROVEN_TOKENS = 8
+FOREIGN_TOKENS = 3
+# Number of tokens that one character may take, four bytes each of its own, and the text before it.
+_LONGEST_CHARACTER = 6
 
 _SENTENCE = "[The answer repeated itself and was ended here.]"
 _SENTENCE_JA = "[同じ内容の繰り返しになったため、回答をここで終了しました]"
@@ -68,6 +73,11 @@ class ModelForm:
     think: bool = False  # ask the model to think
     sampling: SamplingByPurpose | None = None  # per run, if the runtime supports it; None: as loaded
     max_new_tokens: int = 512  # default limit of an answer
+
+    @property
+    def uncompared_ids(self) -> frozenset[int]:
+        """Tokens whose text is not compared with the runtime's: releases differ in delivering control tokens."""
+        return self.tokenizer.control_ids | self.tokenizer.special_ids | stop_ids(self.tokenizer, self.template)
 
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
@@ -111,6 +121,71 @@ def _repetition_sentence(text: str) -> str:
     return _SENTENCE_JA if any("\u3040" <= character <= "\u30ff" for character in text[-200:]) else _SENTENCE
 
 
+class TokenComparison:
+    """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``.
+
+    Tokens in ``left_out`` are no evidence.
+    """
+
+    def __init__(self, tokenizer: ModelTokenizer, left_out: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._left_out = left_out
+        self._ids: list[int] = []
+        self._text = ""
+        self._same = 0
+        self._other: list[tuple[list[int], str, str]] = []
+
+    @property
+    def is_proven(self) -> bool:
+        """True once enough tokens had the same text."""
+        return self._same >= PROVEN_TOKENS
+
+    def add(self, tokens: Iterable[Token]) -> None:
+        """Compare the next tokens.
+
+        Raises:
+            ModelFileError: several tokens differ, so the tokenizer is another model's.
+        """
+        for token in tokens:
+            if self.is_proven:
+                return
+            if token.id in self._left_out:
+                self._ids, self._text = [], ""
+                continue
+            self._ids.append(token.id)
+            self._text += token.text
+            self._compare()
+            self.finish(FOREIGN_TOKENS)
+
+    def finish(self, least: int = 1) -> None:
+        """Judge what was compared; at the end of a short answer one different token and no equal one are enough.
+
+        Raises:
+            ModelFileError: at least ``least`` tokens differ.
+        """
+        if len(self._other) < least or len(self._other) <= self._same:
+            return
+        ids, text, own = self._other[0]
+        raise ModelFileError(
+            f"tokenizer.json is not this model's own: token {', '.join(map(str, ids))} is {text!r} for the runtime and "
+            f"{own!r} in the file, so no prompt says what was meant.",
+            "Put the original model's tokenizer.json into the model's folder, which 'rkllm-mcp models show' names.",
+        )
+
+    def _compare(self) -> None:
+        own = self._tokenizer.decode(self._ids)
+        # The runtime delivers a character that spans tokens with its last one.
+        is_whole = bool(self._text) and not own.endswith("\ufffd")
+        if not is_whole and len(self._ids) < _LONGEST_CHARACTER:
+            return
+        if self._text.strip() and "\ufffd" not in self._text:
+            if self._text.strip() == own.strip():
+                self._same += 1
+            else:
+                self._other.append((self._ids, self._text, own))
+        self._ids, self._text = [], ""
+
+
 @dataclass
 class _PromptRun:
     """One run of a prompt and its output."""
@@ -122,6 +197,7 @@ class _PromptRun:
     ids: list[int] = field(default_factory=list[int])
     repetition: RepetitionWatch = field(default_factory=RepetitionWatch)
     is_repeating: bool = False
+    comparison: TokenComparison | None = None
 
 
 class RkllmModel:
@@ -135,6 +211,8 @@ class RkllmModel:
         self._hidden = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
+        # True once the runtime and tokenizer.json agreed about the text of tokens.
+        self._is_own_tokenizer = False
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -217,7 +295,10 @@ class RkllmModel:
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
-        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools))
+        comparison = (
+            None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
+        )
+        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools), comparison=comparison)
 
     async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
         """Run the prompt once and emit the events of the turn."""
@@ -234,6 +315,8 @@ class RkllmModel:
                             await emit(events)
                         if turn.is_over or run.is_repeating:
                             generation.finish_early()
+                    if run.comparison is not None:
+                        run.comparison.finish()
                     stats = generation.stats()
                 finally:
                     # The price of a round without ``Usage``.
@@ -258,6 +341,10 @@ class RkllmModel:
     def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
         """Return the events of tokens, up to the end of the turn."""
         events: list[Event] = []
+        if run.comparison is not None:
+            run.comparison.add(batch)
+            if run.comparison.is_proven:
+                self._is_own_tokenizer, run.comparison = True, None
         for token in batch:
             run.ids.append(token.id)
             events += run.turn.add_text(self._visible(token))

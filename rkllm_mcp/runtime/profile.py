@@ -37,6 +37,7 @@ FACTS: Mapping[str, str] = {
     "callback_thread": "who calls back {calling, library}",
     "callback_thread_is_kept": "the same thread in every run",
     "finish_text": "text that comes with FINISH {empty, null, some}",
+    "first_tokens": "the first tokens of an answer, id → text",
     "ends_at_stop_token": "ends by itself at the model's stop token",
     "skipped_token": "what is heard of a hidden special token {silent, null, empty}",
     "is_running_while_idle": "rkllm_is_running while nothing runs",

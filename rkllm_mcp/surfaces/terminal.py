@@ -111,6 +111,14 @@ class LiveRegion:
         self._shown = list(lines)
         self._is_behind_line = bool(lines)
 
+    def append(self, text: str) -> bool:
+        """Continue the last line with text that fits; return False if it has to be painted instead."""
+        if not self._shown or self._columns != self._size()[0]:
+            return False
+        self._write(text)
+        self._shown[-1] += text
+        return True
+
     def release(self, count: int) -> None:
         """Leave the first ``count`` lines as they are, for good."""
         self._shown = self._shown[count:]

@@ -96,6 +96,24 @@ def test_a_known_model_is_added_without_a_question(sources: ModelSources, mine: 
     assert load_model("qwen2.5-1.5b", sources.directories) == folder
 
 
+def test_a_tokenizer_with_another_vocabulary_than_the_file_is_refused(sources: ModelSources, tmp_path: Path) -> None:
+    own = [demo_vocabulary().piece(number) or "" for number in range(2000)]
+    other = [*own[:2], *reversed(own[2:])]
+    path = tmp_path / "mine" / "Qwen2.5-1.5B_W8A8_RK3588.rkllm"
+    for tokens in (other, own):
+        write_rkllm(path, {"tokenizer.ggml.eos_token_id": END, "tokenizer.ggml.tokens": tokens})
+        (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
+        if tokens is own:
+            assert add(sources, Addition(path), UnattendedApprover(), quietly).missing == ()
+            continue
+        with pytest.raises(ModelFileError) as refusal:
+            add(sources, Addition(path), UnattendedApprover(), quietly)
+        assert str(refusal.value) == (
+            f"The tokenizer is another model's: token 20 is {other[20]!r} in {path.name} and {own[20]!r} in the "
+            "tokenizer. Take the tokenizer.json of the original model, Qwen2.5-1.5B-Instruct."
+        )
+
+
 def test_a_copy_is_made_when_it_is_wanted(sources: ModelSources, mine: Path) -> None:
     folder = add(sources, Addition(mine, copy=True), UnattendedApprover(), quietly)
     assert folder.file.stat().st_ino != mine.stat().st_ino

@@ -48,6 +48,7 @@ def test_a_header_tells_what_the_file_is(tmp_path: Path) -> None:
         architecture="qwen2",
         name="Qwen2.5-1.5B-Instruct",
         eos_token_id=151645,
+        token_samples=dict(enumerate(["!", '"', "#"] * 5)),
     )
 
 
@@ -88,6 +89,15 @@ def test_the_cache_of_a_token_follows_from_layers_and_heads(
     read: Callable[[bytes], RkllmFile], pairs: dict[str, object], expected: int | None
 ) -> None:
     assert read(container(pairs)).cache_bytes_per_token == expected
+
+
+def test_some_tokens_of_the_vocabulary_are_read_as_far_as_the_mask_is_known(
+    read: Callable[[bytes], RkllmFile],
+) -> None:
+    tokens: list[object] = [f"word{number}" for number in range(1000)]
+    tokens[500] = "a token that is longer than every key that the mask is known from, and so cannot be read"
+    samples = read(container({**QWEN, "tokenizer.ggml.tokens": tokens})).token_samples
+    assert samples == {number: f"word{number}" for number in range(0, 1000, 10) if number != 500}
 
 
 def test_a_value_is_read_as_far_as_the_keys_tell_the_mask(read: Callable[[bytes], RkllmFile]) -> None:

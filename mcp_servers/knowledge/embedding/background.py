@@ -16,7 +16,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.database import Database, delete_replaced_index, text_tables
 from mcp_servers.knowledge.storage.text_index import chunks_to_rebuild, extend_rebuilt_index, finish_rebuilt_index
 from mcp_servers.knowledge.storage.vectors import (
     PendingChunk,
@@ -107,6 +107,8 @@ class BackgroundIndexer:
             if base.analyzer != ANALYZER_VERSION:
                 while not await anyio.to_thread.run_sync(self._rebuild, base.key):
                     pass
+            while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+                pass
             embedder = self._embedders.get(self._target)
             if embedder is None:
                 return
@@ -140,6 +142,14 @@ class BackgroundIndexer:
             if chunks:
                 extend_rebuilt_index(connection, base, chunks)
             return not chunks and finish_rebuilt_index(connection, base)
+
+    def _delete_replaced(self, base: int) -> bool:
+        """Delete a part of the text indexes that a rebuild replaced; return False after the last one."""
+        with self._database.reading() as connection:
+            if not text_tables(connection, base, "replaced"):
+                return False
+        with self._database.writing() as connection:
+            return delete_replaced_index(connection, base)
 
     def _target_embedding(self, base: int) -> int:
         """Return the vector set of the target embedder, creating and marking it as the next one if missing."""

@@ -15,13 +15,14 @@ import anyio.to_thread
 import numpy as np
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     CANDIDATES_PER_SEARCH,
     QueryWeights,
     bm25_shares,
-    calibration_for,
+    calibrated,
     cosine_above_mean,
     fuse,
     query_weights,
@@ -35,7 +36,7 @@ from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_k
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import TermStatistics, profiles, visible_chunks
-from mcp_servers.knowledge.storage.vectors import embedding_by_key, mean_direction
+from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
 from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
 
 MAX_ROUTED_BASES = 8
@@ -336,17 +337,17 @@ class Pipeline:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             found = profiles(connection, list(candidates))
+            chunks = [profile.chunk for profile in found]
+            cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
         shares = bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
-        cosines = nearest.cosines_of([profile.chunk for profile in found])
         # Chunks whose vector is still missing must not lose rank.
-        is_complete = bool(cosines) and len(cosines) == len(found)
-        near = cosine_above_mean(np.array(list(cosines.values())), nearest.background) if is_complete else 0.0
-        scores = calibration_for(base.base.embedder if is_complete else "").score(shares, near)
+        is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
+        near = np.array([cosines[chunk] for chunk in chunks]) if is_counted else None
+        scores = calibrated(shares, None if near is None else cosine_above_mean(near, nearest.background))
         ranked: list[_ScoredChunk] = []
-        keys = np.array([profile.chunk for profile in found], np.int64)
-        order: list[int] = np.lexsort((keys, -scores))[:RERANKED].tolist()
+        order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
         for at in order:
-            chunk = found[at].chunk
+            chunk = chunks[at]
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
             ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
         return ranked

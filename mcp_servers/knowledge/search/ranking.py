@@ -26,7 +26,6 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.search.question import Alternative, Concept, UnderstoodQuery
 from mcp_servers.knowledge.storage.text_index import NO_CHUNKS, ChunkKeys, Profile, kanji_hash, term_hash
 
@@ -255,42 +254,23 @@ def _rarity(frequency: int, size: int) -> float:
 
 
 Figures = NDArray[np.float64]
+STEEPNESS, MIDPOINT = 8.0, 0.25
+# Of the cosine of a neural embedder; in the reference a static encoder lost nothing at this weight.
+DENSE_WEIGHT = 0.1
+# The same if no chunk has a word of the query, as in another language (multilingual-e5-small, docs/knowledge.md).
+DENSE_ALONE = 1.4
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Parameters of the score."""
+def calibrated(shares: Figures, cosines: Figures | None) -> Figures:
+    """Map BM25 shares of a query's chunks, and cosines above the mean, to the scale of the threshold.
 
-    dense_weight: float  # of the cosine, added to the BM25 share
-    steepness: float
-    midpoint: float  # the value whose score is 0.5
-    source: str  # origin of the numbers
-
-    def score(self, shares: Figures, cosines: Figures | float = 0.0) -> Figures:
-        """Map BM25 shares and cosines above the mean to the scale of the threshold."""
-        return 1 / (1 + np.exp(-self.steepness * (shares + self.dense_weight * cosines - self.midpoint)))
-
-
-SPARSE_ONLY = Calibration(
-    0.0, 8.0, 0.25, "chosen by hand on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact"
-)
-_BY_EMBEDDER = {
-    HashingEmbedder.name: Calibration(
-        0.0,
-        SPARSE_ONLY.steepness,
-        SPARSE_ONLY.midpoint,
-        "as BM25 only: hashing uses the same terms and only adds candidates",
-    )
-}
-# Small: in the reference a static encoder lost nothing at this weight.
-_NEURAL = Calibration(
-    0.1, SPARSE_ONLY.steepness, SPARSE_ONLY.midpoint, "as BM25 only; not measured with a neural embedder"
-)
-
-
-def calibration_for(embedder: str) -> Calibration:
-    """Return the calibration for cosines of this embedder; empty for BM25 only."""
-    return _BY_EMBEDDER.get(embedder, _NEURAL) if embedder else SPARSE_ONLY
+    ``cosines`` is None if there are none, and for hashing, which uses the same terms and only adds candidates.
+    """
+    figures = shares
+    if cosines is not None:
+        alone = DENSE_ALONE * max(1 - 2 * float(shares.max(initial=0.0)), 0.0)
+        figures = np.maximum(shares + DENSE_WEIGHT * cosines, alone * cosines)
+    return 1 / (1 + np.exp(-STEEPNESS * (figures - MIDPOINT)))
 
 
 def cosine_above_mean(cosine: Figures, background: float) -> Figures:

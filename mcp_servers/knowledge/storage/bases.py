@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
-from mcp_servers.knowledge.storage.database import create_text_index, drop_text_index
+from mcp_servers.knowledge.storage.database import create_text_index, drop_text_tables
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, KnowledgeBase
 from mcp_servers.knowledge.validation import parse_uuid
@@ -104,7 +104,7 @@ def create_base(connection: sqlite3.Connection, name: str, description: str, ten
         "INSERT INTO base (uuid, name, description, tenant, created, analyzer) VALUES (?, ?, ?, ?, ?, ?)", row
     )
     key = cursor.lastrowid or 0
-    create_text_index(connection, key)
+    create_text_index(connection, f"text_{key:d}")
     return base_by_key(connection, key)
 
 
@@ -144,7 +144,7 @@ def remove_base(connection: sqlite3.Connection, key: int) -> None:
     connection.execute("UPDATE base SET embedding = NULL, becoming = NULL WHERE id = ?", (key,))
     connection.execute("DELETE FROM embedding WHERE base = ?", (key,))
     connection.execute("DELETE FROM base WHERE id = ?", (key,))
-    drop_text_index(connection, key)
+    drop_text_tables(connection, key, "text", "rebuilt", "replaced", "vocabulary")
 
 
 def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:

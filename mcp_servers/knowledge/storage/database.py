@@ -148,37 +148,51 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return taken
 
 
-def create_text_index(connection: sqlite3.Connection, base: int, rebuilt: str = "") -> None:
-    """Create the text index of a base, empty or from a rebuilt table, replacing an existing one."""
-    # Earlier versions had a vocabulary table as well.
-    connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
-    connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
-    if rebuilt:
-        connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
-    else:
-        create_fts_table(connection, f"text_{base:d}")
-
-
-def create_fts_table(connection: sqlite3.Connection, name: str) -> None:
+def create_text_index(connection: sqlite3.Connection, name: str) -> None:
     """Create a contentless full-text table."""
     connection.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', detail='none', tokenize='ascii')")
 
 
-def drop_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """Drop the text index of a base, and unfinished ones."""
-    drop_rebuilt_indexes(connection, base)
+def replace_text_index(connection: sqlite3.Connection, base: int, rebuilt: str) -> None:
+    """Search a rebuilt table from now on; the old one is deleted in parts by ``delete_replaced_index``."""
+    # Earlier versions had a vocabulary table as well.
     connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
-    connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
+    (number,) = connection.execute("SELECT MAX(rowid) FROM sqlite_master").fetchone()
+    connection.execute(f"ALTER TABLE text_{base:d} RENAME TO replaced_{base:d}_{number:d}")
+    connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
 
 
-def drop_rebuilt_indexes(connection: sqlite3.Connection, base: int) -> None:
-    """Drop the unfinished text indexes of a base, of any analyzer version."""
-    sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE rebuilt!_' || ? || '!_%' ESCAPE '!'"
-    for (name,) in connection.execute(sql, (base,)).fetchall():
+def delete_replaced_index(connection: sqlite3.Connection, base: int) -> bool:
+    """Delete a part of the replaced text indexes of a base; return False if there are none."""
+    for name in text_tables(connection, base, "replaced"):
+        for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
+            # The first rows describe the index.
+            left = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"  # noqa: S608
+            if connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({left})").rowcount:  # noqa: S608
+                return True
+        connection.execute(f"DROP TABLE {name}")
+        return True
+    return False
+
+
+def text_tables(connection: sqlite3.Connection, base: int, kind: str) -> list[str]:
+    """Return the full-text tables of a base: text, or those rebuilt or replaced."""
+    sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %' AND name GLOB ?"
+    return [
+        name
+        for (name,) in connection.execute(sql, (f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}",))
+    ]
+
+
+def drop_text_tables(connection: sqlite3.Connection, base: int, *kinds: str) -> None:
+    """Drop full-text tables of a base."""
+    for name in [name for kind in kinds for name in text_tables(connection, base, kind)]:
         connection.execute(f"DROP TABLE {name}")
 
 
 FILE_NAME = "knowledge.sqlite3"
+# Of 4 KB each; imports wait for one transaction.
+_DELETED_PAGES = 250
 # Transactions are short; replacing a text index takes longest.
 _BUSY_TIMEOUT_S = 60.0
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.

@@ -21,7 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase
-from mcp_servers.knowledge.storage.database import create_fts_table, create_text_index, drop_rebuilt_indexes
+from mcp_servers.knowledge.storage.database import (
+    create_text_index,
+    drop_text_tables,
+    replace_text_index,
+)
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
 # Prefix for a kanji counted separately: a lone kanji is also a term.
@@ -128,8 +132,8 @@ def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequ
     """Add chunks to the new index beside the one that is searched; replace their profiles."""
     table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
     if _rebuilt_table(connection, base) != table:
-        drop_rebuilt_indexes(connection, base)
-        create_fts_table(connection, table)
+        drop_text_tables(connection, base, "rebuilt")
+        create_text_index(connection, table)
     last = _last_rebuilt(connection, table)
     marks = ", ".join("?" * len(chunks))
     sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks})"
@@ -155,7 +159,10 @@ def finish_rebuilt_index(connection: sqlite3.Connection, base: int) -> bool:
         (base, _last_rebuilt(connection, table) if table else 0),
     ).fetchone():
         return False
-    create_text_index(connection, base, table)
+    if not table:
+        table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
+        create_text_index(connection, table)
+    replace_text_index(connection, base, table)
     connection.execute("UPDATE base SET analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
     return True
 

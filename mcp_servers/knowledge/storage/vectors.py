@@ -123,9 +123,25 @@ def chunks_without_vectors(
     return [PendingChunk(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
 
 
-def embedded_chunks(connection: sqlite3.Connection, key: int) -> list[int]:
-    """Return the chunks of a set."""
-    return [row[0] for row in connection.execute("SELECT chunk FROM vector WHERE embedding = ?", (key,))]
+def stored_vectors(connection: sqlite3.Connection, key: int) -> NDArray[np.int64]:
+    """Return the chunks of a set in ascending order."""
+    sql = "SELECT chunk FROM vector WHERE embedding = ? ORDER BY chunk"
+    return np.fromiter((chunk for (chunk,) in connection.execute(sql, (key,))), np.int64)
+
+
+def exact_cosines(connection: sqlite3.Connection, key: int, query: Vectors, chunks: Sequence[int]) -> dict[int, float]:
+    """Return the cosines of chunks from their stored vectors; chunks without one are missing."""
+    marks = ", ".join("?" * len(chunks))
+    sql = f"SELECT chunk, half_floats FROM vector WHERE embedding = ? AND chunk IN ({marks})"  # noqa: S608
+    rows = connection.execute(sql, (key, *chunks)).fetchall()
+    cosines: list[float] = (float_rows([half for _, half in rows], query.size) @ query).tolist()
+    return dict(zip((chunk for chunk, _ in rows), cosines, strict=True))
+
+
+def float_rows(stored: Sequence[bytes], dimensions: int) -> Vectors:
+    """Return stored vectors as rows."""
+    rows = np.ndarray((len(stored), dimensions), "<f2", b"".join(stored))
+    return rows.astype(np.float32)
 
 
 def read_vectors(

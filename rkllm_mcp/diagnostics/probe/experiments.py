@@ -28,6 +28,7 @@ Facts = dict[str, Any]
 LIMIT = 32
 # And those that are about an answer's own end.
 ANSWER_LIMIT = 256
+_SHOWN_TOKENS = 12
 # Prompt lengths whose speed is measured; the next one is left out when it would take longer than the budget.
 LENGTHS = (64, 256, 1024, 4096, 8192)
 PREFILL_BUDGET_MS = 30_000.0
@@ -85,7 +86,9 @@ def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Observe the normal end of an answer: the stop token and its text."""
     observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
-    facts: Facts = {}
+    said = zip(observed.ids, observed.texts, strict=True)
+    texts = [(token, (text or b"").decode("utf-8", "replace")) for token, text in said]
+    facts: Facts = {"first_tokens": texts[:_SHOWN_TOKENS]}
     if RKLLM_RUN_FINISH in observed.states:
         text = observed.finish_text
         facts["finish_text"] = "null" if text is None else "some" if text else "empty"

@@ -25,8 +25,10 @@ from rkllm_mcp.diagnostics.probe.experiments import LIMIT
 from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.diagnostics.report import CheckResult
-from rkllm_mcp.errors import ModelLoadError, RkllmMcpError
+from rkllm_mcp.errors import ModelFileError, ModelLoadError, RkllmMcpError
+from rkllm_mcp.generation import Token
 from rkllm_mcp.protocols import Deadline
+from rkllm_mcp.providers.rkllm import TokenComparison
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import find_library, fingerprint
@@ -277,13 +279,23 @@ def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[Runti
         RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
     """
     model = chosen_model(config)
-    profile = probe(engine_settings(config, model), prompts_for(model_form(config, model)), on_step=on_step)
+    form = model_form(config, model)
+    profile = probe(engine_settings(config, model), prompts_for(form), on_step=on_step)
+    compared = TokenComparison(form.tokenizer, form.uncompared_ids)
+    try:
+        compared.add(Token(token, text) for token, text in profile.facts.get("first_tokens", ()))
+        compared.finish()
+    except ModelFileError as error:
+        facts = {**profile.facts, "tokenizer_problem": [error.message, error.remedy]}
+        profile = replace(profile, facts=facts)
     return profile, save_profile(profile)
 
 
 def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:
     """Return a check result for each fact; unsettled ones are ``unknown`` with the reason."""
-    facts = [
+    problem = profile.facts.get("tokenizer_problem")
+    facts = [CheckResult("tokenizer", "fail", *problem)] if problem else []
+    facts += [
         CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_shown(profile.facts[name])}")
         for name, label in FACTS.items()
         if name in profile.facts
@@ -303,7 +315,7 @@ def _shown(value: Any) -> str:
         case {**entries}:
             return ", ".join(f"{name} {entry}" for name, entry in entries.items())
         case [[_, _], *_]:
-            return ", ".join(f"{tokens} → {_shown(figure)}" for tokens, figure in value)
+            return ", ".join(f"{tokens} → {_shown(figure)}".replace("\n", "\\n") for tokens, figure in value)
         case [str(), *_]:
             return "; ".join(value)
         case [_, _]:

@@ -279,16 +279,24 @@ class TerminalApprover:
                 return answer
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
-    def confirm(self, question: str, option: str) -> bool:
-        """Yes, which Enter means too, or no.
+    def line(self, question: str, option: str) -> str:
+        """A line, which may be empty.
+
+        Raises:
+            UsageError: the person leaves without one.
+        """
+        return self._ask(question, option)
+
+    def confirm(self, question: str, option: str, *, default: bool = True) -> bool:
+        """Yes or no; Enter means ``default``.
 
         Raises:
             UsageError: the person leaves without an answer.
         """
         for _ in range(_MOST_TRIES):
-            answer = self._ask(f"{question} [Y/n] ", option).lower()
+            answer = self._ask(f"{question} [{'Y/n' if default else 'y/N'}] ", option).lower()
             if answer in _ANSWERS:
-                return _ANSWERS[answer]
+                return _ANSWERS[answer] if answer else default
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
     def _ask(self, question: str, option: str) -> str:

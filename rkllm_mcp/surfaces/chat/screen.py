@@ -45,13 +45,16 @@ from rkllm_mcp.surfaces.terminal import (
 # Twenty times a second is fluent; more is work for the terminal and for what draws it over a network.
 _INTERVAL_S = 0.05
 # Painting may take this share of the time: a long table is painted less often.
-_LOAD = 0.1
+_LOAD = 0.05
 _DETECTED = re.compile(r"\[MCP: Detected \d+ tool calls?\]")
 _BEGUN = re.compile(r"\[MCP: Calling tool '(.+)'\]")
 _ENDED = re.compile(r"\[MCP: Tool '(.+?)' (?:completed|failed: (.*))\]", re.DOTALL)
 
 # What may be markup, anywhere in a line or at its start; a text without any is shown without rich.
 _MARKUP = re.compile(r"[*_`~\[\\&<|]|^[ \t]*(?:[-+#>=]|\d+[.)])|^(?: {4}| *\t)", re.MULTILINE)
+# What may be markup, or end it, behind a word.
+_INLINE = re.compile(r"[*_`~\[\\&<|)>;\n\t]")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[ \t]*\S[^\n]*)*")
 
 # A block, or an item of a list: where it begins in the source, its lines, and for an item the sign of its list.
@@ -118,6 +121,8 @@ class StreamedText:
         self._style = style
         self._source = ""
         self._above: str | None = None  # the list sign of the unit above the source, if there is a unit
+        self._solid_chars = 0  # of the source, on the screen
+        self._room: int | None = None  # columns left behind the last line, if plain text only continues it
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._failure: OSError | None = None
@@ -144,7 +149,7 @@ class StreamedText:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._paint()
+        self._render()
 
     def _paint_late(self) -> None:
         self._timer = None
@@ -155,6 +160,23 @@ class StreamedText:
 
     def _paint(self) -> None:
         begun_s = self._clock()
+        if not self._continue_line():
+            self._render()
+        now_s = self._clock()
+        self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
+
+    def _continue_line(self) -> bool:
+        """Write what has come behind the last line: most pieces of an answer are a word that fits there."""
+        more = self._source[self._solid_chars :].rstrip()
+        if self._room is None or _INLINE.search(more) or (size := width(more)) > self._room:
+            return False
+        if not self.region.append(styled(more, self._style)):
+            return False
+        self._room -= size
+        self._solid_chars += len(more)
+        return True
+
+    def _render(self) -> None:
         indent = " " * width(self._mark)
         columns = max(self.region.columns - len(indent), 1)
         units = (units_of if self._is_markdown else plain_units)(self._source, columns)
@@ -172,8 +194,16 @@ class StreamedText:
         self.region.paint(lines)
         self.region.release(final)
         self._source = self._source[settled:]
-        now_s = self._clock()
-        self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
+        self._solid_chars = len(self._source.rstrip())
+        self._room = self._room_behind(units[-1][1][-1], columns) if units and units[-1][1] else None
+
+    def _room_behind(self, line: str, columns: int) -> int | None:
+        """Return the columns left behind the last line; None unless it is a text that ends as the source does."""
+        shown = _STYLE.sub("", line)
+        source = self._source.rpartition("\n")[2]
+        words = source.split()
+        ends_alike = words and shown.endswith(words[-1][-4:]) and not line.endswith("\x1b[0m")
+        return columns - width(shown) if ends_alike and any(map(str.isalpha, source)) else None
 
 
 @dataclass
@@ -193,7 +223,8 @@ class _Call:
             text = f"  {self.status}  {self.arguments}" if self.status else f"  → {call}"
             return [styled(clipped(printable(f"{text.rstrip()}{self.progress}"), columns), DIM)]
         room = max(columns - 4, 1)
-        text = printable(f"{call}  {self.result}".rstrip())
+        # Long arguments leave room for the result.
+        text = printable(f"{clipped(call, max(room // 2, room - width(self.result) - 2))}  {self.result}".rstrip())
         texts = wrapped(text, room) if self.style == RED else [clipped(text, room)]
         first, *rest = [styled(line, DIM) for line in texts]
         return [f"  {styled(self.mark, self.style)} {first}", *(f"    {line}" for line in rest)]

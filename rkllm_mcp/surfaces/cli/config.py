@@ -27,6 +27,7 @@ class NewConfiguration:
     library: str = "auto"
     language: str = ""  # the question's when empty
     host: str = "127.0.0.1"
+    port: int = 8080
     key_entry: str = ""  # stored form of the owner's key; none when empty
     folder: Path | None = None  # for the files server, which is a comment when None
 
@@ -40,6 +41,7 @@ class NewConfiguration:
             "MODEL": f"{'path' if '/' in self.model else 'name'} = {toml_value(self.model)}",
             "LANGUAGE": f"language = {toml_value(self.language)}" if self.language else '# language = "ja"',
             "HOST": toml_value(self.host),
+            "PORT": toml_value(self.port),
             "KEYS": f"api_keys = {toml_value([self.key_entry] if self.key_entry else [])}",
             "FILES": files if self.folder else "\n".join(f"# {line}" for line in files.splitlines()),
         }

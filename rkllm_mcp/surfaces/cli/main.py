@@ -33,6 +33,7 @@ class CommandEntry:
 
 
 COMMANDS: Mapping[str, CommandEntry] = {
+    "setup": CommandEntry("setup", "Set up a working assistant, from the bare board to the page on your phone."),
     "chat": CommandEntry(
         "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
     ),

@@ -112,7 +112,7 @@ def pull(session: Session, wish: Pull) -> int:
     from rkllm_mcp.models.install import pull as action
 
     try:
-        with _progress(session) as report:
+        with download_progress(session) as report:
             folder = action(_sources(session), wish, report)
     except KeyboardInterrupt:
         session.status("What has arrived is kept; the same command goes on with it.")
@@ -129,7 +129,7 @@ def add(session: Session, wish: Addition) -> int:
     from rkllm_mcp.models.install import add as action
 
     asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-    with _progress(session) as report:
+    with download_progress(session) as report:
         folder = action(_sources(session), wish, asker, report)
     return _print_folder(session, folder)
 
@@ -154,6 +154,62 @@ def remove(session: Session, name: str, *, sure: bool) -> int:
     return EXIT_DONE
 
 
+def use(session: Session, name: str) -> int:
+    """Write a model into the configuration, and have a running service load it.
+
+    Raises:
+        ModelNotFoundError: it is not installed.
+        UsageError: the running service could not load it; nothing was written.
+    """
+    from rkllm_mcp.config.editing import set_value
+    from rkllm_mcp.config.loading import read_file
+    from rkllm_mcp.models.cards import load_model
+
+    folder, target = load_model(name), session.target_file()
+    told = _load_in_service(session, folder.name)
+    file = read_file(target) if target.exists() else {}
+    # A file with a path keeps that key: it may have only one of them.
+    by_path = "path" in file.get("model", {})
+    set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
+    sys.stdout.write(f"{folder.name}: {folder.folder}\n")
+    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
+    return EXIT_DONE
+
+
+def _load_in_service(session: Session, name: str) -> str:
+    """Ask the service of this configuration to load a model; return a sentence about what it did.
+
+    Raises:
+        UsageError: it could not.
+    """
+    import httpx2
+
+    from rkllm_mcp.config.secrets import is_hashed
+
+    config = session.config()
+    section = config.service
+    host = "127.0.0.1" if section.host in {"0.0.0.0", "::", "localhost"} else section.host  # noqa: S104  # to connect to
+    keys = [key for key in section.api_keys if not is_hashed(key)]
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    limit_s = 2 * config.runtime.start_timeout_s
+    address = f"http://{f'[{host}]' if ':' in host else host}:{section.port}/v1/models:load"
+    try:
+        answer = httpx2.post(
+            address,
+            json={"model": name},
+            headers=headers,
+            timeout=httpx2.Timeout(limit_s, connect=2.0),
+            trust_env=False,
+        )
+    except httpx2.TransportError:
+        return "No service runs here now."
+    if answer.status_code == 200:
+        return "The running service has loaded it."
+    if answer.status_code in {401, 403, 404, 405}:
+        return "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
+    raise UsageError(f"the running service did not load {name!r}: {answer.text[:500]}")
+
+
 def _sources(session: Session) -> ModelSources:
     from rkllm_mcp.models.install import ModelSources
 
@@ -167,7 +223,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> int:
 
 
 @contextmanager
-def _progress(session: Session) -> Generator[Report]:
+def download_progress(session: Session) -> Generator[Report]:
     """Show a progress bar for each file on standard error, if it is a terminal."""
     if not session.terminal.shows_progress:
         yield _silently
@@ -240,7 +296,7 @@ def pull_runtime(session: Session, version: str) -> int:
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
-    with _progress(session) as report:
+    with download_progress(session) as report:
         path = action(version, progress=report, say=session.status, licence=session.status)
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():
@@ -363,6 +419,14 @@ def add_command(
 
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
     raise typer.Exit(add(context.obj, wish))
+
+
+@app.command("use")
+def use_command(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
+) -> None:
+    """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
+    raise typer.Exit(use(context.obj, name))
 
 
 @app.command("remove")

@@ -9,6 +9,7 @@ import grp
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,15 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 import typer
 
-from rkllm_mcp.app.preview import model_files, npu_devices
-from rkllm_mcp.config.sections import Config
+from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
+from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import table
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import table, wants_color
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 # systemctl waits for the service where it has to; the longest that loading a model is known to take fits in.
@@ -306,3 +309,92 @@ def uninstall_command(context: typer.Context, user: _User = False) -> None:
 def status_command(context: typer.Context, user: _User = False) -> None:
     """Show the state of the service; exit code 1 unless it is active."""
     raise typer.Exit(status(context.obj, is_user=user))
+
+
+# State folder of the system's unit, whose user is made by systemd; root may read and write it.
+_SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
+_System = Annotated[
+    bool, typer.Option("--system", metavar="", help="Of the service of the system's systemd; needs root.")
+]
+
+
+def show_link(config: Config, *, is_system: bool) -> None:
+    """Print the address of the page with a new code, and its QR code if other devices reach it."""
+
+    async def make() -> str:
+        async with open_stored(config, _SYSTEM_STATE if is_system else None) as store:
+            return await store.devices.new_code()
+
+    host = config.service.host
+    is_local = is_loopback(host)
+    name = host if is_local or host not in _EVERY_ADDRESS else _own_address()
+    address = f"http://{f'[{name}]' if ':' in name else name}:{config.service.port}/#/link/{anyio.run(make)}"
+    if not is_local and sys.stdout.isatty():
+        sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
+
+
+def _own_address() -> str:
+    """Return the address that this machine has in its network; its name if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Chooses a route and sends nothing; the address is reserved for documentation.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def qr_text(text: str, *, color: bool) -> str:
+    """Return a QR code as lines of half blocks, dark on light; without colours for terminals with a dark background."""
+    import segno
+
+    rows = [[bool(dark) for dark in row] for row in segno.make(text, error="l", micro=False).matrix_iter(border=2)]
+    rows += [[False] * len(rows[0])] * (len(rows) % 2)
+    blocks = {(False, False): "█", (False, True): "▀", (True, False): "▄", (True, True): " "}
+    lines = [
+        "".join(blocks[pair] for pair in zip(*pairs, strict=True)) for pairs in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    # Light modules are drawn: white on black whatever the colours of the terminal are.
+    return "".join(f"\x1b[97;40m{line}\x1b[0m\n" if color else f"{line}\n" for line in lines)
+
+
+@app.command("link")
+def link_command(context: typer.Context, system: _System = False) -> None:
+    """Show the page's address with a code that links a device, once and for five minutes, and its QR code.
+
+    A phone reaches the page only if the service listens beyond this machine: [service] host = "0.0.0.0" in the
+    configuration, and a key ('rkllm-mcp config add-key'); 'rkllm-mcp setup --lan' sets both in a new configuration.
+    """
+    config = context.obj.config()
+    show_link(config, is_system=system)
+    if is_loopback(config.service.host):
+        context.obj.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
+
+
+@app.command("keys")
+def keys_command(
+    context: typer.Context,
+    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke the key of this device.")] = None,
+    system: _System = False,
+) -> None:
+    """List the devices that were linked to the page, or revoke the key of one."""
+    session: Session = context.obj
+    config = session.config()
+
+    async def work() -> int:
+        async with open_stored(config, _SYSTEM_STATE if system else None) as store:
+            if revoke is not None and not await store.devices.revoke(revoke):
+                raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
+            devices = await store.devices.all()
+        rows = [(device.id, moment(device.linked), device.name) for device in devices]
+        session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
+        if not rows:
+            session.status("No device has a key; 'rkllm-mcp service link' links one.")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(work))

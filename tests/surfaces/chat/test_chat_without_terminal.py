@@ -11,13 +11,15 @@ from typing import Any, cast
 import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
+from rkllm_mcp.config.sections import AgentSection, Config
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat.commands import COMMANDS
 from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, HELP, PHRASES, ChatPhrases, Phrases
 from rkllm_mcp.surfaces.chat.render import transcript
-from rkllm_mcp.surfaces.invocation import emulation_note
+from rkllm_mcp.surfaces.invocation import Session, emulation_note
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
+from tests.support.served import scripted_model
 
 
 def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
@@ -64,6 +66,37 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         assert piece in done.stderr
     assert "## You\n\nこんにちは\n\n## Assistant\n\n" in saved.read_text("utf-8")
     assert "never read" not in done.stdout + done.stderr
+
+
+def test_exit_and_quit_leave_as_in_other_programs(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=())
+    for word in ("exit", "quit"):
+        done = demo.run("chat", stdin=f"{word}\nHello\n")
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=())
+    said = {
+        locale: demo.run("chat", stdin="quit", environment={"LANG": locale}).stderr
+        for locale in ("ja_JP.UTF-8", "C.UTF-8")
+    }
+    assert "Ctrl-D で終了します。" in said["ja_JP.UTF-8"]
+    assert "Ctrl-D exits." in said["C.UTF-8"]
+    section = AgentSection(language="en")
+    config = Config(agent=section)
+    assert Session().language(config, {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
+    assert Session().language(Config(), {"LC_ALL": "ja_JP", "LANG": "C"}) == "ja"
+def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
+    folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
+    scripted_model(folder / "owl", "rule\n  user again\n  prompt once\n  say I have read it.\n", name="owl")
+    lines = ["once", "/model owl", "again", "/model nobody", "/model", "/quit"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    assert "\n◆ I have read it.\n" in done.stdout
+    assert "name      owl\n" in done.stdout
+    assert "[NPU: Loading model 'owl']\n'owl' answers from now on" in done.stderr
+    assert "There is no model 'nobody' here. There is demo, owl." in done.stderr
 
 
 def test_every_command_is_explained_in_every_language() -> None:

@@ -171,7 +171,7 @@ def test_a_call_is_one_line_that_changes() -> None:
         ],
         13: [
             "[MCP: Connecting to desk server...]",
-            '  ✓ get_weather(location="東京")  0.2 s  晴れ 18…',
+            '  ✓ get_weather(location="東…  0.2 s  晴れ 18 度',
             "  ✗ delete()  0.0 s  there is no file of that",
             "    name in the folder",
             "◆ Sunny.",

@@ -14,6 +14,7 @@ from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.runtime.profile import FACTS, profile_folder
 from rkllm_mcp.surfaces.cli.doctor import report
 from rkllm_mcp.surfaces.cli.main import main
+from tests.support.demo_model import demo_with_wrong_tokenizer
 from tests.support.emulator import libraries
 from tests.support.rkllm_files import container
 
@@ -68,6 +69,14 @@ def test_the_probe_tells_what_it_settled_and_keeps_it(doctor: Doctor, tmp_path: 
     assert named(out)["runtime profile"]["found"] == f"kept in {kept}"
     after = named(doctor("--json", *words)[1])["runtime profile"]
     assert (after["status"], after["found"].endswith(f", {len(facts)} facts")) == ("ok", True)
+
+
+def test_the_probe_finds_another_models_tokenizer(doctor: Doctor, tmp_path: Path) -> None:
+    model = demo_with_wrong_tokenizer(tmp_path / "wrong")
+    code, out, _ = doctor("--json", "--probe", "--runtime", "emulator", "--model", str(model))
+    finding = named(out)["tokenizer"]
+    assert (code, finding["status"]) == (3, "fail")
+    assert finding["found"].startswith("tokenizer.json is not this model's own: token ")
 
 
 def test_every_fact_can_be_shown(doctor: Doctor) -> None:

@@ -11,7 +11,7 @@ from mcp_servers.knowledge.search.pipeline import select_bases
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     bm25_shares,
-    calibration_for,
+    calibrated,
     cosine_above_mean,
     fuse,
     query_weights,
@@ -89,7 +89,7 @@ def test_kanji_are_counted_where_no_pair_fits() -> None:
 
 def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
     found, *_ = shares("リモートワーク手当の金額", "リモートワーク手当は月額5,000円です。", chunks=1)
-    assert calibration_for("").score(np.array(found)) > 0.6
+    assert calibrated(np.array([found]), None)[0] > 0.6
 
 
 def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
@@ -97,19 +97,19 @@ def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
     assert bm25_shares(query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1), [], 1.0).size == 0
 
 
-@pytest.mark.parametrize("embedder", ["", "hashing-1024", "Qwen3-Embedding-0.6B"])
-def test_the_score_grows_with_either_figure_and_stays_a_share(embedder: str) -> None:
-    calibration = calibration_for(embedder)
-    shares = np.linspace(0, 1, 11)
-    scores = calibration.score(shares, shares).tolist()
-    assert scores == sorted(scores)
-    assert 0 < scores[0] < 0.2
-    assert 0.98 < scores[-1] <= 1
+def test_the_score_grows_with_either_figure_and_stays_a_share() -> None:
+    figures = np.linspace(0, 1, 11)
+    for cosines in (None, figures):
+        scores = calibrated(figures, cosines).tolist()
+        assert scores == sorted(scores)
+        assert 0 < scores[0] < 0.2
+        assert 0.98 < scores[-1] <= 1
 
 
-def test_hashing_never_changes_an_order_that_the_words_gave() -> None:
-    shares = np.array([0.4])
-    assert calibration_for("hashing-1024").score(shares, shares) == calibration_for("").score(shares)
+def test_a_cosine_decides_where_no_chunk_has_a_word_of_the_question_and_hardly_counts_elsewhere() -> None:
+    cosines = np.array([0.3, 0.1])
+    assert (calibrated(np.zeros(2), cosines) > 0.6).tolist() == [True, False]
+    assert (calibrated(np.array([0.0, 0.4]), cosines) > 0.6).tolist() == [False, True]
 
 
 def test_a_cosine_counts_above_what_anything_has() -> None:

@@ -1,0 +1,144 @@
+"""Embedding models for the knowledge server: download, choice and removal.
+
+    $XDG_DATA_HOME/rkllm-mcp/embedders/NAME/      files of a repository, with their paths
+    $XDG_DATA_HOME/rkllm-mcp/embedders/default    link to the folder that the knowledge server uses
+
+The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX files for the processor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rkllm_mcp.errors import ModelDownloadError, UsageError
+from rkllm_mcp.models.folder import ModelFolderStore
+from rkllm_mcp.models.hub import Hub, RemoteFile, Report
+from rkllm_mcp.models.install import user_root
+
+_BY_HAND = "Copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
+_DEFAULT = "default"
+_TOKENIZER = "tokenizer.json"
+_OPTIONAL = (
+    "tokenizer_config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+)
+# 8 bits where the repository has them; which of them a processor runs depends on its instructions.
+_NETWORKS = (
+    "onnx/model_qint8_arm64.onnx" if platform.machine() == "aarch64" else "onnx/model_quint8_avx2.onnx",
+    "onnx/model_quantized.onnx",
+    "onnx/model_int8.onnx",
+    "onnx/model.onnx",
+    "model.onnx",
+)
+
+
+@dataclass(frozen=True)
+class EmbedderCard:
+    """A known embedding model."""
+
+    repository: str  # on Hugging Face
+    description: str
+
+
+CATALOGUE = {
+    "multilingual-e5-small": EmbedderCard("Xenova/multilingual-e5-small", "100 languages, 384 dimensions, 135 MB, MIT"),
+    "multilingual-minilm": EmbedderCard(
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+        "50 languages, 384 dimensions, 130 MB, Apache-2.0",
+    ),
+}
+
+
+def _embedder_folders() -> ModelFolderStore:
+    return ModelFolderStore(user_root().parent / "embedders")
+
+
+@dataclass(frozen=True)
+class EmbedderSources:
+    """Destination and source of embedding models."""
+
+    folders: ModelFolderStore = field(default_factory=_embedder_folders)
+    hub: Hub = field(default_factory=lambda: Hub(by_hand=_BY_HAND))
+
+    def installed(self) -> list[str]:
+        """Return the names of the models that were downloaded."""
+        root = self.folders.root
+        return sorted(path.name for path in root.glob("[!.]*") if path.is_dir() and path.name != _DEFAULT)
+
+    def chosen(self) -> str:
+        """Return the name of the model that the knowledge server uses, empty if none."""
+        link = self.folders.root / _DEFAULT
+        return link.resolve().name if link.is_dir() else ""
+
+    def choose(self, name: str) -> None:
+        """Let the knowledge server use a model from its next start on, or none for an empty name."""
+        link = self.folders.root / _DEFAULT
+        if name:
+            # Replaced in one step: a server may be starting.
+            new = link.with_name(f".{_DEFAULT}.{os.getpid()}")
+            new.symlink_to(name)
+            new.replace(link)
+        else:
+            link.unlink(missing_ok=True)
+
+    def pull(self, name: str, repository: str | None, file: str | None, report: Report) -> Path:
+        """Download a model unless it is here, and let the knowledge server use it.
+
+        Raises:
+            UsageError: the name is unknown and no repository is given, or ONNX Runtime is missing.
+            ModelDownloadError: a file is not available or fails verification; the next call resumes.
+        """
+        if importlib.util.find_spec("onnxruntime") is None:
+            raise UsageError("onnxruntime is not installed; use: pip install 'rkllm-mcp[knowledge-cpu]'")
+        folder = self.folders.folder(name)
+        if name == _DEFAULT:
+            raise UsageError(f"{_DEFAULT!r} is the link to the embedder in use; choose another name")
+        if not self.folders.has(name):
+            card = CATALOGUE.get(name)
+            if repository is None and card is None:
+                known = ", ".join(CATALOGUE)
+                raise UsageError(f"unknown embedder {name!r}; known are {known}, or name a --repository OWNER/NAME")
+            self._download(name, repository or (card.repository if card else ""), file, report)
+        self.choose(name)
+        return folder
+
+    def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
+        names = self.hub.names(repository)
+        network = file or _network(repository, names)
+        wanted = [network, _TOKENIZER, *(each for each in (f"{network}_data", *_OPTIONAL) if each in names)]
+        found = [self.hub.find(RemoteFile(repository, each)) for each in wanted]
+        with self.folders.workspace(name) as space:
+            self.folders.check_room(sum(each.size or 0 for each in found if each.cached is None))
+            for each in found:
+                target = space.ready / each.remote.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.hub.fetch(each, space.place, target, report)
+            self.folders.publish(name, space)
+
+    def remove(self, name: str) -> int:
+        """Remove a model and return the freed bytes; the knowledge server then searches without vectors.
+
+        Raises:
+            UsageError: the model is not here.
+        """
+        if name not in self.installed():
+            raise UsageError(f"there is no embedder {name!r}; 'rkllm-mcp knowledge embedder list' shows them")
+        if self.chosen() == name:
+            self.choose("")
+        return self.folders.remove(name)
+
+
+def _network(repository: str, names: Sequence[str]) -> str:
+    for each in _NETWORKS:
+        if each in names:
+            return each
+    found = [name for name in names if name.endswith(".onnx")]
+    has = f"has {', '.join(found[:12])}" if found else "has no .onnx file"
+    raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")

@@ -1,0 +1,582 @@
+"""``rkllm-mcp setup``: from a bare board to a working assistant, in steps that can be repeated, resumed and undone.
+
+    board ─▶ runtime ─▶ model ─▶ configuration ─▶ test ─▶ service ─▶ page
+
+Everything that is created is first written into a journal; ``--undo`` removes what is still as it was created. A
+configuration file that exists is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover
+from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
+from rkllm_mcp.surfaces.cli.service import ServiceControlError, install, place_of, show_link, uninstall
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
+from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
+
+if TYPE_CHECKING:
+    from rkllm_mcp.models.cards import ModelFolder
+    from rkllm_mcp.models.install import ModelSources
+
+_ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after a question of its own, and with a key
+_PORTS = range(8080, 8100)
+# Slower models are not proposed: reading their answers takes patience.
+_FLUENT_TOKENS_PER_SECOND = 10.0
+_SHOWN_MODELS = 5
+# The share of the memory that a proposed model may take.
+_MEMORY_SHARE = 0.6
+_HASHED_BYTES = 1 << 20
+_INSTALL_TIMEOUT_S = 600
+
+Mark = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class SetupOptions:
+    """Options of ``setup``."""
+
+    yes: bool = False
+    lan: bool = False
+    emulated: bool = False
+    no_service: bool = False
+
+
+@dataclass
+class Journal:
+    """The paths that setup created, oldest first, each with the marks of its files once it is complete."""
+
+    file: Path
+    entries: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"])
+
+    @classmethod
+    def read(cls, file: Path) -> Journal:
+        """Return the journal of a file, empty if there is none."""
+        try:
+            return cls(file, cast("dict[str, Mark | None]", json.loads(file.read_text("utf-8"))))
+        except FileNotFoundError:
+            return cls(file)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the journal {file} cannot be read ({error}); correct or remove it") from None
+
+    def begin(self, path: Path) -> None:
+        """Note that ``path`` is going to be created, unless it exists."""
+        if not os.path.lexists(path) and str(path) not in self.entries:
+            self.entries[str(path)] = None
+            self.write()
+
+    def done(self, path: Path) -> None:
+        """Mark ``path`` as it is now, if setup created it and has not marked it before."""
+        if self.entries.get(str(path), {}) is None:
+            self.entries[str(path)] = _marks(path)
+            self.write()
+
+    def write(self) -> None:
+        """Store the journal; an empty one is removed."""
+        if self.entries:
+            write_whole(self.file, json.dumps(self.entries, ensure_ascii=False, indent=1) + "\n")
+        else:
+            self.file.unlink(missing_ok=True)
+
+
+def _marks(path: Path) -> Mark:
+    """Return size, time and, of short files, SHA-256 by the place of each file of a path."""
+    files = [each for each in path.rglob("*") if not each.is_dir()] if path.is_dir() else [path]
+    return {str(each.relative_to(path)): _mark(each) for each in sorted(files)}
+
+
+def _mark(file: Path) -> list[Any]:
+    found = file.stat()
+    is_short = found.st_size <= _HASHED_BYTES
+    return [found.st_size, found.st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if is_short else ""]
+
+
+class _Setup:
+    """One run of ``setup``."""
+
+    def __init__(self, session: Session, options: SetupOptions) -> None:
+        from rkllm_mcp.app.preview import state_folder
+        from rkllm_mcp.config.loading import search_order
+        from rkllm_mcp.models.install import ModelSources
+
+        self.session = session
+        self.options = options
+        self.language = session.language(Config())
+        self.texts = _texts()[self.language]
+        self.asker = TerminalApprover(session.terminal)
+        self.state = state_folder()
+        self.journal = Journal.read(self.state / "setup.json")
+        own = search_order()[1]
+        self.target = Path(session.config_path).expanduser().absolute() if session.config_path else own
+        self.sources: ModelSources = ModelSources(say=self.say)
+        self.number = 0
+
+    # --- words and questions ----------------------------------------------------------------------------------------
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line for the person."""
+        self.session.terminal.note(text, style)
+
+    def tell(self, key: str, **values: object) -> None:
+        """A line of the texts."""
+        self.say(self.texts[key].format(**values))
+
+    def step(self, name: str) -> None:
+        """The heading of the next step."""
+        self.number += 1
+        self.say(f"── {self.number}/7 {self.texts[f'step_{name}']}", BOLD)
+
+    def is_agreed(self, key: str, *, default: bool = True, **values: object) -> bool:
+        """Ask; Enter and ``--yes`` mean ``default``."""
+        if self.options.yes:
+            return default
+        return self.asker.confirm(self.texts[key].format(**values), "--yes", default=default)
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Do all steps; returns the exit code."""
+        self.tell("intro")
+        is_emulated = self._board()
+        library = self._runtime(is_emulated=is_emulated)
+        model = self._model(is_emulated=is_emulated)
+        config = self._configuration(model, library)
+        code = self._test(config)
+        if code != EXIT_DONE:
+            return code
+        is_service = self._service(config)
+        self._page(config, is_service=is_service)
+        return EXIT_DONE
+
+    def _board(self) -> bool:
+        """Show the board; returns True if the NPU is to be emulated."""
+        from rkllm_mcp.app.preview import read_gauges
+        from rkllm_mcp.diagnostics import checks
+
+        self.step("board")
+        machine = self.sources.machine
+        findings = [*checks.check_soc(machine)]
+        has_npu = findings[0].status != "fail"
+        if has_npu:
+            findings += [*checks.check_driver(machine), *checks.check_device(machine), *checks.check_gomp(machine)]
+        for finding in findings:
+            mark = {"ok": "✓", "fail": "✗" if has_npu else "·"}.get(finding.status, "!")
+            self.say(f"{mark} {finding.found}")
+            if has_npu and finding.status != "ok":
+                for line in (finding.remedy, f"$ {finding.command}" if finding.command else ""):
+                    self.say(f"    {line}" if line else "")
+        gauges = read_gauges(machine)
+        if gauges.memory_total and gauges.memory_available:
+            total, available = (f"{count / 2**30:.1f} GiB" for count in (gauges.memory_total, gauges.memory_available))
+            self.tell("memory", total=total, available=available)
+        is_emulated = self.options.emulated or self.session.runtime == "emulator"
+        if not has_npu and not is_emulated:
+            self.tell("no_npu")
+            if not self.is_agreed("ask_emulated"):
+                raise UsageError(self.texts["refused_emulated"])
+            is_emulated = True
+        if is_emulated:
+            self.tell("emulated")
+        elif any(each.status == "fail" for each in findings) and not self.is_agreed("ask_broken", default=False):
+            raise RuntimeUnusableError(self.texts["refused_broken"])
+        return is_emulated
+
+    def _runtime(self, *, is_emulated: bool) -> str:
+        """Get the runtime library; returns the value of ``library`` in the configuration."""
+        from rkllm_mcp.app import runtimes
+
+        self.step("runtime")
+        if is_emulated:
+            self._build_emulator()
+            return "emulator"
+        wanted = self.session.runtime or "auto"
+        path = runtimes.library_in_use(wanted)
+        if path is not None:
+            library = runtimes.identify(str(path))
+            if not library.problem:
+                self.journal.done(path.parent)
+                self.tell("here", what=f"RKLLM {library.release}, {path}")
+                return wanted if wanted == "auto" else str(path)
+        version = runtimes.RECOMMENDED_VERSION
+        folder = runtimes.runtime_folder() / version
+        self._creates(folder)
+        self.tell("fetching_runtime", version=version)
+        from rkllm_mcp.surfaces.cli.models import download_progress
+
+        with download_progress(self.session) as progress:
+            path = runtimes.pull_runtime(version, progress=progress, say=self.say)
+        self.journal.done(folder)
+        self.tell("licence", path=path.parent / "LICENSE")
+        self.say(str(path), DIM)
+        # A library that ``auto`` would prefer was refused above.
+        return "auto" if runtimes.library_in_use("auto") == path.resolve() else str(path)
+
+    def _build_emulator(self) -> None:
+        from rkllm_mcp.app.runtimes import prepare_emulator
+
+        self.tell("building")
+        try:
+            path = prepare_emulator()
+        except RuntimeUnusableError:
+            if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("ask_compiler"):
+                raise
+            _install_compiler()
+            path = prepare_emulator()
+        self.say(f"✓ {path}")
+
+    def _creates(self, folder: Path) -> None:
+        """Note a folder of a download, and the one with its unfinished parts."""
+        self.journal.begin(folder.with_name(f".{folder.name}.part"))
+        self.journal.begin(folder)
+
+    def _model(self, *, is_emulated: bool) -> str:
+        """Choose and fetch the model; returns its name, or its path."""
+        self.step("model")
+        name = self.session.model
+        if is_emulated and name is None:
+            name = "demo"
+        if name is not None and ("/" in name or name == "demo"):
+            self.say(f"✓ {name}")
+            return name
+        known = {folder.folder.name: folder for folder in self.sources.models() if not folder.card.emulated}
+        if name is None:
+            name = self._chosen([*known.values()])
+        folder = known.get(name)
+        if folder is not None and not folder.missing:
+            self.journal.done(folder.folder)
+            self.tell("here", what=folder.folder)
+            return name
+        self._fetch_model(name)
+        return name
+
+    def _chosen(self, folders: Sequence[ModelFolder]) -> str:
+        from rkllm_mcp.app.preview import read_gauges
+
+        total = read_gauges(self.sources.machine).memory_total or 0
+        offered = [
+            folder
+            for folder in folders
+            if (not folder.missing or (folder.card.source and folder.card.source.repository))
+            and self.sources.fitness_of(folder).verdict in ("yes", "unknown")
+        ]
+        if not offered:
+            raise UsageError(self.texts["no_model"])
+
+        def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
+            speed, memory = _figures(folder)
+            is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
+            # Of those that are fluent the largest, of the others the fastest.
+            return (not folder.missing, is_good, memory if is_good else speed)
+
+        best = sorted(offered, key=rank, reverse=True)[:_SHOWN_MODELS]
+        self.tell("models")
+        for count, folder in enumerate(best, 1):
+            speed, memory = _figures(folder)
+            figures = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
+            self.say(f"  {count}  {folder.folder.name}  ({figures})  {folder.card.description}")
+        names = [folder.folder.name for folder in best]
+        if self.options.yes:
+            return names[0]
+        answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
+        answers |= {folder.folder.name: folder.folder.name for folder in folders}
+        while (answer := self.asker.line(self.texts["ask_model"], "--model")) not in answers:
+            pass
+        return answers[answer]
+
+    def _fetch_model(self, name: str) -> None:
+        from rkllm_mcp.models.install import Pull, pull
+        from rkllm_mcp.surfaces.cli.models import download_progress
+
+        folder = self.sources.folders.folder(name)
+        self._creates(folder)
+        self.tell("fetching_model", name=name)
+        try:
+            with download_progress(self.session) as report:
+                pull(self.sources, Pull(name), report)
+        except KeyboardInterrupt:
+            self.tell("kept_download")
+            raise
+        self.journal.done(folder)
+        self.say(f"✓ {folder}")
+
+    def _configuration(self, model: str, library: str) -> Config:
+        """Write the configuration, or show what to change in the one that exists; returns the one in force."""
+        from rkllm_mcp.config.loading import load_config
+        from rkllm_mcp.config.secrets import hashed, new_key
+
+        self.step("config")
+        self.journal.done(self.target)
+        before = load_config(self.target) if self.target.exists() else None
+        is_open = before is not None and not is_loopback(before.service.host)
+        wants_lan = self.options.lan or (not is_open and before is None and self.is_agreed("ask_lan", default=False))
+        if before is not None:
+            self._show_change(before, model, library, wants_lan=wants_lan and not is_open)
+            return before
+        key = new_key() if wants_lan else ""
+        host = _ALL_DEVICES if wants_lan else "127.0.0.1"
+        wanted = NewConfiguration(
+            model=model,
+            library=library,
+            language="ja" if self.language == "ja" else "",
+            host=host,
+            port=_free_port(host),
+            key_entry=hashed(key) if key else "",
+            folder=self._folder(),
+        )
+        self.journal.begin(self.target)
+        write_whole(self.target, wanted.text())
+        self.journal.done(self.target)
+        self.tell("wrote", path=self.target)
+        if key:
+            self.tell("owner_key", secret=key)
+        local = Path("mcp_config.toml").absolute()
+        if local.is_file() and local != self.target and self.session.config_path is None:
+            self.tell("local_file", path=local)
+        return load_config(self.target)
+
+    def _folder(self) -> Path | None:
+        """Ask for the folder of the files server, and make it."""
+        usual = Path.home() / "rkllm-mcp-files"
+        text = "" if self.options.yes else self.asker.line(self.texts["ask_folder"].format(folder=usual), "--yes")
+        if text == "-":
+            return None
+        folder = Path(text).expanduser().absolute() if text else usual
+        self.journal.begin(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be made ({error.strerror}); name another folder") from None
+        self.journal.done(folder)
+        return folder
+
+    def _show_change(self, before: Config, model: str, library: str, *, wants_lan: bool) -> None:
+        """Show the lines that the existing configuration lacks for what was chosen."""
+        self.tell("exists", path=self.target)
+        chosen = str(before.model.path or before.model.name)
+        is_same_model = model in (chosen, Path(chosen).name) or str(Path(model).absolute()) == chosen
+        lines = [] if is_same_model else [f"[model]\n{'path' if '/' in model else 'name'} = {json.dumps(model)}"]
+        if library not in (before.runtime.library, "auto"):
+            lines.append(f"[runtime]\nlibrary = {json.dumps(library)}")
+        if wants_lan:
+            lines.append(f'[service]\nhost = "{_ALL_DEVICES}"\n{self.texts["exists_key"]}')
+        names = {server.name for server in before.servers}
+        text = NewConfiguration(model, folder=Path.home() / "rkllm-mcp-files").text()
+        blocks = text[text.index("[[servers]]") :].split("\n\n")
+        missing = [
+            block[block.index("[[") :] for block in blocks if not any(f'name = "{name}"' in block for name in names)
+        ]
+        if lines or missing:
+            self.tell("exists_change")
+            self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
+
+    def _test(self, config: Config) -> int:
+        """Start everything and ask one question; returns the exit code."""
+        self.step("test")
+        return run_async(lambda: self._asked(config))
+
+    async def _asked(self, config: Config) -> int:
+        from rkllm_mcp.app.root import open_app
+        from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished
+        from rkllm_mcp.generation import AnswerOptions
+
+        names, used, answer, end = dict[str, str](), list[str](), "", End("failed")
+        question = self.texts["question"]
+        async with open_app(config, status=None, one_shot=True) as app:
+            self.say(f"[NPU: {app.model_host.name}]", DIM)
+            await app.ready()
+            for server in app.toolbox.servers():
+                is_there = server.state == "ready"
+                state = self.texts["tools"].format(count=server.tool_count) if is_there else server.reason
+                self.say(f"{'✓' if is_there else '!'} {self.texts['servers'].format(name=server.name, state=state)}")
+            self.tell("asking", question=question)
+            options = AnswerOptions(approvals="refuse", save=False)
+            async for event in app.reply(app.new_conversation(), question, options):
+                if isinstance(event, Text):
+                    answer += event.text
+                elif isinstance(event, ToolCallDetected):
+                    names[event.id] = event.name
+                elif isinstance(event, ToolFinished) and not event.is_error:
+                    used.append(names.get(event.id, ""))
+                elif isinstance(event, End):
+                    end = event
+        if end.reason not in ("answered", "token_limit"):
+            raise GenerationError(self.texts["failed"].format(reason=(end.error or end.reason).rstrip(".")))
+        self.say(f"◆ {answer.strip()}")
+        if used:
+            self.tell("used", tool=used[0])
+        else:
+            self.tell("no_tool")
+        return EXIT_DONE
+
+    def _service(self, config: Config) -> bool:
+        """Offer the service; returns True if it runs."""
+        self.step("service")
+        is_user = os.geteuid() != 0
+        if self.options.no_service or shutil.which("systemctl") is None:
+            self.tell("serve_yourself" if self.options.no_service else "no_systemd")
+            return False
+        who = self.texts["who_user" if is_user else "who_system"]
+        if not self.is_agreed("ask_service", who=who):
+            self.tell("serve_yourself")
+            return False
+        file = place_of(is_user=is_user).file
+        self.journal.begin(file)
+        try:
+            code = install(Session(str(config.source)), is_user=is_user)
+        except (ServiceControlError, UsageError) as error:
+            self.say(f"! {error}")
+            self.tell("no_systemd")
+            return False
+        finally:
+            if file.is_file():
+                self.journal.done(file)
+        return code == EXIT_DONE
+
+    def _page(self, config: Config, *, is_service: bool) -> None:
+        """End with the address of the page and, if a phone reaches it, its QR code."""
+        self.step("page")
+        self.tell("page")
+        show_link(config, is_system=is_service and os.geteuid() == 0)
+        if is_loopback(config.service.host):
+            self.tell("page_here")
+        self.tell("done")
+
+    # --- undo -------------------------------------------------------------------------------------------------------
+
+    def undo(self) -> int:
+        """Remove what setup created and nothing has changed since, and name the rest."""
+        if not self.journal.entries:
+            self.tell("undo_nothing")
+            return EXIT_DONE
+        for name, marks in reversed([*self.journal.entries.items()]):
+            path = Path(name)
+            if os.path.lexists(path):
+                obstacle, reason = self._removed(path, marks)
+                if obstacle:
+                    self.tell(obstacle, path=path, reason=reason)
+                    continue
+                self.tell("undo_removed", path=path)
+            del self.journal.entries[name]
+            self.journal.write()
+        if self.state.is_dir() and any(self.state.iterdir()):
+            self.tell("undo_state", path=self.state)
+        return EXIT_DONE
+
+    def _removed(self, path: Path, marks: Mark | None) -> tuple[str, str]:
+        """Remove a path; returns why it stays, as a key of the texts with the error, empty if it is removed."""
+        is_part = path.name.endswith(".part")
+        try:
+            if not is_part and marks == {} and path.is_dir() and any(path.iterdir()):
+                return "undo_used", ""
+            if not is_part and _marks(path) != marks:
+                return "undo_changed", ""
+            for is_user in (True, False):
+                if path == place_of(is_user=is_user).file:
+                    uninstall(self.session, is_user=is_user)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except (OSError, UsageError, ServiceControlError) as error:
+            return "undo_failed", str(getattr(error, "strerror", None) or error)
+        with suppress(OSError):
+            for parent in (path.parent, path.parent.parent):
+                # Folders of our own that are empty now; rmdir takes no others.
+                if "rkllm-mcp" in (parent.name, parent.parent.name):
+                    parent.rmdir()
+        return "", ""
+
+
+def _texts() -> Mapping[str, Mapping[str, str]]:
+    from rkllm_mcp.config.loading import read_file
+
+    with resources.as_file(resources.files("rkllm_mcp.surfaces.cli") / "setup_texts.toml") as path:
+        return read_file(path)
+
+
+def _figures(folder: ModelFolder) -> tuple[float, int]:
+    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
+    published = folder.card.published
+    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
+
+
+def _free_port(host: str) -> int:
+    """Return the first port of a few that nothing listens on; the first one if all are taken."""
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            return port
+    return _PORTS[0]
+
+
+def _install_compiler() -> None:
+    """Install the package ziglang, which is a C compiler, into this environment.
+
+    Raises:
+        UsageError: neither pip nor uv could.
+    """
+    tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
+    if shutil.which("uv"):
+        tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])
+    for command in tools:
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(command, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
+            return
+    raise UsageError("the package ziglang could not be installed; install a C compiler: sudo apt install gcc")
+
+
+app = typer.Typer()
+
+
+@app.command("setup")
+def setup_command(
+    context: typer.Context,
+    yes: Annotated[
+        bool, typer.Option("--yes", metavar="", help="Ask nothing: yes to everything but listening on the network.")
+    ] = False,
+    lan: Annotated[
+        bool, typer.Option("--lan", metavar="", help="Let other devices of the network use the assistant, with a key.")
+    ] = False,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", metavar="", help="Use the emulated NPU and its script instead of a model.")
+    ] = False,
+    no_service: Annotated[
+        bool, typer.Option("--no-service", metavar="", help="Do not install a systemd service.")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", metavar="", help="Remove what setup created and nothing has changed since.")
+    ] = False,
+) -> None:
+    """Set up a working assistant: runtime, model, configuration, a test, and the page for your phone."""
+    session: Session = context.obj
+    setup = _Setup(session, SetupOptions(yes, lan, emulated, no_service))
+    if not (yes or undo or is_interactive()):
+        raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
+    work: Callable[[], int] = setup.undo if undo else setup.run
+    try:
+        code = work()
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:
+        setup.session.terminal.end_line()
+        setup.tell("interrupted")
+    raise typer.Exit(code)
