@@ -342,6 +342,7 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page = visit.page
         page.fill("#question", "Sum up")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_role("button", name="Monday").click()
         visit.await_question("Sum up @desk:memo://monday ")
         page.click("#attach")

@@ -82,7 +82,10 @@ const narrow = matchMedia("(max-width: 60rem)");
 /** @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null}} */
 const state = { hasDrawer: false, running: 0, look: null };
 
-/** @param {import("./chat/thread.js").Wish} wish */
+/**
+ * @param {import("./chat/thread.js").Wish} wish
+ * @returns {boolean}
+ */
 function ask(wish) {
   const isTaken = desk.ask({ ...wish, options: { ...options.chosen, ...wish.options } });
   if (isTaken) options.spent();
@@ -213,6 +216,7 @@ const ACTIONS = {
   search: () => {
     if (narrow.matches) openDrawer(true);
     byId("sidebar").hidden = false;
+    document.body.classList.remove("has-no-list");
     byId("conversation-search").focus();
   },
   begin: () => {

@@ -1,4 +1,5 @@
 /** Short dialogs: what something is to be called, and which key. */
+import { button } from "../buttons.js";
 import { h } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { openDialog } from "./dialog.js";
