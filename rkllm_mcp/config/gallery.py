@@ -1,4 +1,4 @@
-"""Servers that can be installed by name: a file in the format of the official MCP registry, shipped with the release."""
+"""Servers that are installed by name: a file in the format of the official MCP registry, shipped with the release."""
 
 from __future__ import annotations
 

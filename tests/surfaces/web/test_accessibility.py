@@ -78,6 +78,8 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                 - article:
                   - heading "You" [level=2]
                   - paragraph: answer
+                  - button "Copy"
+                  - button "Edit"
                 - article:
                   - heading "Answer" [level=2]
                   - group: Thoughts
@@ -85,14 +87,16 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                   - group "Table":
                     - table
                   - button "Copy"
+                  - button "Copy"
                   - blockquote
                   - list:
                     - listitem:
                       - checkbox "done" [checked] [disabled]
                   - heading "Below" [level=3]
                   - button "Copy"
+                  - button "Ask again"
               - textbox "Your question"
-              - button "Attach a resource"
+              - button "Add"
               - button "Ask a prepared question"
               - button "Options for the next question"
               - button "Send"

@@ -346,6 +346,7 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page.get_by_role("button", name="Monday").click()
         visit.await_question("Sum up @desk:memo://monday ")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.click("dialog summary")
         page.get_by_label("page").fill("a b")
         page.get_by_label("path").fill("c/d")
