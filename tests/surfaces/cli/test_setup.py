@@ -13,14 +13,17 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import pytest
 
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.cli.service import qr_text
 from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.emulator import libraries
 from tests.support.fake_hub import FakeHub, running
+from tests.support.outcome import Command, Outcome
 from tests.support.rkllm_files import container
 
 _PATIENCE_S = 120
@@ -189,3 +192,22 @@ def test_a_qr_code_is_drawn_dark_on_light_with_its_margin() -> None:
     assert len({len(line) for line in lines}) == 1
     assert (set(lines[0]), lines[1][:9]) == ({"█"}, "██ ▄▄▄▄▄ ")
     assert qr_text("x", color=True).startswith("\x1b[97;40m██")
+
+
+def test_devices_are_linked_listed_and_revoked_in_the_shell(command: Command, tmp_path: Path) -> None:
+    code = command("service", "link").out.strip().rpartition("/")[2]
+
+    async def exchange() -> str:
+        async with open_store(path=tmp_path / ".local/state/rkllm-mcp/state.db") as store:
+            linked = await store.devices.exchange(code, "phone")
+            assert linked is not None
+            return linked[0].id
+
+    number = anyio.run(exchange)
+    heading, row = command("service", "keys").out.splitlines()
+    assert (heading.split(), row.split()[0], row.split()[-1]) == (["ID", "LINKED", "DEVICE"], number, "phone")
+    nothing = Outcome(0, "", "No device has a key; 'rkllm-mcp service link' links one.\n")
+    assert command("service", "keys", "--revoke", number) == nothing
+    assert command("service", "keys", "--revoke", number) == Outcome(
+        2, "", f"Error: there is no device '{number}'; 'rkllm-mcp service keys' lists them\n"
+    )
