@@ -172,6 +172,9 @@ async def count_tokens(request: Request) -> Response:
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
+    if chosen_model(request) not in ("", app.model_host.name):
+        message = f"tokens are counted by the loaded model alone; ask for {app.model_host.name!r}"
+        raise HTTPError(400, message, param="model")
     tools = app.tools(AnswerOptions(allowed_tools=question.allowed_tools)) if question.host_tools else question.tools
     prompt = ConversationPrompt(
         npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
@@ -186,7 +189,7 @@ async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
     body = await bodies.read(request, model, service_of(request).body_limit)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", version, re.ASCII) or version < OLDEST_VERSION:
         raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     return body
 
 
