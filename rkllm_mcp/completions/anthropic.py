@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, checked_tools, refuse_impossible
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -22,7 +22,6 @@ from rkllm_mcp.completions.openai_types import (
     ChatBody,
     ChosenFunction,
     ChosenTool,
-    DeclaredFunction,
     DeclaredTool,
     Integer,
     JsonSchemaFormat,
@@ -250,7 +249,7 @@ def _form(body: CountBody) -> ResponseFormatBody | None:
 
 
 def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
-    declared: list[DeclaredTool] = []
+    declared: list[tuple[str, str | None, Json | None]] = []
     servers: list[str] = []
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
@@ -261,12 +260,8 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
             raise hosted(tool.type, f"{where}.type")
         if tool.name is None:
             raise RequestRefusedError("a tool has a name; send one", f"{where}.name")
-        function = DeclaredFunction(name=tool.name, description=tool.description, parameters=tool.input_schema)
-        declared.append(DeclaredTool(type="function", function=function))
-    if declared and servers:
-        message = "a request has either tools of its own or a server's; send them in two requests"
-        raise RequestRefusedError(message, "tools", "unsupported_parameter")
-    return declared, servers
+        declared.append((tool.name, tool.description, tool.input_schema))
+    return checked_tools(declared, servers), servers
 
 
 class _Reading:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,10 +17,12 @@ from rkllm_mcp.completions.openai_types import (
     ChatBody,
     ChosenTool,
     CompletionBody,
+    DeclaredFunction,
     DeclaredTool,
     MessageCall,
     OpenAIBody,
     ResponseFormatBody,
+    SamplingBody,
     ThinkingSwitch,
 )
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
@@ -83,7 +85,7 @@ def completion_body(body: CompletionBody) -> Translated:
         RequestRefusedError: a field has an invalid value.
     """
     refuse_impossible(body)
-    shared = body.model_dump(include={*ChatBody.model_fields} & {*CompletionBody.model_fields}, exclude_none=True)
+    shared = body.model_dump(include={*SamplingBody.model_fields}, exclude_none=True)
     chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
     return Translated(
         chat.model_copy(update={**shared, "stream_options": body.stream_options}), ["prompt"], {"messages": "prompt"}
@@ -120,6 +122,24 @@ def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> Ch
         host_tools=runs_host_tools,
         tokens=body.tokens or {},
     )
+
+
+def checked_tools(
+    declared: Sequence[tuple[str, str | None, Mapping[str, Any] | None]], servers: Collection[str]
+) -> list[DeclaredTool]:
+    """Return a client's tools, each of a name, a description and a schema.
+
+    Raises:
+        RequestRefusedError: the request names servers as well.
+    """
+    if declared and servers:
+        message = "a request has either tools of its own or a server's; send them in two requests"
+        raise RequestRefusedError(message, "tools", "unsupported_parameter")
+    functions = (
+        DeclaredFunction(name=name, description=description, parameters=None if schema is None else dict(schema))
+        for name, description, schema in declared
+    )
+    return [DeclaredTool(type="function", function=function) for function in functions]
 
 
 # Options

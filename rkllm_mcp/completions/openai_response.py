@@ -42,6 +42,12 @@ def _record(value: str) -> str:
     return f"data: {value}\n\n"
 
 
+def _end(reply: Reply, kind: str, *, with_usage: bool) -> str:
+    """Return the records behind the finish reason."""
+    usage: Json = {**_fields(reply, kind), "choices": [], "usage": _usage(reply)}
+    return (_record(to_json(usage)) if with_usage else "") + _DONE
+
+
 class ChatShape(ReplyShape):
     """The chat completion of ``reply``; with ``with_usage`` the last chunk contains the usage."""
 
@@ -85,10 +91,7 @@ class ChatShape(ReplyShape):
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
         chunks = self._chunk({}, _finish_reason(self._reply))
-        if self._with_usage:
-            fields = _fields(self._reply, "chat.completion.chunk")
-            chunks += _record(to_json({**fields, "choices": [], "usage": _usage(self._reply)}))
-        return chunks + _DONE
+        return chunks + _end(self._reply, "chat.completion.chunk", with_usage=self._with_usage)
 
     def failed(self, body: Json) -> str:
         """Return the error, without the record that ends a complete stream."""
@@ -146,10 +149,7 @@ class TextShape(ReplyShape):
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
         chunks = self._chunk("", _finish_reason(self._reply))
-        if self._with_usage:
-            fields = _fields(self._reply, "text_completion")
-            chunks += _record(to_json({**fields, "choices": [], "usage": _usage(self._reply)}))
-        return chunks + _DONE
+        return chunks + _end(self._reply, "text_completion", with_usage=self._with_usage)
 
     def failed(self, body: Json) -> str:
         """Return the error."""

@@ -149,7 +149,23 @@ class TemplateSwitches(OpenAIBody):
     enable_thinking: bool | None = None
 
 
-class ChatBody(OpenAIBody):
+class SamplingBody(OpenAIBody):
+    """Fields that chat and text completions share."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Limit | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    stop: str | list[str] | None = None
+    n: Integer | None = None
+    logit_bias: dict[str, float] | None = None
+
+
+class ChatBody(SamplingBody):
     """POST /v1/chat/completions; the other APIs' requests are translated into it."""
 
     REFUSED: ClassVar = {
@@ -167,21 +183,12 @@ class ChatBody(OpenAIBody):
     )
 
     messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
-    model: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Limit | None = None
     max_completion_tokens: Limit | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Integer | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
     # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     think: bool | Literal["low", "medium", "high"] | None = None
-    stop: str | list[str] | None = None
     response_format: ResponseFormatBody | None = None
     tools: Tools | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
@@ -189,10 +196,8 @@ class ChatBody(OpenAIBody):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
-    n: Integer | None = None
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
-    logit_bias: dict[str, float] | None = None
     modalities: list[str] | None = None
     functions: list[Any] | None = None
     web_search_options: dict[str, Any] | None = None
@@ -202,7 +207,7 @@ class ChatBody(OpenAIBody):
     x_events: bool | None = None
 
 
-class CompletionBody(OpenAIBody):
+class CompletionBody(SamplingBody):
     """POST /v1/completions: the older API, for one prompt; it becomes the user's question."""
 
     REFUSED: ClassVar = {
@@ -215,20 +220,9 @@ class CompletionBody(OpenAIBody):
     IGNORED = ("seed", "user")
 
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
-    model: str | None = None
     echo: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Limit | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    stop: str | list[str] | None = None
-    n: Integer | None = None
     best_of: Integer | None = None
     logprobs: Integer | None = None
-    logit_bias: dict[str, float] | None = None
     suffix: str | None = None
 
     @property

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, checked_tools, refuse_impossible
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -26,7 +26,6 @@ from rkllm_mcp.completions.openai_types import (
     ChosenFunction,
     ChosenTool,
     ContentPart,
-    DeclaredFunction,
     DeclaredTool,
     Integer,
     JsonSchemaFormat,
@@ -256,7 +255,7 @@ _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}
 
 
 def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[DeclaredTool], dict[str, Sequence[str] | None]]:
-    declared: list[DeclaredTool] = []
+    declared: list[tuple[str, str | None, Json | None]] = []
     servers: dict[str, Sequence[str] | None] = {}
     for where, tool, name in _named(tools):
         if tool.type == "mcp":
@@ -270,13 +269,8 @@ def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[DeclaredTool], dict[str
         if tool.type == "custom" and (tool.format or {}).get("type", "text") != "text":
             message = "the runtime cannot hold an answer to a grammar; offer a function, or a custom tool of text"
             raise RequestRefusedError(message, f"{where}.format", "unsupported_parameter")
-        schema = tool.parameters if tool.type == "function" else _FREE_TEXT
-        function = DeclaredFunction(name=name, description=tool.description, parameters=schema)
-        declared.append(DeclaredTool(type="function", function=function))
-    if declared and servers:
-        message = "a request has either tools of its own or a server's; send them in two requests"
-        raise RequestRefusedError(message, "tools", "unsupported_parameter")
-    return declared, servers
+        declared.append((name, tool.description, tool.parameters if tool.type == "function" else _FREE_TEXT))
+    return checked_tools(declared, servers), servers
 
 
 def _joined(namespace: str | None, name: str | None) -> str:

@@ -172,6 +172,9 @@ async def count_tokens(request: Request) -> Response:
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
+    if chosen_model(request) not in ("", app.model_host.name):
+        message = f"tokens are counted by the loaded model alone; ask for {app.model_host.name!r}"
+        raise HTTPError(400, message, param="model")
     tools = app.tools(AnswerOptions(allowed_tools=question.allowed_tools)) if question.host_tools else question.tools
     prompt = ConversationPrompt(
         npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
