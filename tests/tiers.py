@@ -28,6 +28,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     "external": (
         "tests/conformance/",
         "tests/end_to_end/test_litellm.py",
+        "tests/mcp_servers/knowledge/importing/test_real_files.py",
         "tests/end_to_end/test_schemathesis.py",
         "tests/end_to_end/test_third_party_servers.py",
         "tests/docs/test_clients.py::test_an_example_is_answered",

@@ -188,7 +188,7 @@ class UploadForm(DocumentedModel):
     """A file for a knowledge base."""
 
     file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
-    knowledge_base: str = Field(default="", description="Id or name; needless if there is only one.")
+    knowledge_base: str = Field(default="", description="Id or name; needless if there is only one, or a default.")
     title: str = Field(default="", description="Instead of the document's own.")
     collection: str = Field(default="", description="The collection's name.")
 
@@ -224,7 +224,7 @@ async def _forwarded(
         part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
         result = await call("add_document", {**arguments, **part})
         if result["isError"]:
-            raise HTTPError(422, result_text(result), param="file", code="document_refused")
+            raise HTTPError(422, result_text(result).replace("_base_id", "_base"), code="document_refused")
         facts = cast("dict[str, Any]", result.get("structuredContent") or {})
         if not more:
             return facts
