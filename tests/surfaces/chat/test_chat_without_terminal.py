@@ -87,6 +87,8 @@ def test_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path:
     config = Config(agent=section)
     assert Session().language(config, {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
     assert Session().language(Config(), {"LC_ALL": "ja_JP", "LANG": "C"}) == "ja"
+
+
 def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
     scripted_model(folder / "owl", "rule\n  user again\n  prompt once\n  say I have read it.\n", name="owl")
