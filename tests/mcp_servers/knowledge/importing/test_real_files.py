@@ -36,7 +36,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
-    packed = subprocess.run([npm, "pack", "--silent", PACKAGE], cwd=folder, capture_output=True, text=True, timeout=120)
+    words = [npm, "pack", "--silent", PACKAGE]
+    packed = subprocess.run(words, cwd=folder, capture_output=True, check=False, text=True, timeout=120)
     if packed.returncode:
         pytest.skip(f"npm cannot fetch {PACKAGE}")
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
