@@ -281,7 +281,7 @@ async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable
 
 def _structured(result: dict[str, Any], param: str) -> dict[str, Any]:
     if result["isError"]:
-        raise HTTPError(422, result_text(result), param=param, code="document_refused")
+        raise HTTPError(422, result_text(result).replace("_base_id", "_base"), param=param, code="document_refused")
     return cast("dict[str, Any]", result.get("structuredContent") or {})
 
 
@@ -294,14 +294,7 @@ async def _forwarded(
         data = base64.b64encode(await file.read(_PART_BYTES)).decode()
         more = facts.get("received", 0) + _PART_BYTES < size
         part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
-<<<<<<< HEAD
-        result = await call("add_document", {**arguments, **part})
-        if result["isError"]:
-            raise HTTPError(422, result_text(result).replace("_base_id", "_base"), code="document_refused")
-        facts = cast("dict[str, Any]", result.get("structuredContent") or {})
-=======
         facts = _structured(await call({**arguments, **part}), "file")
->>>>>>> main
         if not more:
             return facts
 
