@@ -29,6 +29,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/conformance/",
         "tests/end_to_end/test_clients.py",
         "tests/end_to_end/test_litellm.py",
+        "tests/mcp_servers/knowledge/importing/test_real_files.py",
         "tests/end_to_end/test_schemathesis.py",
         "tests/end_to_end/test_third_party_servers.py",
         "tests/docs/test_clients.py::test_an_example_is_answered",

@@ -210,7 +210,8 @@ class KnowledgeService:
 
     async def _resolve_base(self, base: str, access: Access) -> str:
         """Return the id of a base given by id or name, or of the default."""
-        wanted = (base or self.settings.default_base).strip()
+        default = self.settings.default_base
+        wanted = (base if not default or base.strip() not in {"", ALL_BASES} else default).strip()
         if not wanted:
             raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
         if parse_uuid(wanted):

@@ -199,7 +199,7 @@ class UploadForm(DocumentedModel):
     """A file for a knowledge base."""
 
     file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
-    knowledge_base: str = Field(default="", description="Id or name; needless if there is only one.")
+    knowledge_base: str = Field(default="", description="Id or name; needless if there is only one, or a default.")
     title: str = Field(default="", description="Instead of the document's own.")
     collection: str = Field(default="", description="The collection's name.")
 
@@ -281,7 +281,7 @@ async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable
 
 def _structured(result: dict[str, Any], param: str) -> dict[str, Any]:
     if result["isError"]:
-        raise HTTPError(422, result_text(result), param=param, code="document_refused")
+        raise HTTPError(422, result_text(result).replace("_base_id", "_base"), param=param, code="document_refused")
     return cast("dict[str, Any]", result.get("structuredContent") or {})
 
 
