@@ -35,6 +35,7 @@ _MAX_COUNT = 255
 _BATCH = 100
 # 8 bytes each, for all terms of a base that were searched since it changed.
 _MAX_POSTINGS_KEPT = 2_000_000
+_MAX_TERMS_KEPT = 100_000
 _FILTERED = 1000
 
 ChunkKeys = NDArray[np.int64]
@@ -192,21 +193,26 @@ class TermStatistics:
     def frequencies(self, connection: sqlite3.Connection, base: StoredBase, terms: Iterable[str]) -> dict[str, int]:
         """Return the number of chunks that contain each term."""
         known, _ = self._current(connection, base)
+        if len(known) > _MAX_TERMS_KEPT:
+            known.clear()
+        found: dict[str, int] = {}
         for term in terms:
-            if term not in known:
-                known[term] = _select(connection, base.key, "COUNT(*)", term)
-        return known
+            # Another thread may clear what is kept at any time.
+            count = known.get(term)
+            found[term] = known[term] = _select(connection, base.key, "COUNT(*)", term) if count is None else count
+        return found
 
     def postings(self, connection: sqlite3.Connection, base: StoredBase, term: str) -> ChunkKeys:
         """Return the chunks that contain a term in ascending order."""
         _, lists = self._current(connection, base)
-        if term not in lists:
+        found = lists.get(term)
+        if found is None:
             if sum(map(len, list(lists.values()))) > _MAX_POSTINGS_KEPT:
                 lists.clear()
             # One string is twice as fast as a row for each chunk.
             joined = _select(connection, base.key, "GROUP_CONCAT(rowid)", term)
-            lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
-        return lists[term]
+            found = lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
+        return found
 
     def _current(self, connection: sqlite3.Connection, base: StoredBase) -> tuple[dict[str, int], dict[str, ChunkKeys]]:
         # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
