@@ -294,8 +294,9 @@ def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser
         page = visit.page
         visit.open_panel("documents")
         page.wait_for_selector(".documents >> text=a.md")
-        new = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
-        page.locator("#panel [type=file]").set_input_files([new])
+        page.locator("#panel [type=file]").set_input_files(
+            {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
+        )
         page.wait_for_selector(".documents >> text=b.txt")
         page.fill("#document-search", "allowance")
         page.press("#document-search", "Enter")
