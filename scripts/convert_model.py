@@ -1,6 +1,6 @@
 """Convert an original model, a Hugging Face folder or a GGUF file, into a model folder for a Rockchip board.
 
-    python scripts/convert_model.py ~/Qwen2.5-1.5B-Instruct --platform RK3588 --out models
+    rkllm-mcp models convert ~/Qwen2.5-1.5B-Instruct --platform RK3588 --out models
 
 Runs on a PC (x86-64, Linux) with Rockchip's rkllm-toolkit and rkllm-mcp installed. The folder holds the .rkllm file,
 tokenizer.json, model.toml and first_tokens.json; copied to $XDG_DATA_HOME/rkllm-mcp/models on the board, it is found.
@@ -85,6 +85,7 @@ def surroundings() -> Surroundings:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
+        prog="rkllm-mcp models convert",
         description="Convert a Hugging Face folder or a GGUF file (q4_0, fp16) into a model folder.",
         epilog="Data types: " + "; ".join(f"{name}: {', '.join(types)}" for name, types in DATA_TYPES.items()),
     )

@@ -62,6 +62,19 @@ class PublishedCard(Section):
     """Publisher, runtime and prompt of the measurement."""
 
 
+class ToolCallCard(Section):
+    """``[tool_calls]``: shares of right tool calls that others measured, in percent."""
+
+    single_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Calls of one turn, in constructed tasks (BFCL: non-live AST)."""
+    live_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Calls of one turn, in requests of users (BFCL: live)."""
+    several_turns_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Tasks over several turns (BFCL: multi-turn)."""
+    source: str = ""
+    """Benchmark, its version, and the model that was measured."""
+
+
 CARD_NAME = "model.toml"
 # Number of models named in a message; the catalogue has some dozens.
 _MOST_NAMES = 8
@@ -98,6 +111,8 @@ class ModelCard(Section):
     """The model's name, the same as its folder's."""
     description: str = ""
     """One line for 'rkllm-mcp models list'."""
+    task: Literal["chat", "embed", "rerank"] = "chat"
+    """What the model is for: answers, vectors, or the order of passages."""
     template: str = "chatml"
     """Chat template of the model: a name of rkllm_mcp.prompt.template."""
     context_tokens: Positive = 4096
@@ -130,6 +145,8 @@ class ModelCard(Section):
     """Download location of the files."""
     published: PublishedCard | None = None
     """Published measurements."""
+    tool_calls: ToolCallCard | None = None
+    """Published shares of right tool calls."""
 
 
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
@@ -141,6 +158,7 @@ _TABLES: Mapping[str, type[Section]] = {
     "sampling.tools": SamplingValues,
     "source": SourceCard,
     "published": PublishedCard,
+    "tool_calls": ToolCallCard,
 }
 
 
@@ -162,6 +180,11 @@ class ModelFolder:
     def keeps_prompts(self) -> bool:
         """True if the runtime can save and share the model's prefilled prompts."""
         return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
+
+    @property
+    def can_be_pulled(self) -> bool:
+        """True if a repository with its .rkllm file is known."""
+        return self.card.source is not None and self.card.source.repository is not None
 
     @property
     def missing(self) -> tuple[Path, ...]:
@@ -244,7 +267,7 @@ def choose_model(
     named = section.path or section.name
     if named is not None:
         return load_model(named, directories, check_names=check_names)
-    here = [folder for folder in list_models(directories) if not folder.missing]
+    here = [folder for folder in list_models(directories) if not folder.missing and folder.card.task == "chat"]
     real = [folder for folder in here if not folder.card.emulated]
     candidates = real if real and not emulated else [folder for folder in here if folder.card.emulated]
     if len(candidates) == 1:
@@ -334,9 +357,12 @@ def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
 
 def _complete(folder: ModelFolder) -> ModelFolder:
     if folder.file in folder.missing:
+        fetch = f"Fetch them with 'rkllm-mcp models pull {folder.name}'"
+        is_own = folder.card.source is None
+        remedy = fetch if folder.can_be_pulled or is_own else how_to_convert(folder.card.name, folder.card.source)
         raise ModelNotFoundError(
             f"The model {folder.name!r} has no weights here.",
-            f"Fetch them with 'rkllm-mcp models pull {folder.name}', or put its .rkllm file at {folder.file}.",
+            f"{remedy.rstrip('.')}, or put its .rkllm file at {folder.file}.",
         )
     if folder.missing:
         raise ModelNotFoundError(
@@ -344,6 +370,15 @@ def _complete(folder: ModelFolder) -> ModelFolder:
             f"Put the tokenizer.json of the original model at {folder.tokenizer}.",
         )
     return folder
+
+
+def how_to_convert(name: str, source: SourceCard | None) -> str:
+    """Return the sentence for a model whose .rkllm file is not known to be published."""
+    original = (source.tokenizer_repository if source else None) or "OWNER/NAME"
+    return (
+        f"On a PC: 'hf download {original} --local-dir {name} && rkllm-mcp models convert {name}'; or name another "
+        "repository: 'rkllm-mcp models pull OWNER/NAME[:FILE]'."
+    )
 
 
 def _what_is_there(name: str, directories: Sequence[Path]) -> str:

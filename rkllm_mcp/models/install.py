@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from rkllm_mcp.models.cards import (
     ModelFolder,
     SourceCard,
     card_text,
+    how_to_convert,
     list_models,
     load_model,
     model_directories,
@@ -107,12 +108,6 @@ class ModelSources:
         raise UsageError(f"{name!r} is in {other.folder}, which rkllm-mcp does not manage; remove it by hand")
 
 
-_WHERE_TO_LOOK = (
-    "Rockchip's rkllm_model_zoo (linked from github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm "
-    "have files; name one with --repository OWNER/NAME --file FILE, or convert the model with scripts/convert_model.py."
-)
-
-
 _SHOWN_FILES = 12
 
 
@@ -125,6 +120,37 @@ class Pull:
     file: str | None = None  # replaces the catalogue's .rkllm file
     any_platform: bool = False  # accept a file for another chip
 
+    def resolved(self, sources: ModelSources) -> Pull:
+        """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model.
+
+        Raises:
+            UsageError: the repository is named twice.
+        """
+        if "/" not in self.name:
+            return self
+        if self.repository is not None or (self.file is not None and ":" in self.name):
+            raise UsageError("write either OWNER/NAME[:FILE], or a NAME with --repository and --file")
+        repository, _, file = self.name.partition(":")
+        file = file or self.file or _only(SourceCard(), sources.hub.names(_checked_repository(repository)), repository)
+        stem = repository.rpartition("/")[2]
+        like = match_model([stem, file], None, [folder.card for folder in sources.models()])
+        name = like.card.name if like is not None and like.by == "model" else _plain_name(stem)
+        return replace(self, name=name, repository=repository, file=file)
+
+
+def _checked_repository(repository: str) -> str:
+    """Return the repository's name.
+
+    Raises:
+        UsageError: it is no ``OWNER/NAME``.
+    """
+    try:
+        if repository.startswith("."):
+            raise UsageError(f"{repository!r} is not a valid model name; for a file of yours use 'models add'")
+        return SourceCard.model_validate({"repository": repository}).repository or ""
+    except ValidationError:
+        raise UsageError(f"{repository!r} is no repository; write OWNER/NAME[:FILE]") from None
+
 
 def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     """Download a model's .rkllm file and tokenizer into the user's folder.
@@ -133,6 +159,7 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
         RuntimeUnusableError: the model is not available, does not fit, or fails verification.
         UsageError: the chat template for a model of that name is unknown.
     """
+    options = options.resolved(sources)
     sources.folders.folder(options.name)
     card, there = _wanted(sources, options)
     if there is not None and not there.missing:
@@ -201,7 +228,9 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
         except ValidationError:
             raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
     if source.repository is None:
-        raise ModelDownloadError(f"The catalogue has no .rkllm file for {options.name!r}.", _WHERE_TO_LOOK)
+        raise ModelDownloadError(
+            f"No published .rkllm file of {options.name!r} is known.", how_to_convert(options.name, source)
+        )
     return source
 
 
@@ -228,12 +257,12 @@ def _find_weights(sources: ModelSources, source: SourceCard) -> FoundFile:
     """Find the .rkllm file: the named one, else the only suitable one in the repository."""
     repository, name = source.repository or "", source.file
     if name is None:
-        name = _only(source, sources.hub.names(repository, source.revision))
+        name = _only(source, sources.hub.names(repository, source.revision), repository)
         sources.check_platform(name_hints(name).platform, any_platform=False)
     return sources.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
 
 
-def _only(source: SourceCard, names: Sequence[str]) -> str:
+def _only(source: SourceCard, names: Sequence[str], repository: str) -> str:
     """Return the file for the platform; of several the plain w8a8 one, which is the fastest and the one measured."""
     files = [name for name in names if name.endswith(".rkllm") and "lora" not in name.lower()]
     fitting = [name for name in files if name_hints(name).platform in {None, source.platform}]
@@ -243,7 +272,7 @@ def _only(source: SourceCard, names: Sequence[str]) -> str:
             return candidates[0]
     found = f"{len(files)} .rkllm files: {', '.join(files[:_SHOWN_FILES])}" if files else "no .rkllm file"
     advice = "Name one with --file." if files else "Name another with --repository."
-    raise ModelDownloadError(f"{source.repository} has {found}.", advice)
+    raise ModelDownloadError(f"{repository} has {found}.", advice)
 
 
 def _settled(source: SourceCard, weights: FoundFile) -> SourceCard:
@@ -408,11 +437,14 @@ def _unknown(template: str) -> ModelCard:
 
 def _free_name(sources: ModelSources, file: RkllmFile, like: ModelMatch | None) -> str:
     """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
-    stem = _CONVERSION.sub("", file.path.stem) or file.path.stem
-    made = _UNNAMELY.sub("-", stem.lower()).strip("-.") or "model"
-    name = like.card.name if like is not None and like.by == "model" else made
+    name = like.card.name if like is not None and like.by == "model" else _plain_name(file.path.stem)
     numbered = (name if number == 1 else f"{name}-{number}" for number in range(1, _MOST_NAMESAKES))
     return next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
+
+
+def _plain_name(stem: str) -> str:
+    """Return a folder name from a file or repository name, without the parts about the conversion."""
+    return _UNNAMELY.sub("-", (_CONVERSION.sub("", stem) or stem).lower()).strip("-.") or "model"
 
 
 def _description(file: RkllmFile, hints: FileNameHints, like: ModelMatch | None) -> str:

@@ -14,12 +14,12 @@ from rkllm_mcp.errors import ModelFileError
 MAGIC = bytes.fromhex("daeeb336")
 PLATFORMS = ("RK3588", "RK3576", "RK3562", "RV1126B")
 
-_CONVERT = "Convert the original model with scripts/convert_model.py on a PC."
+_CONVERT = "Convert the original model on a PC: rkllm-mcp models convert."
 _AGAIN = "Copy or download it again."
 # First bytes of other file types -> description and remedy.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"RKLLM-EMULATOR ", "is a script for the emulated runtime", "Use it as it is: --model PATH."),
-    (b"GGUF", "is a GGUF file, which llama.cpp runs", "Convert it with scripts/convert_model.py on a PC."),
+    (b"GGUF", "is a GGUF file, which llama.cpp runs", "Convert it on a PC: rkllm-mcp models convert."),
     (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file in the same folder."),
     (b"version https://git-lfs", "is a pointer of Git LFS in place of the file", "Fetch the file: git lfs pull."),
     (b"PK\x03\x04", "is a ZIP archive", "Unpack it and name the .rkllm file in it."),

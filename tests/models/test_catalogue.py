@@ -7,7 +7,7 @@ import pytest
 from rkllm_mcp.app.settings import loaded_sampling, sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.messages import ToolCall, ToolSpec
-from rkllm_mcp.models.cards import ModelFolder, list_models
+from rkllm_mcp.models.cards import ModelFolder, how_to_convert, list_models
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.shared import REPOSITORY
@@ -41,7 +41,8 @@ NAMES = [
     "xlam2-1b",
     "xlam2-3b",
 ]
-CATALOGUE = [model for model in list_models([REPOSITORY / "models"]) if not model.card.emulated]
+ENTRIES = [model for model in list_models([REPOSITORY / "models"]) if not model.card.emulated]
+CATALOGUE = [model for model in ENTRIES if model.card.task == "chat"]
 TOOL = ToolSpec(
     "get_weather",
     "Weather",
@@ -64,6 +65,29 @@ every_entry = pytest.mark.parametrize("model", CATALOGUE, ids=[model.name for mo
 def test_the_catalogue_has_the_models_that_people_run() -> None:
     assert [model.name for model in CATALOGUE] == NAMES
     assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys() - {"chatml"}
+
+
+def test_the_models_of_the_search_are_no_chat_models() -> None:
+    assert {model.name: model.card.task for model in ENTRIES if model not in CATALOGUE} == {
+        "qwen3-embedding-0.6b": "embed",
+        "qwen3-reranker-0.6b": "rerank",
+    }
+
+
+def test_published_shares_of_right_calls_name_their_source() -> None:
+    told = [model for model in CATALOGUE if model.card.tool_calls is not None]
+    assert len(told) == 12
+    assert all("BFCL V4" in model.card.tool_calls.source for model in told if model.card.tool_calls)
+
+
+def test_every_model_can_be_pulled_or_says_in_one_sentence_how_it_is_made() -> None:
+    for model in ENTRIES:
+        if not model.can_be_pulled:
+            assert model.card.source is not None
+            sentence = how_to_convert(model.name, model.card.source)
+            assert f"hf download {model.card.source.tokenizer_repository} --local-dir {model.name} && " in sentence
+            assert f"rkllm-mcp models convert {model.name}'" in sentence
+    assert sum(model.can_be_pulled for model in ENTRIES) == 15
 
 
 @every_entry

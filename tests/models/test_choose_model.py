@@ -80,7 +80,7 @@ def test_what_is_missing_is_said_with_where_to_put_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("card", "sentence"),
     [
-        ('tmplate = "qwen3"', "tmplate: found an unknown key; known here are name, description, template,"),
+        ('tmplate = "qwen3"', "tmplate: found an unknown key; known here are name, description, task, template,"),
         ('template = "qwen4"', "template: found 'qwen4'; allowed are chatml, deepseek-r1, gemma3, "),
         ('syntaxes = ["hermess"]', "syntaxes: found 'hermess'; allowed are "),
         ("context_tokens = -1", "context_tokens: found -1 (a number); a number above 0 is allowed"),

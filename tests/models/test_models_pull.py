@@ -237,10 +237,31 @@ def test_an_entry_without_a_source_says_where_to_look(sources: ModelSources) -> 
     with pytest.raises(ModelDownloadError) as caught:
         pull(sources, Pull("qwen3-4b"), quietly)
     assert str(caught.value) == (
-        "The catalogue has no .rkllm file for 'qwen3-4b'. Rockchip's rkllm_model_zoo (linked from "
-        "github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm have files; name one with --repository "
-        "OWNER/NAME --file FILE, or convert the model with scripts/convert_model.py."
+        "No published .rkllm file of 'qwen3-4b' is known. On a PC: 'hf download OWNER/NAME --local-dir qwen3-4b && "
+        "rkllm-mcp models convert qwen3-4b'; or name another repository: 'rkllm-mcp models pull OWNER/NAME[:FILE]'."
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("them/Qwen2.5-1.5B-rkllm:Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm", "qwen2.5-1.5b"),
+        ("other/Qwen3-9B-rkllm:Qwen2.5-9B.rkllm", "qwen3-9b"),
+        ("other/Qwen3-9B-rkllm", "qwen3-9b"),
+    ],
+)
+def test_a_repository_is_pulled_by_its_address(sources: ModelSources, words: str, name: str) -> None:
+    folder = pull(sources, Pull(words), quietly)
+    assert (folder.folder.name, folder.missing) == (name, ())
+    assert folder.card.source is not None
+    assert words.startswith(f"{folder.card.source.repository}")
+
+
+def test_an_address_is_written_once_and_whole(sources: ModelSources) -> None:
+    with pytest.raises(UsageError, match=r"write either OWNER/NAME\[:FILE\], or a NAME with --repository"):
+        pull(sources, Pull("them/x", repository="them/y"), quietly)
+    with pytest.raises(UsageError, match=r"'a/b/c' is no repository; write OWNER/NAME\[:FILE\]"):
+        pull(sources, Pull("a/b/c"), quietly)
 
 
 def without_a_file(sources: ModelSources) -> None:

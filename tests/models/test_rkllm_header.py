@@ -12,7 +12,7 @@ from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.models.rkllm_header import MAGIC, FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from tests.support.rkllm_files import MASK, QWEN, Tensor, container, masked, string, write_rkllm
 
-CONVERT = "Convert the original model with scripts/convert_model.py on a PC."
+CONVERT = "Convert the original model on a PC: rkllm-mcp models convert."
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_strange_value_is_none(read: Callable[[bytes], RkllmFile], pairs: dict
             "is cut off: it is shorter than its header requires. Copy or download it again.",
         ),
         (b"RKLLM-EMULATOR 1\n", "is a script for the emulated runtime. Use it as it is: --model PATH."),
-        (b"GGUF\3\0\0\0", "is a GGUF file, which llama.cpp runs. Convert it with scripts/convert_model.py on a PC."),
+        (b"GGUF\3\0\0\0", "is a GGUF file, which llama.cpp runs. Convert it on a PC: rkllm-mcp models convert."),
         (b"RKNN\0\0", "is an .rknn file, for vision models. Name the .rkllm file in the same folder."),
         (
             b"version https://git-lfs.github.com/spec/v1\n",

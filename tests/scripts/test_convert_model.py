@@ -175,7 +175,7 @@ def test_a_failure_of_the_toolkit_leaves_no_folder(tmp_path: Path, original: Pat
         (["--max-context", "16416"], "--max-context is a multiple of 32 up to 16384"),
         (["--hybrid-rate", "1"], "--hybrid-rate is 0 or more and below 1"),
         (["--algorithm", "grq"], "--algorithm grq is for w4a16 and its groups, with --device cuda"),
-        (["--template", "qwen9"], "there is no template qwen9; there are qwen2.5, "),
+        (["--template", "qwen9"], "there is no template qwen9; there are chatml, "),
         (["--tokenizer", "/none"], "there is no /none; name the original model's tokenizer.json with --tokenizer"),
     ],
 )

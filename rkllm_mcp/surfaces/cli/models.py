@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import rkllm_mcp
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.install import Addition, ModelSources, Pull
 
 
-_HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "FITS", "DESCRIPTION")
+_HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
@@ -42,7 +43,10 @@ def list_all(session: Session, *, as_json: bool) -> int:
     if not folders:
         session.status(f"No models in {', '.join(str(place) for place in sources.directories)}.")
     elif any(folder.missing for folder in folders):
-        session.status("SPEED and MEMORY are what others measured. 'rkllm-mcp models pull NAME' fetches a model.")
+        session.status(
+            "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
+            "'rkllm-mcp models pull NAME|OWNER/NAME[:FILE]' fetches a model, 'models convert' makes one on a PC."
+        )
     return EXIT_DONE
 
 
@@ -74,12 +78,13 @@ def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
     published = folder.card.published
     speed = published.decode_tokens_per_second if published else None
     memory = published.memory_mb if published else None
-    fits = sources.fitness_of(folder)
+    tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
         folder.name,
         _state(folder),
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
+        f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
         f"{fits.verdict}: {fits.reason}" if fits.reason else fits.verdict,
         folder.card.description,
     )
@@ -87,7 +92,7 @@ def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
 
 def _state(folder: ModelFolder) -> str:
     if folder.missing:
-        return "not here"
+        return "to pull" if folder.can_be_pulled else "to convert"
     return "emulated" if folder.card.emulated else "here"
 
 
@@ -388,7 +393,11 @@ def show_command(
 def pull_command(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="Name from 'models list', or a new name together with --repository and --file.")
+        str,
+        typer.Argument(
+            metavar="NAME|OWNER/NAME[:FILE]",
+            help="Name from 'models list', a repository on Hugging Face, or a new name with --repository and --file.",
+        ),
     ],
     repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
     file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .rkllm file in the repository.")] = None,
@@ -427,6 +436,22 @@ def use_command(
 ) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
     raise typer.Exit(use(context.obj, name))
+
+
+@app.command(
+    "convert",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def convert_command(context: typer.Context) -> None:
+    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's rkllm-toolkit; --help shows the options."""
+    from runpy import run_path
+
+    package = Path(rkllm_mcp.__file__).parent
+    # A source tree has the program in scripts/; an installed package contains it.
+    places = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
+    program = next(place for place in places if place.is_file())
+    raise typer.Exit(run_path(str(program))["main"](context.args))
 
 
 @app.command("remove")

@@ -82,7 +82,7 @@ PULL = ("pull", "qwen2.5-1.5b", "--repository", "them/mine", "--file", FILE)
 
 
 def test_a_model_is_pulled_listed_shown_and_removed(environment: dict[str, str], tmp_path: Path) -> None:
-    assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
+    assert listed(environment)["qwen2.5-1.5b"]["state"] == "to pull"
     done = run(environment, *PULL)
     place = tmp_path / ".local" / "share" / "rkllm-mcp" / "models" / "qwen2.5-1.5b"
     assert (done.returncode, done.stdout) == (0, f"qwen2.5-1.5b: {place}\n")
@@ -150,7 +150,7 @@ def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHu
     done = run(environment, *PULL)
     assert done.returncode == 3
     assert "Try again later; the download will resume." in done.stderr
-    assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
+    assert listed(environment)["qwen2.5-1.5b"]["state"] == "to pull"
     assert run(environment, *PULL).returncode == 0
     rest = f"bytes={11 * 2**20}-"
     assert fake.bodies() == ["", rest, rest, ""], "the last one is the tokenizer"
@@ -159,15 +159,18 @@ def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHu
 def test_the_catalogue_is_listed_with_speed_memory_and_whether_it_fits(environment: dict[str, str]) -> None:
     done = run(environment, "list")
     heading, first, *rest = done.stdout.splitlines()
-    assert heading.split() == ["NAME", "STATE", "SPEED", "MEMORY", "FITS", "DESCRIPTION"]
+    assert heading.split() == ["NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION"]
     assert first.split()[:3] == ["demo", "emulated", "yes"], "what is here comes first"
     assert any("qwen3-0.6b" in line and "tok/s" in line and "MB" in line for line in rest)
-    assert done.stderr == "SPEED and MEMORY are what others measured. 'rkllm-mcp models pull NAME' fetches a model.\n"
+    assert done.stderr == (
+        "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
+        "'rkllm-mcp models pull NAME|OWNER/NAME[:FILE]' fetches a model, 'models convert' makes one on a PC.\n"
+    )
 
 
 def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
     shown = json.loads(run(environment, "show", "qwen3-0.6b", "--json").stdout)
-    assert (shown["state"], len(shown["missing"])) == ("not here", 2)
+    assert (shown["state"], len(shown["missing"])) == ("to pull", 2)
 
 
 def test_a_file_that_somebody_has_is_added(environment: dict[str, str], tmp_path: Path) -> None:
