@@ -213,7 +213,7 @@ def _faults(config: Config) -> list[str]:
 
 
 def refused_servers(config: Config) -> dict[str, str]:
-    """Return the servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
+    """Return the servers that will not be started, with the reason: command, sandbox, or a variable that is not set."""
     from rkllm_mcp.mcp_client.allowed_commands import refusal_here
     from rkllm_mcp.mcp_client.sandbox import missing_place, unusable
 

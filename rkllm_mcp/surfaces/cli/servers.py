@@ -213,8 +213,7 @@ def _add(session: Session, entry: dict[str, Any]) -> None:
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config
 
-    target, name = session.target_file(), str(entry["name"])
-    raw = {"servers": [entry]}
+    target, name, raw = session.target_file(), str(entry["name"]), {"servers": [entry]}
     build_config(raw, _every_variable(raw), "the new server", target.absolute())
     if name in _names_in(target):
         raise UsageError(f"{target} has a server {name!r}; remove it first, or choose another name")
