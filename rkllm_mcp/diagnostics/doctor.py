@@ -163,7 +163,7 @@ def approval_notices(config: Config) -> list[str]:
 
 def _missing(config: Config) -> list[str]:
     """Return the models and programs that checks do not find."""
-    refused = _refused(config)
+    refused = refused_servers(config)
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
     findings = [*check_servers(servers)] if servers else []
     if config.provider.kind == "rkllm":
@@ -195,7 +195,7 @@ def _models_beside(config: Config) -> list[CheckResult]:
 
 
 def _faults(config: Config) -> list[str]:
-    refused = (f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())
+    refused = (f"Server '{name}': {refusal}" for name, refusal in refused_servers(config).items())
     folders = {*config.security.roots, *(root for server in config.active_servers for root in server.roots or ())}
     gone = (
         f"roots: there is no folder {folder}; make it, or correct roots"
@@ -212,8 +212,8 @@ def _faults(config: Config) -> list[str]:
     return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *gone]
 
 
-def _refused(config: Config) -> dict[str, str]:
-    """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
+def refused_servers(config: Config) -> dict[str, str]:
+    """Return the servers that will not be started, with the reason: command, sandbox, or a variable that is not set."""
     from rkllm_mcp.mcp_client.allowed_commands import refusal_here
     from rkllm_mcp.mcp_client.sandbox import missing_place, unusable
 

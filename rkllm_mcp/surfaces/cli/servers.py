@@ -193,14 +193,15 @@ def install_command(
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox."""
     from rkllm_mcp.config.gallery import server_table
-    from rkllm_mcp.config.servers import StdioServer
-    from rkllm_mcp.mcp_client.allowed_commands import refusal_here
+    from rkllm_mcp.config.loading import build_config
+    from rkllm_mcp.diagnostics.doctor import refused_servers
 
     session: Session = context.obj
     table = server_table(name, str(Path(folder).expanduser().absolute()) if folder else None)
-    spec = StdioServer(name=name, command=table["command"], args=tuple(table["args"]))
-    if refused := refusal_here(spec, session.config().security.allowed_commands):
-        raise UsageError(f"{name} is not installed: {refused}")
+    new = build_config({"servers": [table]}, {}, "the new server", session.target_file().absolute())
+    config = session.config().model_copy(update={"servers": new.servers})
+    if refused := refused_servers(config):
+        raise UsageError(f"{name} is not installed: {refused[name]}")
     _add(session, table)
     session.status(f"It runs '{shlex.join([table['command'], *table['args']])}' in a sandbox, with the network.")
     session.status(f"Try it with: rkllm-mcp servers test {name}")

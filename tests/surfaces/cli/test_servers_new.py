@@ -44,6 +44,7 @@ def test_a_new_server_passes_its_own_tests_and_is_called_through_the_host(tmp_pa
 
 def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_command_is_allowed(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
+    (tmp_path / "notes").mkdir()
     made = demo.run("servers", "install", "files", "--folder", str(tmp_path / "notes"))
     assert (made.returncode, made.stdout.startswith("files: added to ")) == (0, True), made.stderr
     (server,) = [each for each in load_config(demo.config).servers if each.name == "files"]
@@ -55,7 +56,7 @@ def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_comm
         (("nothing",), "the gallery has no server 'nothing'; it has time, fetch"),
         (("git",), "--folder PATH"),
         (("time", "--folder", "x"), "takes no --folder"),
-        (("files", "--folder", "x"), "has a server 'files'"),
+        (("files", "--folder", str(tmp_path)), "has a server 'files'"),
     ):
         refused = demo.run("servers", "install", *words)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
