@@ -111,7 +111,7 @@ class _Run:
                 await self._answered.wait()
             if self.budget.is_timed:
                 await anyio.sleep(max(0.0, SECONDS_BETWEEN_KILLS - (time.monotonic() - began)))
-            self.abused.kills += _kill_workers(self.service.process.pid)
+            self.abused.kills += kill_workers(self.service.process.pid)
 
     async def _probe(self) -> None:
         http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
@@ -125,7 +125,7 @@ class _Run:
                 await anyio.sleep(PROBE_PAUSE_S)
 
 
-def _kill_workers(root: int) -> int:
+def kill_workers(root: int) -> int:
     """Kill the workers below a process; return their number."""
     count = 0
     for pid in processes(root):

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +55,10 @@ rule
 user ^plain ([a-z0-9.]+)
 say {said}
 """
-_CARD = 'name = "loaded"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
+_CARD = 'name = "{name}"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
+MODELS = ("loaded",)
 _CONFIG = """[model]
-path = "{folder}/loaded"
+path = "{folder}/{model}"
 max_new_tokens = 3500
 [runtime]
 library = "emulator"
@@ -83,16 +84,18 @@ def said(name: str, repeats: int = REPEATS) -> str:
     return " ".join(f"{number} {name}" for number in range(repeats))
 
 
-def _write(folder: Path) -> Path:
-    """The model, and a configuration for it."""
-    model = folder / "loaded"
-    model.mkdir()
-    rules = _MODEL.format(said_by_tool=said("%1"), said=said("$1"), long=said("$1", LONG_REPEATS))
-    (model / "loaded.rkllm").write_text(rules, encoding="utf-8")
-    (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
-    (model / "model.toml").write_text(_CARD, encoding="utf-8")
+def _write(folder: Path, models: Sequence[str]) -> Path:
+    """The models, and a configuration for the first of them. Where there are several, each says its name as well."""
+    for name in models:
+        model, mark = folder / name, f"{name} " if len(models) > 1 else ""
+        model.mkdir()
+        once, at_length = said(f"{mark}$1"), said(f"{mark}$1", LONG_REPEATS)
+        rules = _MODEL.format(said_by_tool=said(f"{mark}%1"), said=once, long=at_length)
+        (model / "loaded.rkllm").write_text(rules, encoding="utf-8")
+        (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
+        (model / "model.toml").write_text(_CARD.format(name=name), encoding="utf-8")
     config = folder / "load.toml"
-    values = {"folder": folder, "parallel": PARALLEL, "queue": QUEUE, "keys": json.dumps(KEYS)}
+    values = {"folder": folder, "model": models[0], "parallel": PARALLEL, "queue": QUEUE, "keys": json.dumps(KEYS)}
     config.write_text(_CONFIG.format(**values), encoding="utf-8")
     return config
 
@@ -149,15 +152,16 @@ class LoadedService:
 
 
 @contextmanager
-def loaded_service(folder: Path) -> Generator[LoadedService, None, None]:
-    """Start it, wait until the model is loaded, and end it as systemd would.
+def loaded_service(folder: Path, models: Sequence[str] = MODELS) -> Generator[LoadedService, None, None]:
+    """Start it with some models, wait until the first one is loaded, and end it as systemd would.
 
     Raises:
         RuntimeError: it did not start, or did not end as it should.
     """
-    config = _write(folder)
+    config = _write(folder, models)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
     environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
+    environment["RKLLM_MCP_MODELS"] = str(folder)
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "bench.load_service", str(config)]
     process = subprocess.Popen(

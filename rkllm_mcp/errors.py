@@ -174,6 +174,17 @@ class InputRefusedError(GenerationError):
 
 
 @dataclass(eq=False)
+class NoCallError(GenerationError):
+    """The model did not make the call that a request requires; ``reason`` is what was wrong with its last attempt."""
+
+    reason: str = ""
+
+    def __str__(self) -> str:
+        found = f" ({self.reason})" if self.reason else ""
+        return f"the model made no valid call, which tool_choice requires{found}; ask again, or with fewer tools"
+
+
+@dataclass(eq=False)
 class UnsupportedError(GenerationError):
     """The installed runtime does not support a feature."""
 

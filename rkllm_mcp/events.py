@@ -178,6 +178,7 @@ class End:
     reason: EndReason
     error: str | None = None  # a sentence if the reason is "failed"
     cause: Exception | None = field(default=None, compare=False, repr=False)  # for HTTP status codes; never encoded
+    stop_string: str = field(default="", compare=False)  # the one that ended the answer; never encoded
     kind: ClassVar[Literal["end"]] = "end"
 
 

@@ -222,6 +222,7 @@ class Turn:
     failures: tuple[ToolCallFailed, ...] = ()
     usage: Usage | None = None
     has_text: bool = False  # True if there is text other than failed calls and white space
+    stop_string: str = ""  # the stop string that ended the turn, if one did
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -23,9 +23,10 @@ from rich.text import Text
 
 from tests.support.fake_jma import FakeAgency, cases_folder
 from tests.support.shared import REPOSITORY
+from tests.support.virtual_screen import VirtualScreen
 
-COLUMNS = 100
-QUESTIONS = ("東京の天気を教えて", "notes.txt を読んで")
+COLUMNS, ROWS = 100, 50
+QUESTIONS = ("東京の天気を教えて", "書式の例を見せて")
 _TEXT = re.compile(r'textLength="([0-9.]+)"([^>]*)>([^<]*)<')
 TARGET = REPOSITORY / "docs" / "demo.svg"
 # A picture in a page loads nothing, so the reader's own fonts have to do.
@@ -38,7 +39,7 @@ def seen(question: str, config: Path, environment: dict[str, str]) -> str:
         sys.executable,
         ["-m", "rkllm_mcp", "--config", str(config), "--runtime", "emulator", "--model", "demo", "run", question],
         env={**os.environ, **environment, "TERM": "xterm-256color"},  # pyright: ignore[reportArgumentType]
-        dimensions=(50, COLUMNS),
+        dimensions=(ROWS, COLUMNS),
         encoding="utf-8",
         timeout=120,
     )
@@ -47,22 +48,6 @@ def seen(question: str, config: Path, environment: dict[str, str]) -> str:
     if terminal.exitstatus != 0:
         raise SystemExit(f"the run failed:\n{output}")
     return output
-
-
-def folded(text: Text) -> Text:
-    """The text broken where a terminal breaks it: at the last column, between any two characters."""
-    breaks: list[int] = []
-    column = 0
-    for offset, character in enumerate(text.plain):
-        width = cell_len(character)
-        if character == "\n":
-            column = 0
-        elif column + width > COLUMNS:
-            breaks.append(offset)
-            column = width
-        else:
-            column += width
-    return Text("\n").join(text.divide(breaks))
 
 
 def _with_cell_width(match: re.Match[str]) -> str:
@@ -82,9 +67,12 @@ def main() -> None:
         config.write_text(text.replace("inherit_env = [", 'inherit_env = ["WEATHER_NOW", ', 1), encoding="utf-8")
         files = shutil.copytree(REPOSITORY / "models" / "demo" / "files", Path(folder, "files"))
         environment = {**agency.environment(Path(folder, "cache")), "RKLLM_MCP_FILES": str(files)}
+        environment["RKLLM_MCP_STATE"] = str(Path(folder, "state"))
         for question in QUESTIONS:
             screen.print(Text.assemble(("$ ", "bold green"), f'scripts/demo "{question}"'))
-            screen.print(folded(Text.from_ansi(seen(question, config, environment).replace("\r\n", "\n"))), "")
+            with VirtualScreen(COLUMNS, ROWS) as terminal:
+                terminal.write(seen(question, config, environment))
+                screen.print(Text.from_ansi(terminal.styled), "")
     svg = screen.export_svg(title="rkllm-mcp", unique_id="demo")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", FONTS)
     svg = _TEXT.sub(_with_cell_width, svg)

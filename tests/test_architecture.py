@@ -92,7 +92,8 @@ def _layers() -> Layers:
             "surfaces.tables": surface | {"surfaces.terminal"},
             "surfaces.invocation": surface | {"surfaces.terminal"},
             "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
-            "surfaces.http": surface | {"surfaces.terminal", "surfaces.invocation"},
+            # /api/pull and /api/delete change model folders.
+            "surfaces.http": surface | {"models", "surfaces.terminal", "surfaces.invocation"},
             "surfaces.mcp_server": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.chat"},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface

@@ -16,6 +16,7 @@ MARKERS: Mapping[str, str] = {
     "system": "several boards, systemd, containers, sandboxes, sanitizer builds",
     "docs_run": "commands run as the documents print them; the wheel, built and installed",
     "long": "soak, load, fuzz, recall, and tests over 5 s",
+    "arm64": "the product on aarch64 under qemu-user, where scripts/arm64 has fetched it",
     "board": "an RK3588 board with the real runtime",
 }
 
@@ -45,6 +46,9 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_panels.py",
     ),
     "system": (
+        "tests/surfaces/cli/test_setup.py::test_on_a_board_",
+        "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
+        "tests/surfaces/cli/test_setup.py::test_what_was_changed_",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_systemd.py",
         "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
@@ -57,12 +61,14 @@ TABLE: Mapping[str, Sequence[str]] = {
     ),
     "long": (
         "tests/end_to_end/test_abuse.py",
+        "tests/end_to_end/test_exchange.py",
         "tests/end_to_end/test_load.py",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/runtime/test_soak.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
         "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
     ),
+    "arm64": ("tests/end_to_end/test_arm64.py",),
     "board": (),
 }
 

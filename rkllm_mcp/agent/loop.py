@@ -315,8 +315,8 @@ async def answer_with_tools(
     conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        reason, _ = await run_agent(model, conversation, calls, options, settings, emit)
-        end = End(reason)
+        reason, turn = await run_agent(model, conversation, calls, options, settings, emit)
+        end = End(reason, stop_string=turn.stop_string)
         reason_for_open_calls = CALLS_OVER
     except GenerationError as error:
         if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):

@@ -6,7 +6,7 @@ far as the request displaced it from the KV cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +15,7 @@ from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.protocols import ChatModel, SamplingAnswer, SamplingRequest
+from rkllm_mcp.protocols import SamplingAnswer, SamplingRequest, StatefulModel
 from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
@@ -26,26 +26,26 @@ class ModelSampler:
         model: the model that answers.
         name: the model's name in the response.
         limit_tokens: upper limit of an answer, regardless of the request.
-        forget: called with the conversation's id after the answer.
         bill: counts the tokens.
         tenant: the tenant that the answer belongs to.
     """
 
     def __init__(
         self,
-        model: ChatModel,
+        model: StatefulModel,
         name: str,
         limit_tokens: int,
-        forget: Callable[[str], None] = lambda _: None,
         bill: UsageCounter | None = None,
         tenant: str = "",
     ) -> None:
-        self._model = model
-        self._name = name
+        self.use(model, name)
         self._limit_tokens = limit_tokens
-        self._forget = forget
         self._bill = bill or UsageCounter()
         self._tenant = tenant
+
+    def use(self, model: StatefulModel, name: str) -> None:
+        """Take another model from the next request on."""
+        self._model, self._name = model, name
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Return the model's answer, up to the first stop string.
@@ -54,6 +54,7 @@ class ModelSampler:
             GenerationError: the answer failed, or the request does not fit the context window.
         """
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
+        model, name = self._model, self._name
         options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
         matcher, text, found = StopMatcher(request.stop), "", None
 
@@ -71,13 +72,13 @@ class ModelSampler:
 
         try:
             with self._bill.of(conversation) as count, anyio.CancelScope() as scope:
-                await self._model.respond(conversation, (), options, read)
+                await model.respond(conversation, (), options, read)
         finally:
-            self._forget(conversation.id)
+            model.forget(conversation.id)
         if found is not None:
-            return SamplingAnswer(text, self._name, "stop")
+            return SamplingAnswer(text, name, "stop")
         is_cut = conversation.messages[-1].cut
-        return SamplingAnswer(f"{text}{matcher.finish()}".strip(), self._name, "length" if is_cut else "end")
+        return SamplingAnswer(f"{text}{matcher.finish()}".strip(), name, "length" if is_cut else "end")
 
 
 def _turns(request: SamplingRequest) -> list[Message]:

@@ -45,8 +45,10 @@ from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
 
 if TYPE_CHECKING:
+    from rkllm_mcp.agent.sampling import ModelSampler
     from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
     from rkllm_mcp.app.model_form import PromptListing
+    from rkllm_mcp.app.models import ModelSwitch
     from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.tools.search import Embedder, ToolSearch
@@ -173,6 +175,7 @@ class Assistant:
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
+        models: exchanges the model, if it belongs to this assistant alone; None otherwise.
     """
 
     def __init__(
@@ -181,9 +184,10 @@ class Assistant:
         model_host: ModelHost,
         tools: ToolEnvironment,
         tasks: TaskGroup,
-        warm_up: WarmUp | None,
-        tenant: str = "",
-        usage: UsageCounter | None = None,
+        new_warm_up: Callable[..., WarmUp],
+        tenant: str,
+        usage: UsageCounter,
+        sampler: ModelSampler,
     ) -> None:
         self.config = config
         self.model_host = model_host
@@ -191,17 +195,18 @@ class Assistant:
         self.store = tools.store
         self.tenant = tenant
         self.recorder = Recorder(tools.store.conversations, tenant)
-        self.usage = usage or UsageCounter()
+        self.usage = usage
+        self.models: ModelSwitch | None = None
         self._tools = tools
         self._tasks = tasks
-        self._warm_up = warm_up
+        self._sampler = sampler
+        self._new_warm_up = new_warm_up
+        self._warm_up: WarmUp | None = None
         self._answers: dict[str, AnswerStream] = {}
         self._idle = anyio.Event()
         self._is_closed = False
         self._pending = PendingRequests(config.security.question_timeout_s)
-        self._preparation = turn_preparation(
-            config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
-        )
+        self._prepare_turns()
         self._has_announced = False
 
     @property
@@ -213,6 +218,27 @@ class Assistant:
     def engine(self) -> Engine:
         """The owner of the NPU; a UsageError where a remote service answers."""
         return self.model_host.board.engine
+
+    def _prepare_turns(self) -> None:
+        host = self.model_host
+        self._preparation = turn_preparation(self.config, host.listing, self.toolbox, self.store.calls, host.embedder)
+
+    def use(self, model_host: ModelHost, *, warms: bool = True) -> None:
+        """Answer with another model from now on, while no answer runs; with ``warms`` its prompt is prepared."""
+        if self._warm_up is not None:
+            self._warm_up.stop()
+            self._warm_up = None
+        self.model_host = model_host
+        self._sampler.use(model_host.chat_model, model_host.name)
+        self._prepare_turns()
+        if warms:
+            self.warm_up(comes_back=True)
+
+    def warm_up(self, *, comes_back: bool = False) -> None:
+        """Prepare the beginning of every prompt once the model is loaded; see ``app.warmup.WarmUp``."""
+        if (npu := self.model_host.npu) is not None:
+            self._warm_up = self._new_warm_up(npu.model, npu.engine, comes_back=comes_back)
+            self._tasks.start_soon(self._warm_up.run, self.ready, self.prompt_prefix)
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""

@@ -18,7 +18,8 @@ import anyio.to_thread
 
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import AuxiliaryModel
-from rkllm_mcp.app.root import StatusSink, open_app, open_auxiliary_models
+from rkllm_mcp.app.models import open_auxiliary_models
+from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError

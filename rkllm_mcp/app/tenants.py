@@ -3,14 +3,17 @@
     configuration ─▶ open_tenants ─▶ Tenants ─▶ Tenant: an ``Assistant`` with its own servers, tools and store
 
 A tenant's assistant has only the tenant's servers, so it cannot reach others. ``reload`` replaces only the assistants
-that a new configuration changes, and the model only if it is another one. Keys and protocols belong to the surfaces.
+that a new configuration changes, and the model only if it is another one. A request may have another model loaded
+(``[model] switching``), which is a job of the queue before the NPU. Keys and protocols belong to the surfaces.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import math
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,8 +22,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.app.root import StatusSink, check_model, open_app, open_model
-from rkllm_mcp.config.section import Right
+from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
+from rkllm_mcp.app.root import StatusSink, open_app
+from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
@@ -78,38 +82,73 @@ class Tenants:
         self.config = config
         self._tasks = tasks
         self._status = status
-        self._model_host: _OpenContext[ModelHost] | None = None
+        self._models: ModelSwitch | None = None
         self._apps: dict[str, _OpenContext[Assistant]] = {}
         self._tenants: Mapping[str, Tenant] = {}
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
         self.scheduler = Scheduler(config.service.parallel, config.service.queue)
+        # Requests that use the loaded model, and when it is unloaded after the last one.
+        self._users = 0
+        self._keep_alive_s = math.inf
+        self._expiry: asyncio.TimerHandle | None = None
+        self._exchange = anyio.CancelScope()
+
+    @property
+    def models(self) -> ModelSwitch:
+        """The chat models, of which one is loaded.
+
+        Raises:
+            UsageError: another configuration's model is taking their place.
+        """
+        if self._models is None:
+            raise UsageError("the model is being exchanged; ask again in a moment")
+        return self._models
 
     @property
     def model_host(self) -> ModelHost:
-        """The model that answers.
+        """The model that answers; it may be unloaded until the next request.
 
         Raises:
             UsageError: it is being exchanged.
         """
-        if self._model_host is None:
-            raise UsageError("the model is being exchanged; ask again in a moment")
-        return self._model_host.value
+        return self.models.current
 
     @property
     def is_open(self) -> bool:
-        """A model is loaded or being loaded; False while it is exchanged."""
-        return self._model_host is not None
+        """A model is loaded or being loaded; False while another configuration's takes its place."""
+        return self._models is not None
+
+    @property
+    def is_changing(self) -> bool:
+        """True while a model is being loaded in place of another."""
+        return self._models is None or self._models.is_changing
 
     @property
     def is_ready(self) -> bool:
-        """The model is loaded and assistants exist; False while the model is exchanged."""
-        return bool(self._tenants) and self._model_host is not None and self._model_host.value.is_ready
+        """Requests are taken: assistants exist, and the model is loaded, or will be with the next request."""
+        models = self._models
+        if models is None or not self._tenants:
+            return False
+        return models.is_changing or models.is_unloaded or models.current.is_ready
 
     @property
     def failure(self) -> RkllmMcpError | None:
         """The reason why no answer will come any more from this process; None while the model is being exchanged."""
-        return None if self._model_host is None else self._model_host.value.failure
+        return None if self._models is None or self._models.is_changing else self._models.current.failure
+
+    @property
+    def unloads_in_s(self) -> float:
+        """Seconds until the loaded model is unloaded if no request comes; infinite if it stays."""
+        if self._expiry is None:
+            return self._keep_alive_s
+        return max(0.0, self._expiry.when() - asyncio.get_running_loop().time())
+
+    def unload(self, model: str, tenant: str) -> None:
+        """Unload a model, by default the loaded one, when no request needs it, if the tenant may decide that."""
+        if self.may_switch(tenant) and model in {"", self.model_host.name}:
+            with self.using(0.0):
+                pass
 
     @property
     def by_name(self) -> Mapping[str, Tenant]:
@@ -124,11 +163,7 @@ class Tenants:
         """
         tenant = self._tenants.get(name)
         if tenant is None:
-            what = (
-                "the model is being exchanged"
-                if self._model_host is None
-                else f"there is no tenant {name!r} (any more)"
-            )
+            what = "the model is being exchanged" if self._models is None else f"there is no tenant {name!r} (any more)"
             raise UsageError(f"{what}; ask again in a moment")
         return tenant
 
@@ -144,6 +179,86 @@ class Tenants:
         """
         await self.model_host.ready()
 
+    def may_switch(self, tenant: str) -> bool:
+        """Return True if a request of this tenant may have another model loaded."""
+        switching = self.config.model.switching
+        return switching == "request" or (switching == "owner" and tenant == OWNER)
+
+    def listed(self, tenant: str) -> dict[str, ListedModel]:
+        """Return the models that a tenant's requests may name, by name. Reads files.
+
+        Raises:
+            UsageError: the models are being exchanged.
+            ConfigError: a ``model.toml`` is invalid.
+        """
+        return self.models.listed(others=self.may_switch(tenant))
+
+    @contextmanager
+    def using(self, keep_alive: float | None = None) -> Generator[None, None, None]:
+        """Keep the loaded model inside the block, and for ``keep_alive`` seconds after it; None changes nothing."""
+        self._users += 1
+        self._stay()
+        if keep_alive is not None:
+            self._keep_alive_s = keep_alive
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and math.isfinite(self._keep_alive_s) and self._models is not None:
+                loop = asyncio.get_running_loop()
+                self._expiry = loop.call_later(self._keep_alive_s, self._expire)
+
+    async def given_up(self) -> None:
+        """Wait until no answer will come any more, and ``failure`` is the reason."""
+        await self.models.given_up()
+
+    def _stay(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _expire(self) -> None:
+        """Unload the model, unless a request for it waits."""
+        self._expiry = None
+        if self._models is not None and self._models.current.npu is not None and self.scheduler.hold():
+            self._tasks.start_soon(self._unload, self._models)
+
+    async def _unload(self, models: ModelSwitch) -> None:
+        with anyio.CancelScope() as self._exchange:
+            await models.unload()
+            self._tell(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
+            self.scheduler.loaded("")
+
+    def _start_load(self, name: str) -> None:
+        if self._models is not None:
+            self._tasks.start_soon(self._load, self._models, name)
+
+    async def _load(self, models: ModelSwitch, name: str) -> None:
+        """Load a model for the requests that wait for it; the queue has let no other begin."""
+        failure: RkllmMcpError | None = None
+        with anyio.CancelScope() as self._exchange:
+            try:
+                await models.load(name)
+            except RkllmMcpError as error:
+                failure = error
+            except Exception as error:  # a defect costs these requests, not the service
+                logger.exception("loading %s failed", name)
+                failure = UsageError(f"the model {name!r} could not be loaded: {error!r}")
+            if failure is None:
+                self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
+            line = f"Model '{name}' is loaded" if failure is None else str(failure)
+            self._tell(f"[NPU: {line}]")
+            self.scheduler.loaded("" if models.is_unloaded else models.current.name, failure)
+
+    def _use(self, model_host: ModelHost) -> None:
+        for name, opened in self._apps.items():
+            # The cache holds one list of tools, which is the owner's; as at the start.
+            opened.value.use(model_host, warms=name == OWNER)
+
+    def _tell(self, line: str) -> None:
+        if self._status is not None:
+            self._status(line)
+
     async def reload(self, config: Config, *, drain_s: float = 30.0) -> bool:
         """Apply another configuration; unchanged parts continue to run.
 
@@ -154,26 +269,44 @@ class Tenants:
             RkllmMcpError: the new model is not usable; the previous configuration stays in force.
         """
         async with self._changing:
-            keeps_model = self._model_host is not None and _model_part(self.config) == _model_part(config)
+            keeps_model = self._models is not None and _model_part(self.config) == _model_part(config)
             if not keeps_model:
                 check_model(config)
                 await self._close(drain_s)
-                self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
+                self._models = await self._opened_models(config)
+            elif self._models is not None:
+                self._models.config = config
             self.config = config
+            self._keep_alive_s = keep_alive_s(config.model.keep_alive)
             self.scheduler.resize(config.service.parallel, config.service.queue)
             await self._open_wanted(drain_s)
+            if not keeps_model:
+                self._admit_models()
             return keeps_model
 
     async def open(self) -> None:
         """Start everything; ``open_tenants`` does this."""
-        config = self.config
-        self._model_host = await _open_context(self._tasks, open_model(config, _auxiliary(config)), config)
+        self._models = await self._opened_models(self.config)
+        self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
         await self._open_wanted(0)
+        self._admit_models()
 
     async def close(self) -> None:
         """Stop everything; ``open_tenants`` does this."""
         with anyio.CancelScope(shield=True):
             await self._close(0)
+
+    async def _opened_models(self, config: Config) -> ModelSwitch:
+        models = ModelSwitch(config, _auxiliary(config))
+        await models.open()
+        models.on_change = self._use
+        return models
+
+    def _admit_models(self) -> None:
+        is_local = self.model_host.npu is not None
+        self.scheduler.use_models(self.model_host.name, self._start_load if is_local else None)
+        with self.using():
+            pass  # Without any request it is unloaded after its time, too.
 
     async def _open_wanted(self, drain_s: float) -> None:
         """Open the assistants that the configuration wants, and close those that it does not want any more."""
@@ -199,9 +332,11 @@ class Tenants:
         async with anyio.create_task_group() as closing:
             for opened in apps:
                 closing.start_soon(_close_drained, opened, drain_s)
-        if self._model_host is not None:
-            model_host, self._model_host = self._model_host, None
-            await model_host.close()
+        self._stay()
+        if self._models is not None:
+            models, self._models = self._models, None
+            self._exchange.cancel()
+            await models.close()
 
 
 @asynccontextmanager
@@ -233,7 +368,9 @@ def _of_tenant(name: str, status: StatusSink) -> StatusSink:
 def _model_part(config: Config) -> tuple[object, ...]:
     """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
-    model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
+    # How long it stays and who may exchange it changes nothing of it.
+    own = config.model.model_copy(update={"switching": "off", "keep_alive": -1})
+    model = (config.runtime, own, config.provider, agent.embedding_model, agent.tool_listing)
     return (*model, *_auxiliary(config))
 
 

@@ -28,7 +28,11 @@ Say = Callable[[str], None]
 
 
 class WarmUp:
-    """Warm-up of one assistant; with ``one_shot`` nothing is prefilled, since the only question follows at once."""
+    """Warm-up of one assistant with one model.
+
+    With ``one_shot`` nothing is prefilled, since the only question follows at once. With ``comes_back`` the model was
+    loaded in place of another: its prompts are kept on disk unless the owner forbids it.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,10 @@ class WarmUp:
         *,
         one_shot: bool,
         tenant: str = "",
+        comes_back: bool = False,
     ) -> None:
+        self._scope = anyio.CancelScope()
+        self._keeps = config.model.prompt_cache if config.model.prompt_cache is not None else comes_back
         self._section = config.model
         self._model = model
         self._engine = engine
@@ -59,14 +66,15 @@ class WarmUp:
     async def run(self, ready: Callable[[], Awaitable[None]], prefix: Callable[[], list[int]]) -> None:
         """Wait until ``ready``, then prefill the ids that every prompt begins with."""
         try:
-            await ready()
-            self._warm_up = await self._prepared()
-            if self._warm_up is not None:
-                if self._is_awaited:
-                    self._warm_up.awaited()
-                ids = prefix()
-                self._tokens = len(ids)
-                await self._warm_up.run(ids)
+            with self._scope:
+                await ready()
+                self._warm_up = await self._prepared()
+                if self._warm_up is not None:
+                    if self._is_awaited:
+                        self._warm_up.awaited()
+                    ids = prefix()
+                    self._tokens = len(ids)
+                    await self._warm_up.run(ids)
         except RkllmMcpError as error:
             logger.info("no warm-up: %s", error)
         except Exception:
@@ -80,6 +88,10 @@ class WarmUp:
         self._is_awaited = True
         if self._warm_up is not None:
             self._warm_up.awaited()
+
+    def stop(self) -> None:
+        """End it: the model is about to be exchanged."""
+        self._scope.cancel()
 
     async def over(self) -> None:
         """Wait until it is over; bounded, as loading and every run are."""
@@ -95,7 +107,7 @@ class WarmUp:
                 self._say(f"[NPU: model '{model.name}' cannot keep prompts; prompt_cache has no effect]")
             return None
         evaluates = section.warm_up and not self._one_shot
-        if not section.prompt_cache:
+        if not self._keeps:
             return CacheWarmUp(engine, None) if evaluates else None
         identity = (model.file, find_library(engine.library), engine.version, engine.context_tokens)
         subject = await to_thread.run_sync(subject_of, *identity)

@@ -26,7 +26,7 @@ from rkllm_mcp.completions.request import (
     RequestRefusedError,
 )
 from rkllm_mcp.completions.structured_output import FormatMismatchError
-from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.errors import NoCallError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
@@ -80,7 +80,13 @@ async def _answer_with_client_tools(
         await emit([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
         reason, turn = await run()
     failures = () if turn.calls else turn.failures
-    await emit([*(Text(failure.raw) for failure in failures), End(reason)])
+    if must_call and not turn.calls:
+        # Markup as content would be taken for an answer.
+        if reason != "token_limit":
+            # Behind its first sentence a reason addresses the model.
+            raise NoCallError(failures[-1].reason.partition(". ")[0] if failures else "")
+        failures = ()
+    await emit([*(Text(failure.raw) for failure in failures), End(reason, stop_string=turn.stop_string)])
 
 
 def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:

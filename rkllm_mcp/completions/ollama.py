@@ -27,6 +27,7 @@ from rkllm_mcp.completions.openai_types import (
 )
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
 
 ThinkLevel = bool | Literal["low", "medium", "high"]
@@ -78,7 +79,6 @@ class OllamaRequest(OpenAIBody):
     """Fields that both requests share."""
 
     REFUSED: ClassVar = {name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")}
-    IGNORED = ("keep_alive",)
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
@@ -93,7 +93,7 @@ class OllamaRequest(OpenAIBody):
     @property
     def unloads(self) -> bool:
         """The model is to be dropped, when nothing is asked."""
-        return str(self.keep_alive).strip() in {"0", "0.0", "0s"}
+        return self.keep_alive is not None and keep_alive_s(self.keep_alive) == 0
 
 
 class OllamaChat(OllamaRequest):
@@ -116,7 +116,7 @@ class OllamaGenerate(OllamaRequest):
         "template": _TEMPLATE,
         "images": ("this model reads text; leave the images out",),
     }
-    IGNORED = (*OllamaRequest.IGNORED, "context", "height", "steps", "width")
+    IGNORED = ("context", "height", "steps", "width")
 
     prompt: str = ""
     system: str | None = None

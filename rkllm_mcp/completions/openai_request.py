@@ -126,19 +126,23 @@ def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> Ch
 
 
 def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ModelOptions:
-    choice = body.tool_choice
-    forced = choice.function.name if isinstance(choice, ChosenTool) else None
+    choice, forced = body.tool_choice, None
+    if isinstance(choice, ChosenTool):
+        choice, forced = None, choice.function.name
     names = [tool.name for tool in tools]
     if not names and (choice == "required" or (forced is not None and not is_forcible)):
         raise RequestRefusedError("there is no tool to choose; send tools with tool_choice", "tool_choice")
     if names and forced is not None and forced not in names:
         raise RequestRefusedError(f"there is no tool {forced!r} among the tools; send it with them", "tool_choice")
+    if choice == "required" and len(names) == 1:
+        # The model need not write the name of the only tool.
+        forced = names[0]
     return ModelOptions(
         max_new_tokens=_limit(body.max_completion_tokens or body.max_tokens),
         sampling=_sampling(body),
         stop=_stops(body.stop),
         thinking=_thinking(body),
-        tool_choice=ForcedTool(choice.function.name) if isinstance(choice, ChosenTool) else choice or "auto",
+        tool_choice=choice or "auto" if forced is None else ForcedTool(forced),
         single_call=body.parallel_tool_calls is False,
     )
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
 
@@ -69,6 +71,41 @@ Positive: TypeAlias = Annotated[int, Field(gt=0)]
 NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
 Right: TypeAlias = Literal["chat", "tools", "approve", "write"]
 Approve: TypeAlias = Literal["writes", "dangerous", "always", "never"]
+
+
+_KEEP_ALIVE_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_KEEP_ALIVE_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def keep_alive_s(value: str | float) -> float:
+    """Return the seconds of a ``keep_alive`` as Ollama has it, infinity for a negative one.
+
+    Raises:
+        ValueError: it is neither a number of seconds nor a duration such as 5m or 1h30m.
+    """
+    text = str(value).strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        size = text.removeprefix("-")
+        parts = _KEEP_ALIVE_PART.findall(size)
+        if not parts or "".join(number + unit for number, unit in parts) != size:
+            advice = "write seconds, 5m or 1h30m, 0 for at once, -1 for never"
+            raise ValueError(f"{text!r} is no duration; {advice}") from None
+        seconds = sum(float(number) * _KEEP_ALIVE_UNITS[unit] for number, unit in parts)
+        seconds = -1.0 if text.startswith("-") else seconds
+    return math.inf if seconds < 0 or math.isnan(seconds) else seconds
+
+
+def _checked_keep_alive(value: str | float) -> str | float:
+    try:
+        keep_alive_s(value)
+    except ValueError:
+        raise PydanticCustomError("keep_alive", "seconds, 5m or 1h30m; 0 for at once, -1 for never") from None
+    return value
+
+
+KeepAlive: TypeAlias = Annotated[int | float | str, AfterValidator(_checked_keep_alive)]
 
 
 def combination(key: str, found: str, allowed: str) -> PydanticCustomError:

@@ -14,6 +14,7 @@ from rkllm_mcp.config.section import (
     Approve,
     FilePath,
     FilePaths,
+    KeepAlive,
     Names,
     NotNegative,
     NotNegativeSeconds,
@@ -273,12 +274,20 @@ class ModelSection(Section):
     """Choose among the most likely tokens that together have this probability."""
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     """Above 1 makes repetitions less likely."""
-    prompt_cache: bool = False
-    """Save the prefilled system and tool part in a file between starts."""
+    prompt_cache: bool | None = None
+    """Save the prefilled system and tool part in a file between starts; when not given, only for models that are loaded
+    in place of another.
+    """
     prompt_cache_mb: Positive = 2048
     """Size limit of all these files together; the least recently used is deleted first."""
     warm_up: bool = True
     """Prefill the system and tool part before the first question."""
+    switching: Literal["owner", "request", "off"] = "owner"
+    """Who may have another installed model loaded by naming it in a request: the owner's keys, every key, or none."""
+    keep_alive: KeepAlive = -1
+    """How long the model stays loaded after its last answer: seconds, 5m or 1h30m; 0 unloads it at once, -1 never. It
+    is loaded again with the next request. A request of Ollama's API may set it for the model it uses.
+    """
 
     @model_validator(mode="after")
     def _check_one_model(self) -> ModelSection:

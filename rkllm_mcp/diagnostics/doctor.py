@@ -269,7 +269,7 @@ def _services(config: Config) -> list[CheckResult]:
 
 
 def _service(name: str, service: RemoteSettings) -> CheckResult:
-    from rkllm_mcp.app.root import check_sdk
+    from rkllm_mcp.app.models import check_sdk
 
     try:
         check_sdk(service)

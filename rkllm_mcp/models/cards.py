@@ -192,6 +192,10 @@ class ModelFolder:
         return tuple(path for path in (self.file, self.tokenizer) if not path.is_file())
 
 
+# The last places of ``model_directories``, which come with rkllm-mcp.
+CATALOGUES = 2
+
+
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the folders to search for models; the first one with a name is used."""
     home = Path(env.get("HOME") or Path.home())

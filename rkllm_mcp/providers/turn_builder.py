@@ -58,6 +58,7 @@ class TurnBuilder:
         self._thinking: list[str] = []
         self._failures: list[ToolCallFailed] = []
         self._has_text = self._is_finished = False
+        self._stop_string = ""
         self.calls: list[ToolCall] = []
         self.usage_part: UsagePart | None = None
         self.finish_part: FinishPart | None = None
@@ -114,7 +115,7 @@ class TurnBuilder:
 
     def turn(self, usage: Usage | None = None) -> Turn:
         """Return the finished turn."""
-        return Turn(self.message(), tuple(self._failures), usage, has_text=self._has_text)
+        return Turn(self.message(), tuple(self._failures), usage, self._has_text, self._stop_string)
 
     @property
     def _is_cut(self) -> bool:
@@ -130,6 +131,7 @@ class TurnBuilder:
                 if self._matcher is not None:
                     text, found = self._matcher.feed(event.text)
                     self.is_over = found is not None
+                    self._stop_string = found or ""
                     if not text:
                         continue
                     event = Text(text)

@@ -290,6 +290,19 @@ class Engine:
         """
         await self._supervisor.ready()
 
+    @property
+    def is_unloaded(self) -> bool:
+        """True between ``unload`` and ``load``; runs and calls are refused meanwhile."""
+        return self._supervisor.is_unloaded
+
+    async def unload(self) -> None:
+        """Stop the worker, which frees the model's memory; what still runs fails."""
+        await self._supervisor.unload()
+
+    def load(self) -> None:
+        """Load the model again after ``unload``; ``ready`` waits for it."""
+        self._supervisor.load()
+
     async def given_up(self) -> None:
         """Wait until the model cannot be loaded any more and ``failure`` holds the reason.
 

@@ -6,6 +6,9 @@
   admits the next request. Embeddings and reranking are a kind with a place of its own: a tool of an answer may need
   them, and would wait for the answer that waits for the tool.
 * What an answer causes runs on its slot: rounds, the search for tools, sampling requests of servers.
+* A request may need another model than the loaded one. Loading is a job of this queue: it begins when no admitted
+  request uses the loaded model. Requests for the loaded model go before one for another, ``MAX_PASSED`` times or for
+  ``LONGEST_PASSED_S``, so that two models in use at once do not take turns with each answer.
 * One KV cache serves every conversation of an engine, and a run prefills only the part of its prompt that the cache
   does not hold. So the run that reuses most goes next; after ``max_skips`` skips a run goes before all others, in order
   of arrival. After a tool call the next run of the same conversation reuses most, and arrives a moment later. It can be
@@ -19,13 +22,14 @@ import heapq
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import anyio
 
-from rkllm_mcp.errors import QueueFullError, SchedulerClosedError
+from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.generation import common_prefix
 
 # ``answer``: a request of the chat model, until its answer is complete; ``evaluation``: texts to embed or to rerank.
@@ -38,6 +42,9 @@ SHORTEST_WAIT_S = 1.0
 # Evaluations that may wait where one answer may. Each takes a fraction of its time, and programs that store a document
 # request all of its passages at once: Open WebUI does, and gives up after one refusal.
 EVALUATIONS_PER_ANSWER = 32
+# A request for another model is passed at most so often, and after this time not any more, seconds.
+MAX_PASSED = 8
+LONGEST_PASSED_S = 30.0
 # A run is skipped at most this often.
 MAX_SKIPS = 4
 # Upper limit of the hold for an expected run.
@@ -53,28 +60,33 @@ class Slot:
     key: str
     kind: Kind
     _scheduler: Scheduler = field(repr=False)
+    model: str | None = ""  # the model that it needs: empty for the loaded one, None for none
     position: int = 0
+    loading: str = ""  # the model that is being loaded for it
     admitted_at: float | None = None
+    passed: int = 0  # requests for the loaded model that came later and went before it
+    passed_at: float = 0.0
     _changed: anyio.Event = field(default_factory=anyio.Event, repr=False)
-    _reported: int | None = field(default=None, repr=False)
-    _is_closed: bool = field(default=False, repr=False)
+    _reported: tuple[int, str] | None = field(default=None, repr=False)
+    _failure: RkllmMcpError | None = field(default=None, repr=False)
 
     async def changed(self) -> int | None:
         """Wait for a new position: the number of requests that end before this one begins; None once admitted.
 
-        The first call returns at once, and a later one returns the latest position.
+        The first call returns at once, and a later one returns the latest position; also when ``loading`` changes.
 
         Raises:
             SchedulerClosedError: the queue was closed before it was admitted.
+            RkllmMcpError: its model could not be loaded, and why.
         """
-        while self.admitted_at is None and self._reported == self.position and not self._is_closed:
+        while self.admitted_at is None and self._reported == (self.position, self.loading) and self._failure is None:
             self._changed = anyio.Event()
             await self._changed.wait()
-        if self._is_closed:
-            raise SchedulerClosedError
+        if self._failure is not None:
+            raise copy(self._failure)
         if self.admitted_at is not None:
             return None
-        self._reported = self.position
+        self._reported = (self.position, self.loading)
         return self.position
 
     async def admitted(self) -> None:
@@ -82,9 +94,9 @@ class Slot:
         while await self.changed() is not None:
             pass
 
-    def notify(self, *, is_closed: bool = False) -> None:
-        """Wake the request that waits in ``changed``; called by the queue."""
-        self._is_closed = is_closed
+    def notify(self, failure: RkllmMcpError | None = None) -> None:
+        """Wake the request that waits in ``changed``, with the reason if it is refused; called by the queue."""
+        self._failure = failure
         self._changed.set()
 
     def __enter__(self) -> Slot:
@@ -112,6 +124,16 @@ class _Requests:
         lines = [tuple(waiting) for waiting in self.waiting.values()]
         for turn in range(max(map(len, lines), default=0)):
             yield from (line[turn] for line in lines if turn < len(line))
+
+    def remove(self, slot: Slot) -> bool:
+        """Remove a waiting request; return False if it does not wait."""
+        waiting = self.waiting.get(slot.key)
+        if waiting is None or slot not in waiting:
+            return False
+        waiting.remove(slot)
+        if not waiting:
+            del self.waiting[slot.key]
+        return True
 
     def ahead_of(self, key: str) -> int:
         """Count the waiting requests that are admitted before one more of ``key``."""
@@ -141,7 +163,42 @@ class Scheduler:
         self._requests: dict[Kind, _Requests] = {"answer": _Requests(1, 0), "evaluation": _Requests(1, 0)}
         self._is_closed = False
         self._idle = anyio.Event()
+        self._load: Callable[[str], None] | None = None
+        self._home = self._loaded = ""
+        # The model that is being loaded, empty while one is unloaded; None at other times.
+        self._loading: str | None = None
+        self._load_began = self._load_s = 0.0
         self.resize(parallel, queue)
+
+    def use_models(self, home: str, load: Callable[[str], None] | None) -> None:
+        """Admit requests for other models from now on.
+
+        Args:
+            home: the loaded model; also the one for requests that name none while none is loaded.
+            load: starts to load a model, and does not wait; ``loaded`` is called at the end. None: there is one model.
+        """
+        self._home, self._load = home, load
+        self.loaded(home)
+
+    def loaded(self, model: str, failure: RkllmMcpError | None = None) -> None:
+        """Go on with ``model``, empty if none is loaded; ``failure`` is why it is not the one that was to be loaded."""
+        wanted, self._loading, self._loaded = self._loading, None, model
+        if wanted and failure is None:
+            self._load_s = self._clock() - self._load_began
+        for slot in [slot for slot in self._waiting() if slot.loading]:
+            slot.loading = ""
+            if failure is not None:
+                self._requests[slot.kind].remove(slot)
+                slot.notify(failure)
+        self._advance()
+
+    def hold(self) -> bool:
+        """Admit no request for a model until ``loaded`` is called; return False, without effect, if one is there."""
+        is_used = any(slot.model is not None for slot in (*self._running(), *self._waiting()))
+        if is_used or self._loading is not None:
+            return False
+        self._loading = ""
+        return True
 
     def waiting(self, kind: Kind = "answer") -> int:
         """Return the number of waiting requests."""
@@ -156,14 +213,14 @@ class Scheduler:
         answers, evaluations = self._requests["answer"], self._requests["evaluation"]
         answers.parallel, answers.queue = parallel, queue
         evaluations.queue = queue * EVALUATIONS_PER_ANSWER
-        self._advance(answers)
+        self._advance()
 
     def close(self) -> None:
         """Admit no more requests; admitted ones stay, waiting ones are refused."""
         self._is_closed = True
         for requests in self._requests.values():
             for slot in requests.in_order():
-                slot.notify(is_closed=True)
+                slot.notify(SchedulerClosedError())
             requests.waiting.clear()
 
     async def idle(self) -> None:
@@ -172,8 +229,13 @@ class Scheduler:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def admit(self, key: str = "", kind: Kind = "answer") -> Slot:
+    def admit(self, key: str = "", kind: Kind = "answer", model: str | None = "") -> Slot:
         """Enter the queue; the slot's ``with`` block leaves it.
+
+        Args:
+            key: the client's.
+            kind: which limits apply.
+            model: the model that it needs; empty for the loaded one, None for a request that uses no chat model.
 
         Raises:
             QueueFullError: too many requests of this key wait.
@@ -182,13 +244,15 @@ class Scheduler:
         if self._is_closed:
             raise SchedulerClosedError
         requests = self._requests[kind]
-        slot = Slot(key, kind, self)
+        slot = Slot(key, kind, self, model)
         waiting = requests.waiting.get(key, deque[Slot]())
         if len(requests.running) >= requests.parallel and len(waiting) >= requests.queue:
             raise QueueFullError(len(waiting), self.expected_wait_s(key, kind))
         waiting.append(slot)
         requests.waiting[key] = waiting
-        self._advance(requests)
+        if self._loading and self._wanted(slot) == self._loading:
+            slot.loading = self._loading
+        self._advance()
         return slot
 
     def leave(self, slot: Slot) -> None:
@@ -198,14 +262,9 @@ class Scheduler:
             requests.running.remove(slot)
             requests.durations.append(self._clock() - (slot.admitted_at or 0.0))
             self._idle.set()
-        else:
-            waiting = requests.waiting.get(slot.key)
-            if waiting is None or slot not in waiting:
-                return
-            waiting.remove(slot)
-            if not waiting:
-                del requests.waiting[slot.key]
-        self._advance(requests)
+        elif not requests.remove(slot):
+            return
+        self._advance()
 
     def expected_wait_s(self, key: str, kind: Kind = "answer") -> float:
         """Return the time until one more request of ``key`` would be admitted if no more come, seconds."""
@@ -218,24 +277,80 @@ class Scheduler:
         free = [0.0] * (requests.parallel - len(ends)) + ends
         for _ in range(requests.ahead_of(key)):
             heapq.heapreplace(free, free[0] + mean)
-        return max(SHORTEST_WAIT_S, free[0])
+        load_s = self._load_s if self._loading is not None or self._stranger() is not None else 0.0
+        return max(SHORTEST_WAIT_S, free[0] + load_s)
 
-    def _advance(self, requests: _Requests) -> None:
-        """Admit requests while there is room, and notify the others of their positions."""
-        while requests.waiting and len(requests.running) < requests.parallel:
-            key, waiting = next(iter(requests.waiting.items()))
-            slot = waiting.popleft()
-            # A key whose request was admitted goes to the end of the round.
-            del requests.waiting[key]
-            if waiting:
-                requests.waiting[key] = waiting
-            slot.admitted_at, slot.position = self._clock(), 0
-            requests.running.add(slot)
-            slot.notify()
-        for position, slot in enumerate(requests.in_order(), 1):
-            if slot.position != position:
-                slot.position = position
+    def _running(self) -> Iterator[Slot]:
+        return (slot for requests in self._requests.values() for slot in requests.running)
+
+    def _waiting(self) -> Iterator[Slot]:
+        return (slot for requests in self._requests.values() for slot in requests.in_order())
+
+    def _wanted(self, slot: Slot) -> str | None:
+        return slot.model or (self._loaded or self._home if slot.model == "" else None)
+
+    def _fits(self, slot: Slot) -> bool:
+        """Return True if a request needs no other model than the loaded one."""
+        return self._load is None or slot.model is None or self._wanted(slot) == self._loaded
+
+    def _stranger(self) -> Slot | None:
+        """Return the first waiting request for another model."""
+        return next((slot for slot in self._waiting() if not self._fits(slot)), None) if self._load else None
+
+    def _advance(self) -> None:
+        """Admit requests while there is room, start to load a model, and notify the others of their positions."""
+        for requests in self._requests.values():
+            while len(requests.running) < requests.parallel and (slot := self._next(requests)) is not None:
+                # A key whose request was admitted goes to the end of the round.
+                requests.remove(slot)
+                if slot.key in requests.waiting:
+                    requests.waiting.move_to_end(slot.key)
+                slot.admitted_at, slot.position = self._clock(), 0
+                requests.running.add(slot)
                 slot.notify()
+        self._load_wanted()
+        for requests in self._requests.values():
+            for position, slot in enumerate(requests.in_order(), 1):
+                if slot.position != position:
+                    slot.position = position
+                    slot.notify()
+
+    def _next(self, requests: _Requests) -> Slot | None:
+        """Return the request to admit now; None if all have to wait for a model."""
+        if self._load is None:
+            return next(requests.in_order(), None)
+        stranger, answers = self._stranger(), self._requests["answer"]
+        is_due = stranger is not None and self._is_due(stranger)
+        # A running answer may need an evaluation to end, before another model is loaded.
+        is_held = self._loading is not None or (is_due and (requests is answers or not answers.running))
+        is_behind = stranger is not None and stranger.kind != "evaluation" and requests is not answers
+        for slot in requests.in_order():
+            is_behind = is_behind or slot is stranger
+            if slot.model is not None and (is_held or not self._fits(slot)):
+                continue
+            if stranger is not None and is_behind and slot.model is not None:
+                stranger.passed_at = stranger.passed_at if stranger.passed else self._clock()
+                stranger.passed += 1
+            return slot
+        return None
+
+    def _is_due(self, stranger: Slot) -> bool:
+        """Return True if a request for another model is not passed any more."""
+        is_late = stranger.passed > 0 and self._clock() - stranger.passed_at >= LONGEST_PASSED_S
+        return is_late or stranger.passed >= MAX_PASSED
+
+    def _load_wanted(self) -> None:
+        """Start to load the model of the first request for another, once the loaded one is not used."""
+        if self._load is None or self._loading is not None or any(slot.model is not None for slot in self._running()):
+            return
+        stranger = self._stranger()
+        if stranger is not None and (model := self._wanted(stranger)):
+            self._loading, self._load_began = model, self._clock()
+            for slot in self._waiting():
+                if self._wanted(slot) == model:
+                    slot.loading = model
+                    slot.notify()
+            self._load(model)
 
 
 class Prompted(Protocol):

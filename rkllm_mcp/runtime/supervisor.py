@@ -106,6 +106,7 @@ logger = logging.getLogger(__name__)
 
 EMULATOR = "emulator"
 
+_UNLOADED = "its model is not loaded at the moment"
 _MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not fit each other."
 
 
@@ -129,6 +130,13 @@ class Supervisor:
         self.started = asyncio.Event()
         self._settled = asyncio.Event()
         self._given_up = asyncio.Event()
+        # A model is to be in service; cleared between ``unload`` and ``load``.
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._unwanted = asyncio.Event()
+        # No worker runs: the model is unloaded, or will not be loaded again.
+        self._stopped = asyncio.Event()
+        self._was_loaded = False
         self._failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
         self._loaded_at_s: float | None = None
@@ -160,9 +168,36 @@ class Supervisor:
         return self._failure
 
     def check(self) -> None:
-        """Raise ``failure`` if it is set."""
+        """Raise ``failure`` if it is set.
+
+        Raises:
+            RunRejectedError: the model is unloaded.
+        """
         if self._failure is not None:
             raise copy(self._failure)
+        if not self._wanted.is_set():
+            raise RunRejectedError(_UNLOADED)
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True between ``unload`` and ``load``."""
+        return not self._wanted.is_set() and self._failure is None
+
+    async def unload(self) -> None:
+        """Stop the worker, which frees the model's memory, until ``load``; runs and calls fail.
+
+        The wait is bounded by the time that loading or stopping may take.
+        """
+        self._wanted.clear()
+        self._unwanted.set()
+        await self._stopped.wait()
+
+    def load(self) -> None:
+        """Start a worker again after ``unload``; ``ready`` waits for the model."""
+        if self.is_unloaded:
+            self._settled.clear()
+            self._unwanted.clear()
+            self._wanted.set()
 
     async def ready(self) -> None:
         """Wait until a model is loaded.
@@ -227,13 +262,22 @@ class Supervisor:
     async def _keep_worker(self, library: str) -> None:
         pauses = iter(self._settings.reload_pauses_s)
         while True:
+            if not self._wanted.is_set():
+                self._settled.set()
+                self._stopped.set()
+                await self._wanted.wait()
+                self._stopped.clear()
+                pauses = iter(self._settings.reload_pauses_s)
             try:
                 death = await self._run_one_worker(library)
+                if death is None:
+                    continue
                 failure: ModelLoadError = self._died_unused(death)
             except ModelLoadError as error:
                 # A refused model is refused again. One that was loaded before may load a moment later, when the driver
                 # has freed the memory of the dead worker.
-                if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
+                is_first = self.restarts == 0 and not self._was_loaded
+                if not isinstance(error, _DiedWhileLoadingError) and is_first:
                     raise
                 logger.info("%s", error.message)
                 failure = error
@@ -254,8 +298,8 @@ class Supervisor:
             return False
         return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
 
-    async def _run_one_worker(self, library: str) -> WorkerDiedError:
-        """Start a worker, load the model, and return the worker's death.
+    async def _run_one_worker(self, library: str) -> WorkerDiedError | None:
+        """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded.
 
         Raises:
             RuntimeUnusableError: the model was not loaded.
@@ -271,16 +315,21 @@ class Supervisor:
             try:
                 self.loaded = await self._load(worker, library)
                 self._loaded_at_s = asyncio.get_running_loop().time()
+                self._was_loaded = True
                 logger.info("process %d has loaded %s", worker.pid, settings.model_path)
                 self.warnings = load_warnings(worker.log.last(), self.loaded.version)
                 for warning in self.warnings:
                     logger.warning("the runtime: %s", warning)
                 self._settled.set()
                 self._on_service()
-                exit_code = await worker.gone()
+                exit_code = await self._gone_or_unwanted(worker)
             finally:
                 self.worker, self.loaded, self._last_log = None, None, worker.log.last()
                 self._settled.clear()
+            if exit_code is None:
+                logger.info("process %d unloads %s", worker.pid, settings.model_path)
+                self._on_loss(RunRejectedError(_UNLOADED))
+                return None
             if settings.worker == "inline":
                 raise RuntimeUnusableError(
                     "The runtime hung in this process.", 'Use worker = "process" and start again.'
@@ -289,6 +338,16 @@ class Supervisor:
             logger.info("%s", _death_message(death, "with its model loaded"))
             self._on_loss(death)
         return death
+
+    async def _gone_or_unwanted(self, worker: WorkerProcess) -> int | None:
+        """Wait for the worker's end and return its exit code; None if the model is to be unloaded before."""
+        gone, unwanted = asyncio.ensure_future(worker.gone()), asyncio.ensure_future(self._unwanted.wait())
+        try:
+            await asyncio.wait({gone, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            return gone.result() if gone.done() else None
+        finally:
+            gone.cancel()
+            unwanted.cancel()
 
     async def _load(self, worker: WorkerProcess, library: str) -> frames.ModelLoaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
@@ -327,6 +386,7 @@ class Supervisor:
         self._failure = error
         self.started.set()
         self._settled.set()
+        self._stopped.set()
         self._on_loss(error)
 
     def _refused(self, report: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:

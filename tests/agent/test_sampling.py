@@ -24,8 +24,8 @@ CAPITAL = SamplingRequest("curious", (Message("user", "Capital?"),), "Be brief."
 
 
 def sampler_of(*rounds: Round) -> tuple[ModelSampler, ScriptedModel, list[str]]:
-    model, forgotten = ScriptedModel([*rounds]), list[str]()
-    return ModelSampler(model, "qwen", 20, forgotten.append), model, forgotten
+    model = ScriptedModel([*rounds])
+    return ModelSampler(model, "qwen", 20), model, model.forgotten
 
 
 async def test_the_answer_is_the_models_in_a_conversation_of_its_own() -> None:

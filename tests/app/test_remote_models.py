@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.root import check_model, open_app
+from rkllm_mcp.app.models import check_model
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.doctor import config_warnings, diagnose

@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_app, open_auxiliary_models
+from rkllm_mcp.app.models import open_auxiliary_models
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.events import End

@@ -23,6 +23,7 @@ WEATHER: Json = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
+TIME: Json = {"type": "function", "function": {"name": "get_time"}}
 NAMED: Json = {"type": "function", "function": {"name": "get_weather"}}
 
 
@@ -106,7 +107,8 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({"stop": ["a", "b"]}, ModelOptions(stop=("a", "b"))),
         ({"tool_choice": "none"}, ModelOptions(tool_choice="none")),
         ({"tool_choice": "auto"}, ModelOptions()),
-        ({"tool_choice": "required", "tools": [WEATHER]}, ModelOptions(tool_choice="required")),
+        ({"tool_choice": "required", "tools": [WEATHER, TIME]}, ModelOptions(tool_choice="required")),
+        ({"tool_choice": "required", "tools": [WEATHER]}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"tool_choice": NAMED, "tools": [WEATHER]}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"tool_choice": NAMED, "mcp": True}, ModelOptions(tool_choice=ForcedTool("get_weather"))),
         ({"parallel_tool_calls": False}, ModelOptions(single_call=True)),

@@ -57,5 +57,6 @@ def test_every_kind_of_client_has_an_example() -> None:
         ("bash",),
         ("py",),
         ("py",),
+        ("py",),
         ("py", "litellm"),
     ]

@@ -48,7 +48,8 @@ dictionaries = { string = { dictionary = "names", probability = 0.3 } }
 # reasons that no schema tells: results without their calls, an id that the model does not have, a form that cannot be.
 [[operations]]
 include-path = [
-    "/v1/chat/completions", "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
+    "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
 ]
 checks = { positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 429] } }
 

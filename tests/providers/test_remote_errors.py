@@ -9,7 +9,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_remote
+from rkllm_mcp.app.models import open_remote
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import Message
 from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings

@@ -444,6 +444,26 @@ async def test_a_runtime_that_cannot_load_says_why(newest: Emulator, fault: str)
             await engine.ready()
 
 
+async def test_an_unloaded_model_refuses_at_once_and_answers_again_when_it_is_loaded(newest: Emulator) -> None:
+    async with open_engine(newest.settings(BAD.format("null-text at 1"), PACED)) as engine:
+        await engine.ready()
+        before = engine.worker_pid
+        with anyio.fail_after(60), pytest.raises(RunRejectedError, match="its model is not loaded at the moment"):
+            async with aclosing(engine.generate(prompt_of("x" * 100), STOP)) as run:
+                await anext(run)
+                await engine.unload()
+                async for _ in run:
+                    pass
+        assert (engine.worker_pid, engine.is_unloaded, engine.failure) == (None, True, None)
+        assert before not in children()
+        await failing(engine, "good", RunRejectedError)
+        with pytest.raises(RunRejectedError):
+            await engine.ready()
+        engine.load()
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+        assert (engine.is_unloaded, engine.restarts) == (False, 0)
+
+
 async def test_a_model_of_a_newer_toolkit_is_refused_with_the_release_it_needs(emulator: Emulator) -> None:
     async with open_engine(emulator.settings("rule", "speed flat\ntoolkit 9.8.7")) as engine:
         with anyio.fail_after(60), pytest.raises(ModelLoadError) as refusal:

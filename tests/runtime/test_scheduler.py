@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rkllm_mcp.config.sections import ServiceSection
-from rkllm_mcp.errors import QueueFullError, SchedulerClosedError
+from rkllm_mcp.errors import QueueFullError, SchedulerClosedError, UsageError
 from rkllm_mcp.generation import common_prefix
 from rkllm_mcp.runtime.scheduler import (
     EVALUATIONS_PER_ANSWER,
+    MAX_PASSED,
     MAX_SKIPS,
     MEASURED,
     WORTHWHILE_TOKENS,
@@ -398,3 +399,97 @@ def test_a_common_prefix_is_common_and_ends_where_it_must(left: list[int], right
     length = common_prefix(left, right)
     assert left[:length] == right[:length]
     assert length == min(len(left), len(right)) or left[length] != right[length]
+
+
+class Models:
+    """A scheduler with two models, and the loads that it started."""
+
+    def __init__(self, parallel: int = 1) -> None:
+        self.clock = Clock()
+        self.loads: list[str] = []
+        self.scheduler = Scheduler(parallel, 100, self.clock)
+        self.scheduler.use_models("a", self.loads.append)
+
+    def order(self, *wanted: str) -> list[str]:
+        """Admit requests, and return the models that answer one after the other, with ``+`` for each load."""
+        waiting = [self.scheduler.admit(model=model) for model in wanted]
+        served: list[str] = []
+        while waiting:
+            if self.loads:
+                served.append("+")
+                self.scheduler.loaded(self.loads.pop())
+            current = next(slot for slot in waiting if slot.admitted_at is not None)
+            served.append(str(current.model))
+            waiting.remove(current)
+            self.scheduler.leave(current)
+        return served
+
+
+async def test_another_model_is_loaded_when_no_answer_uses_the_loaded_one() -> None:
+    models = Models(parallel=2)
+    scheduler = models.scheduler
+    running = [scheduler.admit(), scheduler.admit(model="a")]
+    other = scheduler.admit(model="b")
+    embedding = scheduler.admit(kind="evaluation", model=None)
+    scheduler.leave(running[0])
+    assert (models.loads, stand([other, embedding])) == ([], [1, None])
+    scheduler.leave(running[1])
+    assert (models.loads, other.loading, await other.changed()) == (["b"], "b", 1)
+    late = scheduler.admit(model="")
+    scheduler.loaded("b")
+    assert stand([other, late]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "served"),
+    [
+        ("abababab", "aaaa+bbbb"),
+        ("b" + "a" * 12, "+b+" + "a" * 12),
+        ("ab" + "a" * (MAX_PASSED + 3), "a" + "a" * MAX_PASSED + "+b+aaa"),
+    ],
+)
+async def test_requests_for_one_model_are_grouped_and_none_is_passed_too_often(wanted: str, served: str) -> None:
+    assert "".join(Models().order(*wanted)) == served
+
+
+async def test_a_request_that_waits_long_is_not_passed_any_more() -> None:
+    models = Models()
+    scheduler = models.scheduler
+    running, other = scheduler.admit(model="a"), scheduler.admit(model="b")
+    for _ in range(3):
+        following = scheduler.admit(model="a")
+        scheduler.leave(running)
+        running = following
+        models.clock.now += 20
+    last = scheduler.admit(model="a")
+    scheduler.leave(running)
+    assert (models.loads, stand([other, last])) == (["b"], [1, 2])
+
+
+async def test_a_model_that_cannot_be_loaded_is_an_error_of_those_who_asked_for_it() -> None:
+    models = Models()
+    scheduler = models.scheduler
+    running, broken, other = (scheduler.admit(model=model) for model in ("a", "b", "a"))
+    scheduler.leave(other)
+    scheduler.leave(running)
+    late = scheduler.admit(model="b")
+    last = scheduler.admit(model="a")
+    scheduler.loaded("a", UsageError("it is broken"))
+    for slot in (broken, late):
+        with pytest.raises(UsageError, match="it is broken"):
+            await slot.changed()
+    assert (stand([last]), scheduler.waiting()) == ([None], 0)
+
+
+async def test_an_unloaded_model_is_loaded_for_the_next_request_and_only_an_idle_queue_lets_it_go() -> None:
+    models = Models()
+    scheduler = models.scheduler
+    with scheduler.admit():
+        assert not scheduler.hold()
+    assert scheduler.hold()
+    waiting = scheduler.admit()
+    assert (models.loads, stand([waiting])) == ([], [1])
+    scheduler.loaded("")
+    assert (models.loads, waiting.loading) == (["a"], "a")
+    scheduler.loaded("a")
+    assert stand([waiting]) == [None]

@@ -40,6 +40,7 @@ class FakeHub:
         statuses: for one answer with a body after the other, the status; None is as it should be.
         announce: path -> the SHA-256 that is announced in place of the right one.
         ranges: whether ranges are understood.
+        stall_bytes: after so many bytes a longer body stops coming until ``gone``, and ``stalled`` is set; never if 0.
     """
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
@@ -49,6 +50,9 @@ class FakeHub:
     statuses: list[int | None] = field(default_factory=list["int | None"])
     announce: dict[str, str] = field(default_factory=dict[str, str])
     ranges: bool = True
+    stall_bytes: int = 0
+    stalled: threading.Event = field(default_factory=threading.Event)
+    gone: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     authorizations: set[str] = field(default_factory=set[str])
     port: int = 0
@@ -152,6 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command != "HEAD" and 0 < self.hub.stall_bytes < len(body):
+            self.wfile.write(body[: self.hub.stall_bytes])
+            self.wfile.flush()
+            self.hub.stalled.set()
+            self.hub.gone.wait(60)
+            self.close_connection = True
+            return
         if self.command != "HEAD":
             self.wfile.write(body[:cut])
         if cut is not None:

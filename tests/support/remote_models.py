@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-from rkllm_mcp.app.root import open_remote
+from rkllm_mcp.app.models import open_remote
 from rkllm_mcp.events import ModelEvent, Text, Thinking
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec

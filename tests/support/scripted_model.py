@@ -26,12 +26,22 @@ class Round:
 
 @dataclass
 class ScriptedModel:
-    """Plays ``rounds`` and keeps what it was asked."""
+    """Plays ``rounds`` and keeps what it was asked, and the conversations that it was told to forget."""
 
     rounds: list[Round]
     asked: list[tuple[list[Message], tuple[str, ...], ModelOptions]] = field(
         default_factory=list[tuple[list[Message], tuple[str, ...], ModelOptions]]
     )
+    forgotten: list[str] = field(default_factory=list[str])
+
+    def over(self, conversation_id: str) -> None:
+        pass
+
+    def forget(self, conversation_id: str) -> None:
+        self.forgotten.append(conversation_id)
+
+    def branch(self, conversation_id: str, new_id: str) -> None:
+        pass
 
     async def respond(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents

@@ -12,7 +12,8 @@ import termios
 
 from rkllm_mcp.surfaces.terminal import width
 
-_PIECE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[(\d*)([A-Z])|(.)", re.DOTALL)
+_PIECE = re.compile(r"(?P<style>\x1b\[[0-9;]*m)|\x1b\[(?P<count>\d*)(?P<move>[A-Z])|(?P<char>.)", re.DOTALL)
+_RESET = "\x1b[0m"
 
 
 class VirtualScreen(io.StringIO):
@@ -27,7 +28,8 @@ class VirtualScreen(io.StringIO):
         # Its size is asked of a real terminal.
         self._ends = pty.openpty()
         fcntl.ioctl(self._ends[1], termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self._lines: list[list[str]] = [[]]
+        self._lines: list[list[tuple[str, str]]] = [[]]  # characters with their style
+        self._style = ""
         self._row = self._column = 0
         self.writes = 0
 
@@ -45,15 +47,18 @@ class VirtualScreen(io.StringIO):
     def write(self, text: str) -> int:
         self.writes += 1
         for match in _PIECE.finditer(text):
-            if match[3]:
-                self._put(match[3])
-            elif match[2] == "A":
-                self._row = max(self._row - int(match[1] or 1), self._top)
-            elif match[2] == "K":
+            move = match["move"]
+            if match["char"]:
+                self._put(match["char"])
+            elif match["style"]:
+                self._style = "" if match["style"] == _RESET else self._style + match["style"]
+            elif move == "A":
+                self._row = max(self._row - int(match["count"] or 1), self._top)
+            elif move == "K":
                 del self._lines[self._row][self._column :]
-            elif match[2] == "J":
+            elif move == "J":
                 del self._lines[self._row][self._column :], self._lines[self._row + 1 :]
-            elif match[2]:
+            else:
                 raise AssertionError(f"unknown sequence {match[0]!r}")
         return len(text)
 
@@ -74,11 +79,18 @@ class VirtualScreen(io.StringIO):
             if self._column + width(char) > self.columns:
                 self._put("\n")
             line = self._lines[self._row]
-            line += [" "] * (self._column - len(line))
-            line[self._column : self._column + width(char)] = [char, *[""] * (width(char) - 1)]
+            line += [(" ", "")] * (self._column - len(line))
+            line[self._column : self._column + width(char)] = [(char, self._style), *[("", "")] * (width(char) - 1)]
             self._column += width(char)
 
     @property
     def lines(self) -> list[str]:
         """The lines without colours and without blanks at their ends."""
-        return ["".join(line).rstrip() for line in self._lines]
+        return ["".join(char for char, _ in line).rstrip() for line in self._lines]
+
+    @property
+    def styled(self) -> str:
+        """All lines with their colours."""
+        return "\n".join(
+            "".join(f"{style}{char}{_RESET}" if style else char for char, style in line) for line in self._lines
+        )

@@ -303,7 +303,11 @@ async def _save(state: ChatState, rest: str) -> None:
 
 
 async def _model(state: ChatState, rest: str) -> None:
-    del rest
+    if rest and (models := state.app.models) is not None:
+        state.terminal.note(state.phrases.loading.format(name=rest))
+        await models.load(rest)
+        state.terminal.note(state.phrases.loaded.format(name=rest))
+        return
     model_host, labels = state.app.model_host, state.phrases.model
     context = state.phrases.tokens.format(count=model_host.listing.context_tokens)
     rows = [("name", model_host.name), ("context", context), ("kind", model_host.description)]

@@ -264,8 +264,8 @@ class TerminalApprover:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
 
-    def choose(self, question: str, option: str, choices: Sequence[str] = (), default: str = "") -> str:
-        """An answer; a number is taken for the choice in that place, and nothing for the default.
+    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
+        """An answer; a number is taken for the choice in that place.
 
         Raises:
             UsageError: the person leaves without one.
@@ -273,8 +273,6 @@ class TerminalApprover:
         listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
         for _ in range(_MOST_TRIES):
             answer = self._ask(f"{question}{listing}\n> ", option)
-            if not answer and default:
-                return default
             if answer.isdecimal() and 0 < int(answer) <= len(choices):
                 return choices[int(answer) - 1]
             if answer and (not choices or answer in choices):

@@ -113,6 +113,8 @@ class ChatPhrases:
     need: Mapping[str, str]  # by command: its missing argument
     stats: Mapping[str, tuple[str, str]]  # by field of Stats: label and value
     model: Mapping[str, str]  # by row of /model: label
+    loading: str  # with {name}: another model is being loaded
+    loaded: str  # with {name}: it is loaded
     tokens: str
 
 

@@ -159,6 +159,62 @@ def remove(session: Session, name: str, *, sure: bool) -> int:
     return EXIT_DONE
 
 
+def use(session: Session, name: str) -> int:
+    """Write a model into the configuration, and have a running service load it.
+
+    Raises:
+        ModelNotFoundError: it is not installed.
+        UsageError: the running service could not load it; nothing was written.
+    """
+    from rkllm_mcp.config.editing import set_value
+    from rkllm_mcp.config.loading import read_file
+    from rkllm_mcp.models.cards import load_model
+
+    folder, target = load_model(name), session.target_file()
+    told = _load_in_service(session, folder.name)
+    file = read_file(target) if target.exists() else {}
+    # A file with a path keeps that key: it may have only one of them.
+    by_path = "path" in file.get("model", {})
+    set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
+    sys.stdout.write(f"{folder.name}: {folder.folder}\n")
+    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
+    return EXIT_DONE
+
+
+def _load_in_service(session: Session, name: str) -> str:
+    """Ask the service of this configuration to load a model; return a sentence about what it did.
+
+    Raises:
+        UsageError: it could not.
+    """
+    import httpx2
+
+    from rkllm_mcp.config.secrets import is_hashed
+
+    config = session.config()
+    section = config.service
+    host = "127.0.0.1" if section.host in {"0.0.0.0", "::", "localhost"} else section.host  # noqa: S104  # to connect to
+    keys = [key for key in section.api_keys if not is_hashed(key)]
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    limit_s = 2 * config.runtime.start_timeout_s
+    address = f"http://{f'[{host}]' if ':' in host else host}:{section.port}/v1/models:load"
+    try:
+        answer = httpx2.post(
+            address,
+            json={"model": name},
+            headers=headers,
+            timeout=httpx2.Timeout(limit_s, connect=2.0),
+            trust_env=False,
+        )
+    except httpx2.TransportError:
+        return "No service runs here now."
+    if answer.status_code == 200:
+        return "The running service has loaded it."
+    if answer.status_code in {401, 403, 404, 405}:
+        return "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
+    raise UsageError(f"the running service did not load {name!r}: {answer.text[:500]}")
+
+
 def _sources(session: Session) -> ModelSources:
     from rkllm_mcp.models.install import ModelSources
 
@@ -376,11 +432,10 @@ def add_command(
 
 @app.command(
     "convert",
-    add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def convert_command(context: typer.Context) -> None:
-    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's rkllm-toolkit; --help shows the options."""
+    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's rkllm-toolkit; '-- --help' shows the options."""
     from runpy import run_path
 
     package = Path(rkllm_mcp.__file__).parent
@@ -388,6 +443,14 @@ def convert_command(context: typer.Context) -> None:
     places = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
     program = next(place for place in places if place.is_file())
     raise typer.Exit(run_path(str(program))["main"](context.args))
+
+
+@app.command("use")
+def use_command(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
+) -> None:
+    """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
+    raise typer.Exit(use(context.obj, name))
 
 
 @app.command("remove")

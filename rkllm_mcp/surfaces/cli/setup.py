@@ -294,9 +294,12 @@ class _Setup:
             self.say(f"  {count}  {folder.folder.name}  ({figures})  {folder.card.description}")
         names = [folder.folder.name for folder in best]
         if self.options.yes:
-            self.say(f"✓ {names[0]}")
             return names[0]
-        return self.asker.choose(f"{self.texts['ask_model']} [1]", "--model", names, default=names[0])
+        answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
+        answers |= {folder.folder.name: folder.folder.name for folder in folders}
+        while (answer := self.asker.line(self.texts["ask_model"], "--model")) not in answers:
+            pass
+        return answers[answer]
 
     def _fetch_model(self, name: str) -> None:
         from rkllm_mcp.models.install import Pull, pull

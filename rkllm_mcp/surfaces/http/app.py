@@ -22,7 +22,9 @@ from rkllm_mcp.surfaces.http import (
     conversations,
     devices,
     execute,
+    models,
     ollama,
+    ollama_models,
     openai,
     openapi,
     page,
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
 
 ROUTES: tuple[Route, ...] = (
     *completions.ROUTES,
-    *openai.MODEL_ROUTES,
+    *models.ROUTES,
     *openai.EMBEDDING_ROUTES,
     *openai.RERANK_ROUTES,
     *ollama.ROUTES,
+    *ollama_models.ROUTES,
     *execute.ROUTES,
     *conversations.ROUTES,
     *tools.ROUTES,

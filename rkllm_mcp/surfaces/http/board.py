@@ -17,7 +17,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
@@ -43,9 +43,11 @@ async def healthz(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """The model is loaded and the service is not being stopped; also while it is busy."""
+    """Answers are taken: the model is loaded, or is with the next question, and the service is not being stopped."""
     service = service_of(request)
     service.check_ready()
+    if service.tenants.is_changing:
+        raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
     problem = service.storage_problem
     return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})

@@ -5,15 +5,25 @@ body ─▶ Translated ─▶ ChatRequest ─▶ completions.completion ─▶ e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.completions.anthropic import (
+    OLDEST_VERSION,
+    CountBody,
+    MessagesBody,
+    MessagesReply,
+    MessagesShape,
+    TokenCount,
+    messages_body,
+)
 from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.openai_request import Translated, chat_request, completion_body
 from rkllm_mcp.completions.openai_response import ChatShape, TextShape
@@ -37,39 +47,22 @@ from rkllm_mcp.completions.responses import (
     responses_body,
 )
 from rkllm_mcp.events import End
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import chosen_model, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
 
-# A name of the model that every service knows.
-DEFAULT_MODEL = "default"
-
+CountBodyT = TypeVar("CountBodyT", bound=CountBody)
 # Runs an answer and emits its events.
 _Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
-
-
-def check_model(name: str | None, service: ServiceState) -> None:
-    """Check that a model name is one of this service's.
-
-    Raises:
-        HTTPError: 404.
-    """
-    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = (
-            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
-        )
-        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
-
-
-def known_models(service: ServiceState) -> tuple[str, ...]:
-    """Return the names of the model that answers, its own first."""
-    return (service.model_host.name, *service.config.service.model_aliases)
 
 
 def refused(error: RequestRefusedError) -> HTTPError:
@@ -82,7 +75,7 @@ def refused(error: RequestRefusedError) -> HTTPError:
 async def chat_completions(request: Request) -> Response:
     """Answer a chat request."""
     body = await bodies.read(request, ChatBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
     shape = partial(ChatShape, with_usage=_with_usage(body))
     return await answer(request, Translated(body), reply, shape, streams=body.stream is True)
@@ -91,7 +84,7 @@ async def chat_completions(request: Request) -> Response:
 async def completions(request: Request) -> Response:
     """Continue a prompt, which the model reads as a question."""
     body = await bodies.read(request, CompletionBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
     return await answer(
         request, translated(completion_body, body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
@@ -101,7 +94,7 @@ async def completions(request: Request) -> Response:
 async def responses(request: Request) -> Response:
     """Answer items, or continue a stored response."""
     body = await bodies.read(request, ResponsesBody, service_of(request).body_limit)
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
     asked = translated(partial(responses_body, stored=await _stored_items(app, body)), body)
@@ -163,6 +156,40 @@ async def delete_response(request: Request) -> Response:
     return JSONResponse(ResponseDeleted(id=response_id, object="response", deleted=True).model_dump())
 
 
+async def messages(request: Request) -> Response:
+    """Answer a conversation, as Anthropic's API does."""
+    body = await _anthropic(request, MessagesBody)
+    asked = translated(messages_body, body)
+    return await answer(
+        request, asked, partial(Reply, new_id("msg_")), MessagesShape, streams=body.stream is True, heartbeat=_PING
+    )
+
+
+async def count_tokens(request: Request) -> Response:
+    """Count the tokens of a conversation and its tools."""
+    body = await _anthropic(request, CountBody)
+    question = await _asked(request, translated(messages_body, body))
+    app = tenant_of(request).app
+    if (npu := app.model_host.npu) is None:
+        raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
+    tools = app.tools(AnswerOptions(allowed_tools=question.allowed_tools)) if question.host_tools else question.tools
+    prompt = ConversationPrompt(
+        npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
+    )
+    # Megabytes of text take seconds to encode.
+    parts = await to_thread.run_sync(prompt.parts, question.messages, tools)
+    return JSONResponse(TokenCount(input_tokens=sum(len(part.ids) for part in parts)).model_dump())
+
+
+async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
+    version = request.headers.get("anthropic-version", OLDEST_VERSION)
+    body = await bodies.read(request, model, service_of(request).body_limit)
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", version, re.ASCII) or version < OLDEST_VERSION:
+        raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
+    check_model(body.model, service_of(request))
+    return body
+
+
 def _no_response(response_id: str) -> HTTPError:
     return HTTPError(404, f"no response {response_id!r} is stored here", param="id")
 
@@ -214,7 +241,9 @@ async def answer(
         HTTPError: a field is wrong, or the answer failed before its first record.
     """
     question = await _asked(request, asked)
-    reply = new_reply(model=model or service_of(request).model_host.name, host_tools=question.host_tools)
+    reply = new_reply(
+        model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
+    )
     writer = ReplyWriter(reply, new_shape(reply))
     run = partial(_run, request, asked, question, may_load)
 
@@ -341,6 +370,7 @@ def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -
     )
 
 
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
 _DONE = "the last record is [DONE]."
 ROUTES = (
@@ -386,5 +416,23 @@ ROUTES = (
         "Forget a stored response",
         answers=(RouteResponse(ResponseDeleted),),
         problems=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/messages",
+        messages,
+        "Answer a conversation, as Anthropic's API does",
+        body=MessagesBody,
+        answers=_answers(MessagesReply, dict[str, Any], "the last event is message_stop."),
+        problems=(400, 404, 429, 502, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/messages/count_tokens",
+        count_tokens,
+        "Count the tokens of a conversation, as Anthropic's API does",
+        body=CountBody,
+        answers=(RouteResponse(TokenCount),),
+        problems=(400, 404, 502, 503),
     ),
 )

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -89,7 +89,7 @@ _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp mod
 # What programs ask for that there is not, by how its address begins.
 NOT_OFFERED: Mapping[str, str] = {
     **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
-    **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
+    **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
 
 
@@ -162,8 +162,8 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
         detail = self.detail()
         if not path.startswith(ANTHROPIC):
             return detail
-        error = detail["error"]
-        kind = _ANTHROPIC_TYPES.get(self.status) or error["type"].replace("server_error", "api_error")
+        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status)
+        kind = kind or ("api_error" if self.status >= 500 else "invalid_request_error")
         where = f"{self.param}: " if self.param and self.param not in self.message else ""
         described = {"type": kind, "message": f"{where}{self.message}"}
         return {"type": "error", "error": described, "request_id": current_request_id()}
@@ -182,28 +182,39 @@ class ClientGoneError(Exception):
     """The client has disconnected."""
 
 
+# By exception, the first that fits.
+_PROBLEMS: tuple[tuple[type[Exception], Callable[[Any], HTTPError]], ...] = (
+    (
+        errors.PromptTooLongError,
+        lambda error: HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded"),
+    ),
+    (errors.InputRefusedError, lambda error: HTTPError(400, str(error))),
+    (errors.UnsupportedError, lambda error: HTTPError(400, str(error))),
+    (errors.UsageError, lambda error: HTTPError(400, str(error))),
+    # The status that no client repeats by itself: the same request would end the same way.
+    (errors.NoCallError, lambda error: HTTPError(422, str(error), param="tool_choice", code="tool_use_failed")),
+    (
+        errors.ServiceError,
+        lambda error: HTTPError(429 if error.status == 429 else 502, str(error), retry_after_s=error.retry_after_s),
+    ),
+    (errors.RuntimeUnusableError, lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)),
+    (errors.WorkerDiedError, lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)),
+    (errors.NotOfferedError, lambda error: HTTPError(404, str(error))),
+    (errors.ToolboxError, lambda error: HTTPError(502, str(error), code="tool_server")),
+    (
+        errors.StoreError,
+        lambda error: HTTPError(500, f"what is stored cannot be read or changed: {error.cause}", code="storage"),
+    ),
+    (errors.RkllmMcpError, lambda error: HTTPError(500, str(error))),
+)
+
+
 def problem_of(error: BaseException) -> HTTPError:
     """Convert an exception to the HTTPError for the client."""
     if isinstance(error, HTTPError):
         return error
-    if isinstance(error, errors.PromptTooLongError):
-        return HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded")
-    if isinstance(error, (errors.InputRefusedError, errors.UnsupportedError, errors.UsageError)):
-        return HTTPError(400, str(error))
-    if isinstance(error, errors.ServiceError):
-        status = 429 if error.status == 429 else 502
-        return HTTPError(status, str(error), retry_after_s=error.retry_after_s)
-    if isinstance(error, (errors.RuntimeUnusableError, errors.WorkerDiedError)):
-        return HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)
-    if isinstance(error, errors.NotOfferedError):
-        return HTTPError(404, str(error))
-    if isinstance(error, errors.ToolboxError):
-        return HTTPError(502, str(error), code="tool_server")
-    if isinstance(error, errors.StoreError):
-        return HTTPError(500, f"what is stored cannot be read or changed: {error.cause}", code="storage")
-    if isinstance(error, errors.RkllmMcpError):
-        return HTTPError(500, str(error))
-    return _unforeseen(error)
+    made = next((make for kind, make in _PROBLEMS if isinstance(error, kind)), None)
+    return _unforeseen(error) if made is None else made(error)
 
 
 def _unforeseen(error: BaseException) -> HTTPError:

@@ -32,6 +32,7 @@ from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import ConversationSettings, leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
+from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
@@ -101,6 +102,8 @@ class ExecuteBody(bodies.RequestBody):
     """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
     history: tuple[MessageBody, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
     """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
+    model: _Name | None = None
+    """The installed model that answers; it is loaded first if another one is. The loaded one when not given."""
     system: str | None = None
     """The system text of a new conversation; the configuration's when not given."""
     settings: ConversationSettings | None = None
@@ -146,6 +149,7 @@ async def execute(request: Request) -> Response:
     app = tenant.app
     if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
+    await choose_model(request, body.model)
     service.check_ready()
     if body.detached and not (body.stream and app.config.service.history):
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")

@@ -1,21 +1,18 @@
 """Ollama's API, for the many programs that know it: Home Assistant, Open WebUI, editors.
 
     /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other objects
-    /api/tags, /api/show, /api/ps, /api/version ─▶ the chat and the embedding model, as Ollama describes models
     /api/embed ─▶ the embedding model
 
-The model stays loaded: requests to load or unload it are confirmed without effect. Errors have Ollama's shape.
-``VERSION`` is the release of Ollama whose API is followed; programs choose their requests by it.
+A request without a question loads its model, or unloads it. Errors have Ollama's shape. ``ollama_models`` has the
+routes about models.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
@@ -34,18 +31,13 @@ from rkllm_mcp.completions.openai_types import Positive
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.completions import DEFAULT_MODEL, answer, known_models, translated
-from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedder_of
-from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of
-from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app.environment import ModelHost
-
-VERSION = "0.12.0"
-_TAG = ":latest"
+from rkllm_mcp.surfaces.http.completions import answer, translated
+from rkllm_mcp.surfaces.http.models import choose_model
+from rkllm_mcp.surfaces.http.ollama_models import TAG, check_embedder
+from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
+from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import list_response, loaded, while_connected
 
 
 class OllamaAnswer(DocumentedModel):
@@ -56,25 +48,6 @@ class OllamaAnswer(DocumentedModel):
     done: bool = Field(description="It is the last piece.")
     message: dict[str, Any] | None = Field(default=None, description="Of /api/chat: role, content, tool_calls.")
     response: str | None = Field(default=None, description="Of /api/generate.")
-
-
-class OllamaVersion(DocumentedModel):
-    """The release of Ollama whose API this is."""
-
-    version: str
-
-
-class OllamaModels(DocumentedModel):
-    """Every model."""
-
-    models: list[dict[str, Any]]
-
-
-class ShowBody(bodies.LenientBody):
-    """The model to show; older programs call it ``name``."""
-
-    model: str | None = None
-    name: str | None = None
 
 
 class EmbedBody(bodies.LenientBody):
@@ -123,7 +96,11 @@ async def generate(request: Request) -> Response:
 async def _answer(
     request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
 ) -> Response:
-    _check_model(body.model, service_of(request))
+    model = await choose_model(request, body.model, body.keep_alive, default_tag=TAG)
+    if not is_asked and body.unloads:
+        service_of(request).tenants.unload(model, tenant_of(request).name)
+    elif not is_asked:
+        await while_connected(request, lambda: loaded(request))
     if not is_asked:
         shape = OllamaShape(Reply("", body.model), is_chat=is_chat)
         return JSONResponse(shape.nothing("unload" if body.unloads else "load"))
@@ -139,55 +116,6 @@ async def _answer(
         media=NDJSON,
         heartbeat=b"",
     )
-
-
-async def tags(request: Request) -> Response:
-    """List the chat model and the embedding model."""
-    service = service_of(request)
-    others = (_tagged(each.name) for each in service.model_host.auxiliary_models.values())
-    embedders = (name for name in others if _embedder_tokens(name, service) is not None)
-    return JSONResponse({"models": [_described(name, service) for name in (*_names(service), *embedders)]})
-
-
-async def running(request: Request) -> Response:
-    """List the loaded model."""
-    service = service_of(request)
-    described = [_described(name, service) for name in _names(service)[:1]]
-    never = datetime(9999, 12, 31, tzinfo=timezone.utc).isoformat()
-    return JSONResponse({"models": [{**each, "expires_at": never, "size_vram": each["size"]} for each in described]})
-
-
-async def show(request: Request) -> Response:
-    """Describe a model."""
-    service = service_of(request)
-    body = await bodies.read(request, ShowBody, service.body_limit, takes_any_type=True)
-    name = body.model or body.name or ""
-    embedder_tokens = _embedder_tokens(name, service)
-    if embedder_tokens is None:
-        _check_model(name, service)
-    described = _described(name, service)
-    family = described["details"]["family"]
-    return JSONResponse(
-        {
-            "license": "",
-            "modelfile": "",
-            "parameters": "",
-            "template": "",
-            "details": described["details"],
-            "model_info": {
-                "general.architecture": family,
-                "general.basename": service.model_host.name if embedder_tokens is None else name.removesuffix(_TAG),
-                f"{family}.context_length": embedder_tokens or service.model_host.listing.context_tokens,
-            },
-            "capabilities": _capabilities(service.model_host) if embedder_tokens is None else ["embedding"],
-            "modified_at": described["modified_at"],
-        }
-    )
-
-
-def _capabilities(model_host: ModelHost) -> list[str]:
-    thinks = bool(model_host.npu and model_host.npu.form.thinking != "off")
-    return ["completion", "tools", *(["thinking"] if thinks else [])]
 
 
 async def embed(request: Request) -> Response:
@@ -212,74 +140,9 @@ async def embed_one(request: Request) -> Response:
 async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
-    _check_model(model, service_of(request), embeds=True)
-    embedder = embedder_of(request)
+    await check_embedder(request, model)
     # An empty input is a way to check that the model exists.
-    if not any(texts):
-        return []
-    cost = partial(count_tokens, texts, embedder.tokenizer)
-    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
-    return [list(vector) for vector in vectors]
-
-
-async def version(request: Request) -> Response:
-    """Return the version."""
-    del request
-    return JSONResponse({"version": VERSION})
-
-
-def _names(service: ServiceState) -> list[str]:
-    return [_tagged(name) for name in known_models(service)]
-
-
-def _embedder_tokens(name: str, service: ServiceState) -> int | None:
-    """The context window of the model that embeds, if that is its name; None for all others."""
-    found = service.model_host.auxiliary_models.get(service.config.service.embedding_model or "")
-    if found is None or _tagged(name) != _tagged(found.name) or _tagged(name) in _names(service):
-        return None
-    return found.engine.context_tokens
-
-
-def _tagged(name: str) -> str:
-    return name if ":" in name else f"{name}{_TAG}"
-
-
-def _check_model(name: str, service: ServiceState, *, embeds: bool = False) -> None:
-    known = {_tagged(each) for each in (*known_models(service), DEFAULT_MODEL)}
-    if embeds:
-        known |= {_tagged(each.name) for each in service.model_host.auxiliary_models.values()}
-    if _tagged(name) not in known:
-        raise HTTPError(404, f"model '{name}' not found; there is '{service.model_host.name}'")
-
-
-def _described(name: str, service: ServiceState) -> dict[str, Any]:
-    model_host = service.model_host
-    is_embedder = _embedder_tokens(name, service) is not None
-    size = 0 if is_embedder else _size(model_host)
-    since = datetime.fromtimestamp(service.started_unix, tz=timezone.utc).isoformat()
-    family = model_host.npu.model.card.template if model_host.npu else "remote"
-    return {
-        "name": name,
-        "model": name,
-        "modified_at": since,
-        "size": size,
-        "digest": hashlib.sha256(f"{name if is_embedder else model_host.name} {size}".encode()).hexdigest(),
-        "details": {
-            "parent_model": "",
-            "format": "rkllm" if model_host.npu else "remote",
-            "family": "embedding" if is_embedder else family,
-            "families": ["embedding" if is_embedder else family],
-            "parameter_size": "",
-            "quantization_level": "",
-        },
-    }
-
-
-def _size(model_host: ModelHost) -> int:
-    try:
-        return model_host.npu.model.file.stat().st_size if model_host.npu else 0
-    except OSError:
-        return 0
+    return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
 
 _ANSWERS = (
@@ -287,10 +150,6 @@ _ANSWERS = (
         OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."
     ),
     RouteResponse(OllamaAnswer, says="The whole answer, when stream is false."),
-)
-_OF_A_MODEL = tuple(
-    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
-    for name in ("chat", "generate", "show", "embed", "embeddings")
 )
 ROUTES = (
     Route(
@@ -314,25 +173,6 @@ ROUTES = (
         takes_any_type=True,
     ),
     Route(
-        "GET",
-        "/api/tags",
-        tags,
-        "List the models, as Ollama does",
-        answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),),
-        problems=(503,),
-    ),
-    Route("GET", "/api/ps", running, "List what is loaded", answers=(RouteResponse(OllamaModels),), problems=(503,)),
-    Route(
-        "POST",
-        "/api/show",
-        show,
-        "Describe a model, as Ollama does",
-        body=ShowBody,
-        answers=(RouteResponse(dict[str, Any]),),
-        problems=(404, 503),
-        takes_any_type=True,
-    ),
-    Route(
         "POST",
         "/api/embed",
         embed,
@@ -351,12 +191,5 @@ ROUTES = (
         answers=(RouteResponse(OllamaVector),),
         problems=(404, 429, 503),
         takes_any_type=True,
-    ),
-    Route(
-        "GET",
-        "/api/version",
-        version,
-        "The release of Ollama whose API this is",
-        answers=(RouteResponse(OllamaVersion),),
     ),
 )

@@ -1,4 +1,4 @@
-"""OpenAI's API but for answers: models and embeddings; and ``/v1/rerank`` in the shape that Jina and Cohere share.
+"""OpenAI's API for embeddings, and ``/v1/rerank`` in the shape that Jina and Cohere share.
 
 ``[service] ranking_model`` ranks, or the chat model if none is configured and it has tokens for yes and no.
 """
@@ -21,76 +21,12 @@ from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import AuxiliaryModel
-
-OWNED_BY = "rkllm-mcp"
-
-
-class Model(DocumentedModel):
-    """A model."""
-
-    id: str = Field(description="Its name.")
-    object: Literal["model"] = "model"
-    created: int = Field(description="Since when it is served, Unix time.")
-    owned_by: str = OWNED_BY
-
-
-class Models(DocumentedModel):
-    """Every model."""
-
-    object: Literal["list"] = "list"
-    data: list[Model]
-
-
-def _models(service: ServiceState) -> list[Model]:
-    model_host = service.model_host
-    others = (auxiliary.name for auxiliary in model_host.auxiliary_models.values())
-    # Under its aliases too: some programs request only names that are listed.
-    names = dict.fromkeys([model_host.name, *service.config.service.model_aliases, *others])
-    return [Model(id=name, created=int(service.started_unix)) for name in names]
-
-
-async def list_models(request: Request) -> Response:
-    """List the models."""
-    return JSONResponse(Models(data=_models(service_of(request))).model_dump())
-
-
-async def show_model(request: Request) -> Response:
-    """Show one model."""
-    wanted = request.path_params["model"]
-    models = _models(service_of(request))
-    found = next((model for model in models if model.id == wanted), None)
-    if found is None:
-        names = ", ".join(model.id for model in models)
-        raise HTTPError(404, f"there is no model {wanted!r}; there is {names}", param="model", code="model_not_found")
-    return JSONResponse(found.model_dump())
-
-
-_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
-MODEL_ROUTES = (
-    Route(
-        "GET",
-        "/v1/models",
-        list_models,
-        "List the models",
-        answers=(RouteResponse(Models, links=_A_MODEL),),
-        problems=(503,),
-    ),
-    # A service in place of the NPU may have names with slashes.
-    Route(
-        "GET",
-        "/v1/models/{model:path}",
-        show_model,
-        "Show a model",
-        answers=(RouteResponse(Model),),
-        problems=(404, 503),
-    ),
-)
 
 
 # As many as OpenAI takes.
@@ -149,9 +85,8 @@ async def embed(request: Request) -> Response:
     embedder = embedder_of(request)
     texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
-    cost = partial(count_tokens, texts, embedder.tokenizer)
-    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
-    tokens = await cost()
+    vectors = await embedded(request, texts, body.dimensions)
+    tokens = await count_tokens(texts, embedder.tokenizer)
     data = (
         {
             "object": "embedding",
@@ -168,6 +103,16 @@ def embedder_of(request: Request) -> AuxiliaryModel:
     """Return the model that embeds for the caller's tenant."""
     app = tenant_of(request).app
     return app.model_host.evaluator(app.config.service.embedding_model)
+
+
+async def embedded(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
+    """Return the vectors of texts, once the request's turn has come."""
+
+    async def work(embedder: AuxiliaryModel) -> list[array[float]]:
+        return await embedder.embed(texts, dimensions=dimensions)
+
+    cost = partial(count_tokens, texts, embedder_of(request).tokenizer)
+    return await evaluated(request, tenant_of(request).app.config.service.embedding_model, work, cost)
 
 
 def texts_of(
@@ -273,7 +218,11 @@ async def rerank(request: Request) -> Response:
 
     pairs = [f"{body.query}\n{text}" for text in texts]
     cost = partial(count_tokens, pairs, ranker.tokenizer)
-    scores = await evaluated(request, partial(ranker.rerank, body.query, texts), cost)
+
+    async def work(ranker: AuxiliaryModel) -> list[float]:
+        return await ranker.rerank(body.query, texts)
+
+    scores = await evaluated(request, app.config.service.ranking_model, work, cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [
         Ranked(

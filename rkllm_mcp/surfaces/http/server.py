@@ -539,8 +539,8 @@ class _Serving:
                 return
             self._session.status(f"Ready: {model_host.name}")
             self._notifier.ready(f"ready: {model_host.name}")
-            await model_host.given_up()
-            self._leave(model_host.failure)
+            await service.tenants.given_up()
+            self._leave(service.tenants.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
         """Do what signals say."""

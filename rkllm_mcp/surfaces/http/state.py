@@ -174,3 +174,13 @@ def tenant_of(request: Request) -> Tenant:
         return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
     except RkllmMcpError as error:
         raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+
+
+def chosen_model(request: Request) -> str:
+    """Return the model that a request chose with ``surfaces.http.models.choose_model``; empty for the loaded one."""
+    return getattr(request.state, "model", "")
+
+
+def chosen_keep_alive(request: Request) -> float | None:
+    """Return how long the chosen model stays after the answer, seconds; None if the request does not say."""
+    return getattr(request.state, "keep_alive_s", None)

@@ -9,7 +9,7 @@ failure is the last record. A client that disconnects cancels the answer.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -21,13 +21,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage, to_json
+from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
+from rkllm_mcp.surfaces.http.state import (
+    ServiceState,
+    chosen_keep_alive,
+    chosen_model,
+    service_of,
+    stopping,
+    tenant_of,
+)
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import AuxiliaryModel
     from rkllm_mcp.app.tenants import Tenant
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
@@ -256,29 +264,32 @@ async def _admitted(
     request: Request,
     kind: Literal["answer", "evaluation"] = "answer",
     *,
-    on_position: Callable[[int], Awaitable[None]] | None = None,
+    model: str | None = "",
+    on_wait: Callable[[int, str], Awaitable[None]] | None = None,
     placed: Callable[[], Awaitable[object]] | None = None,
     may_load: bool = False,
 ) -> AsyncGenerator[None, None]:
-    """Wait for the turn of a request before the NPU, and hold its slot.
+    """Wait for the turn of a request before the NPU and for its model, and hold its slot.
 
     Raises:
         HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
+        RkllmMcpError: its model could not be loaded.
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
     await service.quota.check(tenant)
     service.check_ready(may_load=may_load)
     try:
-        with service.tenants.scheduler.admit(request.state.key, kind) as slot:
+        with service.tenants.scheduler.admit(request.state.key, kind, model) as slot:
             if placed is not None:
                 await placed()
             while (position := await slot.changed()) is not None:
-                if on_position is not None:
-                    await on_position(position)
+                if on_wait is not None:
+                    await on_wait(position, slot.loading)
             # Requests that waited together may have used it up one after the other.
             await service.quota.check(tenant)
-            yield
+            with nullcontext() if model is None else service.tenants.using(chosen_keep_alive(request)):
+                yield
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
     except SchedulerClosedError:
@@ -288,12 +299,12 @@ async def _admitted(
 async def in_turn(
     request: Request,
     answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
-    emit: _Emit[_T | Queued | End],
+    emit: _Emit[_T | Queued | Status | End],
     placed: Callable[[], Awaitable[object]] | None = None,
     *,
     may_load: bool = False,
 ) -> None:
-    """Emit the positions of a request in the queue, and then the events of its answer.
+    """Emit the positions of a request in the queue, and then the events of its answer by the model it chose.
 
     Args:
         request: the request.
@@ -309,10 +320,15 @@ async def in_turn(
     """
     service, tenant = service_of(request), tenant_of(request)
 
-    async def on_position(position: int) -> None:
-        await emit([Queued(position)])
+    told = ""
 
-    async with _admitted(request, on_position=on_position, placed=placed, may_load=may_load):
+    async def on_wait(position: int, loading: str) -> None:
+        nonlocal told
+        is_news, told = loading not in {"", told}, loading
+        await emit([Status(f"[NPU: Loading model '{loading}']") if is_news else Queued(position)])
+
+    model = chosen_model(request)
+    async with _admitted(request, model=model, on_wait=on_wait, placed=placed, may_load=may_load):
         app = tenant_of(request).app
         counted = _CountedEvents(service, tenant, app, emit)
         try:
@@ -323,10 +339,23 @@ async def in_turn(
                 await counted.settle()
 
 
+async def loaded(request: Request) -> None:
+    """Wait until the model that a request chose is loaded, in its turn.
+
+    Raises:
+        HTTPError: 503 the service cannot answer now; 429 too many wait.
+        RkllmMcpError: it could not be loaded.
+    """
+    async with _admitted(request, model=chosen_model(request), may_load=True):
+        await tenant_of(request).app.model_host.ready()
+
+
 class _CountedEvents(Generic[_T]):
     """The events of an answer: metrics, traces and the tenant's quota, before they are forwarded."""
 
-    def __init__(self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | End]) -> None:
+    def __init__(
+        self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | Status | End]
+    ) -> None:
         self._service = service
         self._tenant = tenant
         self._app = app
@@ -353,12 +382,18 @@ class _CountedEvents(Generic[_T]):
             await self._service.quota.spend(self._tenant, tokens)
 
 
-async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: Callable[[], Awaitable[int]]) -> _T:
+async def evaluated(
+    request: Request,
+    name: str | None,
+    work: Callable[[AuxiliaryModel], Awaitable[_T]],
+    cost: Callable[[], Awaitable[int]],
+) -> _T:
     """Return the result of an evaluation, once its turn has come.
 
     Args:
         request: the request; a disconnect cancels the evaluation.
-        work: evaluates.
+        name: the embedding or reranking model in the configuration; the chat model if there is none.
+        work: evaluates with the model.
         cost: counts its tokens, also of an evaluation that was cancelled; called where there is a quota.
 
     Raises:
@@ -368,10 +403,11 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
     service, tenant = service_of(request), tenant_of(request)
 
     async def in_its_turn() -> _T:
-        async with _admitted(request, "evaluation"):
+        is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
+        async with _admitted(request, "evaluation", model=None if is_auxiliary else ""):
             is_counted = service.quota.limit(tenant) is not None
             try:
-                return await work()
+                return await work(tenant_of(request).app.model_host.evaluator(name))
             except RkllmMcpError:
                 is_counted = False
                 raise

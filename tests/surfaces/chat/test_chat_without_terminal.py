@@ -19,6 +19,7 @@ from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.invocation import Session, emulation_note
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
+from tests.support.served import scripted_model
 
 
 def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
@@ -86,6 +87,18 @@ def test_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path:
     config = Config(agent=section)
     assert Session().language(config, {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
     assert Session().language(Config(), {"LC_ALL": "ja_JP", "LANG": "C"}) == "ja"
+
+
+def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
+    folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
+    scripted_model(folder / "owl", "rule\n  user again\n  prompt once\n  say I have read it.\n", name="owl")
+    lines = ["once", "/model owl", "again", "/model nobody", "/model", "/quit"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    assert "\n◆ I have read it.\n" in done.stdout
+    assert "name      owl\n" in done.stdout
+    assert "[NPU: Loading model 'owl']\n'owl' answers from now on" in done.stderr
+    assert "There is no model 'nobody' here. There is demo, owl." in done.stderr
 
 
 def test_every_command_is_explained_in_every_language() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import libraries
 from tests.support.fake_hub import COMMIT, FakeHub, running
 from tests.support.rkllm_files import QWEN, container, write_rkllm
+from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
 
 FACTS = {**QWEN, "tokenizer.ggml.eos_token_id": demo_vocabulary().control_id("<|im_end|>")}
@@ -259,3 +261,37 @@ def test_a_runtime_is_pulled_listed_and_chosen_in_the_configuration(
         "problem": "",
     }
     assert {entry["state"] for entry in entries[1:]} == {"to pull"}
+
+
+def test_a_model_is_used_from_now_on_by_the_configuration_and_by_the_service_that_runs(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
+    for name in ("parrot", "owl"):
+        scripted_model(folder / name, f"rule\n  say {name}\n", name=name)
+    config = tmp_path / "config.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    text = f'[model]\nname = "{{}}"  # mine\n\n[runtime]\nlibrary = "emulator"\n\n[service]\nport = {port}\n'
+    config.write_text(text.format("parrot"))
+    used = run(environment, "use", "owl", "--config", str(config))
+    assert (used.returncode, used.stdout, used.stderr) == (
+        0,
+        f"owl: {folder / 'owl'}\n",
+        f"Written to {config} as [model] name. No service runs here now.\n",
+    )
+    assert config.read_text() == text.format("owl")
+    command = [sys.executable, "-m", "rkllm_mcp", "--config", str(config), "serve"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stderr is not None
+            while service.stderr.readline() != "Ready: owl\n":
+                pass
+            used = run(environment, "use", "parrot", "--config", str(config))
+            assert used.stderr == f"Written to {config} as [model] name. The running service has loaded it.\n"
+            assert service.stderr.readline() == "[NPU: Model 'parrot' is loaded]\n"
+        finally:
+            service.terminate()
+    unknown = run(environment, "use", "nobody", "--config", str(config))
+    assert unknown.returncode == 3
+    assert config.read_text() == text.format("parrot")

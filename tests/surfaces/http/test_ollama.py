@@ -10,7 +10,7 @@ import httpx2
 import ollama
 import pytest
 
-from rkllm_mcp.surfaces.http.ollama import VERSION
+from rkllm_mcp.surfaces.http.ollama_models import VERSION
 from tests.support.served import Served, scripted_model, served
 
 RULES = """
@@ -88,6 +88,7 @@ def test_the_model_is_listed_shown_and_loaded(client: Client, service: Served) -
     assert httpx2.get(f"{service.url}/api/version", timeout=120).json() == {"version": VERSION}
     assert client.chat("parrot", messages=[]).done_reason == "load"
     assert client.generate("parrot", "", keep_alive=0).done_reason == "unload"
+    assert client.chat("parrot", messages=[user("Hi")], keep_alive=-1).message.content == "Hello there."
 
 
 @pytest.mark.parametrize("name", ["parrot", "parrot:latest", "llama3", "default"])

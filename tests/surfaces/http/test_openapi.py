@@ -28,6 +28,10 @@ NAMES = [f"{method} {path}" for method, path, _ in OPERATIONS]
 # What design/interface.md names.
 FIXED = [
     "post /v1/chat/completions",
+    "post /v1/completions",
+    "post /v1/responses",
+    "post /v1/messages",
+    "post /v1/messages/count_tokens",
     "get /v1/models",
     "post /v1/embeddings",
     "post /v1/rerank",
@@ -95,7 +99,8 @@ def test_an_operation_names_its_parameters_and_every_way_it_can_be_refused(
         if status in ("429", "503"):
             assert "Retry-After" in response["headers"]
         if not status.startswith("2"):
-            name = "OllamaError" if path.startswith("/api/") else "ErrorBody"
+            own = {"/api/": "OllamaError", "/v1/messages": "AnthropicError"}
+            name = next((name for begun, name in own.items() if path.startswith(begun)), "ErrorBody")
             assert response["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
 
 

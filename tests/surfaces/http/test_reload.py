@@ -83,7 +83,7 @@ def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(zoo:
         )
         assert next(line for line in lines if line.startswith("Ready")) == "Ready: owl\n"
         listed = httpx2.get(f"{url}/v1/models", timeout=120).json()["data"]
-        assert [model["id"] for model in listed] == ["owl"]
+        assert [model["id"] for model in listed if model["loaded"]] == ["owl"]
         # The conversation is the same, and the other model reads all of it.
         asked = {"message": "What was it?", "conversation": conversation, "stream": False}
         assert httpx2.post(f"{url}/v1/execute", json=asked, timeout=120).json()["text"] == "You waited."

@@ -1,0 +1,587 @@
+"""The models of a process: opened, and exchanged for one another.
+
+    load(name) ─▶ memory? ─▶ the loaded one unloaded ─▶ the other loaded ─▶ assistants use it
+                                                     └▶ it fails: the first one is loaded again, and the error says so
+
+One chat model is loaded at a time. One that was loaded before stays open without its process: its tokenizer and the
+token ids of its conversations are there when it comes back. Who may exchange models, and when, is for the callers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import anyio
+from anyio import to_thread
+
+from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost
+from rkllm_mcp.app.settings import chosen_model, engine_settings
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import MemoryShortError, ModelLoadError, ModelNotFoundError, RuntimeUnusableError, UsageError
+from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
+from rkllm_mcp.providers.prefill_progress import PrefillProgress
+from rkllm_mcp.providers.remote_settings import (
+    ASSUMED_CONTEXT_TOKENS,
+    Kind,
+    RemoteSettings,
+    estimated_tool_tokens,
+    services_of,
+)
+
+if TYPE_CHECKING:
+    from rkllm_mcp.providers.remote import RemoteModel
+
+logger = logging.getLogger(__name__)
+
+# Longest wait for the start of the model's process before other parts are imported, seconds.
+WORKER_START_S = 1.0
+
+# Package of each kind, equal to the name of the extra, and its vendor.
+_PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
+
+
+def check_sdk(service: RemoteSettings) -> None:
+    """Check that the SDK for a service is installed.
+
+    Raises:
+        RuntimeUnusableError: it is not installed.
+    """
+    package, vendor = _PACKAGES[service.kind]
+    if find_spec(package) is None:
+        raise RuntimeUnusableError(
+            f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed.",
+            f"Install it: pip install 'rkllm-mcp[{package}]'",
+        )
+
+
+@asynccontextmanager
+async def open_remote(service: RemoteSettings) -> AsyncGenerator[RemoteModel, None]:
+    """Open a remote model; close its connections on exit. Nothing is loaded or sent before the first request.
+
+    Raises:
+        RuntimeUnusableError: the SDK for this kind is not installed.
+    """
+    check_sdk(service)
+    model = _remote_model(service)
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+def _remote_model(service: RemoteSettings) -> RemoteModel:
+    # Only the classes of the service that is used are loaded.
+    if service.kind == "openai":
+        from rkllm_mcp.providers.openai import OpenAIModel
+
+        return OpenAIModel(service)
+    from rkllm_mcp.providers.anthropic import AnthropicModel
+
+    return AnthropicModel(service)
+
+
+@asynccontextmanager
+async def open_auxiliary_models(
+    config: Config, names: Iterable[str]
+) -> AsyncGenerator[Mapping[str, AuxiliaryModel], None]:
+    """Load the embedding and reranking models; close them on exit.
+
+    Args:
+        config: the configuration; its runtime runs them as well.
+        names: their names or paths.
+
+    Raises:
+        ModelNotFoundError: a model does not exist or lacks a file.
+        ModelLoadError: the NPU has no address space left for so many models.
+    """
+    configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
+    folders = {name: chosen_model(each) for name, each in configs.items()}
+    if not folders:
+        yield {}
+        return
+    from rkllm_mcp.app.model_form import model_form
+    from rkllm_mcp.runtime.engine import open_engine
+    from rkllm_mcp.runtime.settings import with_domains
+
+    # The chat model begins in the first domain, where every model does that is alone; there is room for each of them.
+    installed = installed_models(config) if config.model.switching != "off" else {}
+    largest = max((folder.file for folder in installed.values()), key=_file_bytes, default=None)
+    chat = engine_settings(config, chosen_model(config))
+    shared = [replace(chat, model_path=largest or chat.model_path)]
+    shared += [engine_settings(configs[name], folder) for name, folder in folders.items()]
+    settings = dict(zip(folders, with_domains(shared)[1:], strict=True))
+    async with AsyncExitStack() as stack:
+        auxiliary_models: dict[str, AuxiliaryModel] = {}
+        for name, folder in folders.items():
+            engine = await stack.enter_async_context(open_engine(settings[name]))
+            auxiliary_models[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).tokenizer)
+        yield auxiliary_models
+
+
+def check_model(config: Config) -> None:
+    """Check if the configured model can be opened; start nothing.
+
+    Raises:
+        RuntimeUnusableError: the model or the runtime does not exist, or a file is missing.
+    """
+    services = services_of(config)
+    for service in services.values():
+        check_sdk(service)
+    if "model" not in services:
+        from rkllm_mcp.app.model_form import model_form
+
+        model = chosen_model(config)
+        engine_settings(config, model)
+        model_form(config, model)
+
+
+@asynccontextmanager
+async def open_model(
+    config: Config, auxiliary: Sequence[str] = (), beside: ModelHost | None = None
+) -> AsyncGenerator[ModelHost, None]:
+    """Load the configured model in the background, or prepare the remote service; close it on exit.
+
+    Args:
+        config: the configuration.
+        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
+        beside: an open model whose embedding and reranking models are used instead.
+
+    Raises:
+        ModelNotFoundError: a model does not exist or lacks a file.
+        RuntimeUnusableError: the package for the remote service is not installed.
+    """
+    services, fallback = services_of(config), config.provider.fallback
+    async with AsyncExitStack() as stack:
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary, beside)
+        model_host = await stack.enter_async_context(opened)
+        if "fallback" in services and fallback is not None:
+            from rkllm_mcp.providers.fallback import FallbackModel
+
+            second = await stack.enter_async_context(open_remote(services["fallback"]))
+            model_host = replace(
+                model_host,
+                chat_model=FallbackModel(model_host.chat_model, second, fallback.when),
+                description=f"{model_host.description}; '{second.name}' at {second.service.host} takes over by rule",
+                has_stand_in="failed" in fallback.when,
+            )
+        yield model_host
+
+
+@asynccontextmanager
+async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
+    """A model host without an NPU: nothing is loaded here."""
+    async with open_remote(service) as model:
+        from rkllm_mcp.app.model_form import PromptListing
+
+        shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
+        description = f"a service with {'OpenAI' if service.kind == 'openai' else 'Anthropic'}'s interface at "
+        yield ModelHost(model.name, model, shown, npu=None, description=description + service.host, remote=model)
+
+
+@asynccontextmanager
+async def _open_on_npu(
+    config: Config, auxiliary: Sequence[str], beside: ModelHost | None
+) -> AsyncGenerator[ModelHost, None]:
+    """A model host on the board's own model."""
+    from rkllm_mcp.runtime.engine import open_engine
+
+    model = chosen_model(config)
+    settings = engine_settings(config, model)
+    named = config.agent.embedding_model if config.active_servers else None
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(open_engine(settings))
+        if beside is None:
+            names = [*([named] if named else []), *auxiliary]
+            auxiliary_models = await stack.enter_async_context(open_auxiliary_models(config, names))
+        else:
+            auxiliary_models = beside.auxiliary_models
+        # The imports below hold the event loop, which has to start the process that loads the model meanwhile.
+        with anyio.move_on_after(WORKER_START_S):
+            await engine.started()
+        from rkllm_mcp.app.model_form import listing, model_form
+        from rkllm_mcp.providers.rkllm import RkllmModel
+
+        # Others' answers go on while a tokenizer is read beside a loaded model.
+        form = model_form(config, model) if beside is None else await to_thread.run_sync(model_form, config, model)
+        prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
+        chat_model = RkllmModel(engine, form, prefill_progress)
+        npu = LocalModel(model, engine, form, chat_model, prefill_progress)
+        description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
+        yield ModelHost(
+            model.name,
+            chat_model,
+            listing(config, model, form),
+            npu,
+            auxiliary_models.get(named or ""),
+            description,
+            auxiliary_models=auxiliary_models,
+        )
+
+
+def installed_models(config: Config) -> dict[str, ModelFolder]:
+    """Return the models on this machine that the configured runtime can load, by name; the configured one is first.
+
+    Raises:
+        ModelNotFoundError: the configured model does not exist or lacks a file.
+        ConfigError: a ``model.toml`` is invalid.
+    """
+    home = chosen_model(config)
+    found = {home.name: home}
+    for folder in list_models():
+        # A script is no choice beside a real model, nor a real model for the emulator.
+        if not folder.missing and folder.card.emulated == home.card.emulated:
+            found.setdefault(folder.name, folder)
+    return found
+
+
+def _file_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+Capability: TypeAlias = Literal["chat", "tools", "thinking", "embed", "rerank"]
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """A model that a request may name."""
+
+    name: str
+    capabilities: tuple[Capability, ...]
+    context_tokens: int
+    family: str  # template of a chat model; remote for a service
+    is_loaded: bool = False
+    size_bytes: int = 0
+    modified_unix: float = 0.0  # last change of its file, Unix time
+    is_shown: bool = True  # False for the demonstration of rkllm-mcp beside others' models
+
+
+# A model that could not be loaded is not tried again for so long, since each attempt unloads the other one, seconds.
+RETRY_AFTER_S = 30.0
+
+
+class ModelSwitch:
+    """The chat models of a process; ``open_models`` opens the configured one.
+
+    Args:
+        config: the configuration.
+        auxiliary: embedding and reranking models to load as well.
+
+    Attributes:
+        on_change: called with the model that answers from now on.
+    """
+
+    def __init__(self, config: Config, auxiliary: Sequence[str] = ()) -> None:
+        self.config = config
+        self.on_change: Callable[[ModelHost], None] = _unheard
+        self._auxiliary = auxiliary
+        self._open: dict[str, tuple[ModelHost, AsyncExitStack]] = {}
+        self._current: ModelHost | None = None
+        self._changed = anyio.Event()
+        self._lock = anyio.Lock()
+        self._failures: dict[str, tuple[float, RuntimeUnusableError]] = {}
+
+    async def open(self) -> None:
+        """Open the configured model; ``open_models`` does this."""
+        self._current = await self._opened(self.config, self._auxiliary)
+
+    async def close(self) -> None:
+        """Close all models; ``open_models`` does this."""
+        async with self._lock:
+            # The configured model comes last: it holds the embedding and reranking models.
+            for name in reversed(self._open):
+                await self._open[name][1].aclose()
+            self._open.clear()
+
+    @property
+    def current(self) -> ModelHost:
+        """The model that answers; it may be unloaded.
+
+        Raises:
+            UsageError: none is open yet, or any more.
+        """
+        if self._current is None:
+            raise UsageError("the model is being exchanged; ask again in a moment")
+        return self._current
+
+    @property
+    def home(self) -> ModelHost:
+        """The configured model."""
+        return next(iter(self._open.values()))[0]
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True if no chat model is loaded, until one is asked for."""
+        npu = self.current.npu
+        return npu is not None and npu.engine.is_unloaded
+
+    @property
+    def is_changing(self) -> bool:
+        """True while a model is being loaded in place of another."""
+        return self._lock.locked()
+
+    def listed(self, *, others: bool) -> dict[str, ListedModel]:
+        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed chat models.
+
+        Raises:
+            ConfigError: a ``model.toml`` is invalid.
+        """
+        host, section = self.current, self.config.service
+        if host.npu is None:
+            return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
+        folders = installed_models(self.config) if others else {host.name: host.npu.model}
+        roles: tuple[tuple[str | None, Capability], ...] = (
+            (section.embedding_model, "embed"),
+            (section.ranking_model, "rerank"),
+        )
+        found: dict[str, ListedModel] = {}
+        for name, folder in folders.items():
+            listed = _listed(folder, embeds=section.embedding_model is None)
+            if name in {host.name, self.home.name}:
+                listed = replace(listed, is_shown=True)
+            if name == host.name:
+                tokens = host.listing.context_tokens
+                listed = replace(listed, context_tokens=tokens, is_loaded=not host.npu.engine.is_unloaded)
+            found[name] = listed
+        for configured, auxiliary in host.auxiliary_models.items():
+            roles_of: tuple[Capability, ...] = tuple(role for name, role in roles if name == configured)
+            if auxiliary.name != host.name and roles_of:
+                folder = folders.get(auxiliary.name)
+                about = _listed(folder) if folder else ListedModel(auxiliary.name, roles_of, 0, "embedding")
+                tokens, is_ready = auxiliary.engine.context_tokens, auxiliary.engine.is_ready
+                found[auxiliary.name] = replace(about, capabilities=roles_of, context_tokens=tokens, is_loaded=is_ready)
+        return found
+
+    def find(self, name: str) -> ModelFolder:
+        """Return the installed model of a name.
+
+        Raises:
+            ModelNotFoundError: there is none, or a remote service answers.
+        """
+        installed = installed_models(self.config) if self.home.npu is not None else {}
+        if name not in installed:
+            there = ", ".join(installed) or f"{self.home.name}, which is a remote service"
+            raise ModelNotFoundError(f"There is no model {name!r} here.", f"There is {there}.")
+        return installed[name]
+
+    async def load(self, name: str) -> ModelHost:
+        """Load a model in place of the loaded one, and return it; nothing may use the loaded one.
+
+        Raises:
+            ModelNotFoundError: it is not installed.
+            MemoryShortError: it does not fit into memory; the loaded one was not touched.
+            RuntimeUnusableError: it could not be loaded; the one before is loaded again.
+        """
+        async with self._lock:
+            if name == self.current.name and not self.is_unloaded:
+                return self.current
+            failed_at, failure = self._failures.get(name, (-RETRY_AFTER_S, None))
+            if failure is not None and time.monotonic() < failed_at + RETRY_AFTER_S:
+                raise failure
+            folder = await to_thread.run_sync(self.find, name)
+            config = self._config_of(folder)
+            await to_thread.run_sync(check_model, config)
+            self._check_memory(folder, config)
+            before, was_unloaded = self.current, self.is_unloaded
+            try:
+                await self._unload(before)
+                host = await self._loaded(name, config)
+            except BaseException as error:
+                with anyio.CancelScope(shield=True):
+                    failure = await self._restored(before, name, error, is_wanted=not was_unloaded)
+                if failure is None:
+                    raise
+                self._failures[name] = (time.monotonic(), failure)
+                raise failure from error
+            self._use(host)
+            return host
+
+    async def unload(self) -> None:
+        """Free the memory of the loaded chat model, which nothing may use; ``load`` loads one again."""
+        async with self._lock:
+            await self._unload(self.current)
+
+    async def remove(self, folder: Path, remove: Callable[[], object]) -> None:
+        """Remove a model's folder with ``remove``, in a thread.
+
+        Raises:
+            UsageError: the model is loaded or configured.
+        """
+        async with self._lock:
+            place = await to_thread.run_sync(folder.resolve)
+            used = [host.npu.model for host in (self.home, self.current) if host.npu is not None]
+            used += [chosen_model(self.config.overridden(model=name)) for name in self.home.auxiliary_models]
+            if any(model.file.resolve().is_relative_to(place) for model in used):
+                raise UsageError(f"the model in {folder} is loaded or configured; use another one first")
+            for name in [name for name, (host, _) in self._open.items() if _is_in(host, place)]:
+                await self._close(name)
+            await to_thread.run_sync(remove)
+
+    async def given_up(self) -> None:
+        """Wait until no answer will come any more, and ``current.failure`` is the reason.
+
+        When another model than the configured one is lost, the configured one is loaded in its place.
+        """
+        while True:
+            host, changed = self.current, self._changed
+            async with anyio.create_task_group() as tasks:
+                for wait in (host.given_up, changed.wait):
+                    tasks.start_soon(_end_with, wait, tasks.cancel_scope)
+            if host is not self._current or host.failure is None:
+                continue
+            if host is self.home:
+                return
+            logger.error("model '%s' is lost, and '%s' takes its place: %s", host.name, self.home.name, host.failure)
+            async with self._lock:
+                await self._close(host.name)
+                self._wake(self.home)
+                self._use(self.home)
+
+    def _use(self, host: ModelHost) -> None:
+        self._current = host
+        self._changed.set()
+        self._changed = anyio.Event()
+        self.on_change(host)
+
+    def _config_of(self, folder: ModelFolder) -> Config:
+        """Return the configuration with another model; a context window larger than its own is not asked for."""
+        if folder.name == self.home.name:
+            return self.config
+        config = self.config.overridden(model=str(folder.folder))
+        limit = self.config.model.context_tokens
+        tokens = None if limit is None else min(limit, folder.card.context_tokens)
+        return config.model_copy(update={"model": config.model.model_copy(update={"context_tokens": tokens})})
+
+    async def _opened(self, config: Config, auxiliary: Sequence[str], beside: ModelHost | None = None) -> ModelHost:
+        stack = AsyncExitStack()
+        try:
+            host = await stack.enter_async_context(open_model(config, auxiliary, beside))
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._open[host.name] = (host, stack)
+        return host
+
+    async def _close(self, name: str) -> None:
+        _, stack = self._open.pop(name, (None, None))
+        if stack is not None:
+            await stack.aclose()
+
+    async def _loaded(self, name: str, config: Config) -> ModelHost:
+        """Return a model once it is loaded."""
+        if name in self._open:
+            host = self._open[name][0]
+            self._wake(host)
+        else:
+            host = await self._opened(config, (), self.home)
+        await host.board.engine.ready()
+        return host
+
+    async def _restored(
+        self, before: ModelHost, name: str, error: BaseException, *, is_wanted: bool
+    ) -> RuntimeUnusableError | None:
+        """Load the former model again after ``name`` failed, and return the error; None if loading was cancelled."""
+        if name != self.home.name:
+            await self._close(name)
+        elif before is not self.home:
+            await self._unload(self.home)
+        if is_wanted:
+            self._wake(before)
+        if not isinstance(error, RuntimeUnusableError):
+            return None
+        what = f"The model '{name}' could not be loaded: {error.message}"
+        if before.name == name or not is_wanted:
+            return ModelLoadError(what, error.remedy)
+        try:
+            await before.board.engine.ready()
+        except RuntimeUnusableError as lost:
+            what = f"{what} '{before.name}' could not be loaded again either: {lost.message}"
+            return ModelLoadError(what, lost.remedy)
+        return ModelLoadError(f"{what} '{before.name}' is loaded again.", error.remedy)
+
+    async def _unload(self, host: ModelHost) -> None:
+        if host.npu is not None:
+            await host.npu.engine.unload()
+
+    def _wake(self, host: ModelHost) -> None:
+        if host.npu is not None:
+            host.npu.engine.load()
+
+    def _check_memory(self, folder: ModelFolder, config: Config) -> None:
+        """Check that a model fits into memory once the loaded one is gone.
+
+        Raises:
+            MemoryShortError: it does not.
+        """
+        from rkllm_mcp.runtime.worker import available_bytes, needed_bytes
+
+        available = available_bytes() if config.runtime.check_memory else None
+        if available is None:
+            return
+        loaded = self.current.board
+        freed = 0 if self.is_unloaded else needed_bytes(_file_bytes(loaded.model.file), loaded.engine.context_tokens)
+        tokens = config.model.context_tokens or folder.card.context_tokens
+        needed = needed_bytes(_file_bytes(folder.file), tokens)
+        if needed > available + freed:
+            raise MemoryShortError(
+                f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {(available + freed) // 10**6} MB "
+                f"would be available without '{loaded.model.name}', which stays loaded.",
+                "End other programs, or choose a smaller model or context_tokens.",
+            )
+
+
+def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
+    """Describe an installed chat model; the loaded one also embeds where no other is configured for that."""
+    from rkllm_mcp.prompt.families import TEMPLATES
+
+    template = TEMPLATES[folder.card.template]
+    has: dict[Capability, object] = {
+        "chat": True,
+        "tools": folder.card.syntaxes or template.tool_form.syntaxes,
+        "thinking": template.can_think,
+        "embed": embeds,
+    }
+    can: tuple[Capability, ...] = tuple(capability for capability, value in has.items() if value)
+    status = folder.file.stat()
+    tokens, family = folder.card.context_tokens, folder.card.template
+    is_shown = not (folder.card.emulated and folder.folder.parent in model_directories()[-CATALOGUES:])
+    return ListedModel(folder.name, can, tokens, family, False, status.st_size, status.st_mtime, is_shown)
+
+
+def _is_in(host: ModelHost, place: Path) -> bool:
+    return host.npu is not None and host.npu.model.file.resolve().is_relative_to(place)
+
+
+def _unheard(host: ModelHost) -> None:
+    del host
+
+
+async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+    await wait()
+    scope.cancel()
+
+
+@asynccontextmanager
+async def open_models(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelSwitch, None]:
+    """Open the configured model, and others when they are asked for; close all of them on exit.
+
+    Raises:
+        ModelNotFoundError: a model does not exist or lacks a file.
+        RuntimeUnusableError: the package for the remote service is not installed.
+    """
+    models = ModelSwitch(config, auxiliary)
+    try:
+        await models.open()
+        yield models
+    finally:
+        with anyio.CancelScope(shield=True):
+            await models.close()

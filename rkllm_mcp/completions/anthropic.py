@@ -1,0 +1,427 @@
+"""Anthropic's Messages API: its request -> OpenAI's chat body; an answer -> the message or its stream of events.
+
+Follows Anthropic's API reference, Messages and streaming messages, versions 2023-06-01 to 2026-10-21. Thinking is a
+block of its own in answers, and is not read in requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_types import (
+    MOST_MESSAGES,
+    MOST_PARTS,
+    MOST_TOOLS,
+    BodyMessage,
+    CalledFunction,
+    ChatBody,
+    ChosenFunction,
+    ChosenTool,
+    DeclaredFunction,
+    DeclaredTool,
+    Integer,
+    JsonSchemaFormat,
+    MessageCall,
+    Name,
+    OpenAIBody,
+    Positive,
+    ResponseFormatBody,
+    ResponsePart,
+    Tokens,
+)
+from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
+from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.completions.responses import hosted
+
+# The oldest version of the API, by its date, whose objects and events these are.
+OLDEST_VERSION = "2023-06-01"
+
+
+class DocumentSource(OpenAIBody):
+    """Where a document comes from."""
+
+    type: str
+    data: str | None = None
+
+
+class MessagesBlock(OpenAIBody):
+    """A block of a message, or of a tool's result."""
+
+    type: str
+    text: str | None = None
+    id: Annotated[str, Field(min_length=1)] | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)] | None = None
+    is_error: bool | None = None
+    title: str | None = None
+    source: DocumentSource | None = None
+
+
+_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)]
+
+
+class MessagesMessage(OpenAIBody):
+    """One message."""
+
+    role: Literal["system", "user", "assistant"]
+    content: _Blocks
+
+
+class MessagesTool(OpenAIBody):
+    """A tool of the program, or the tools of a configured server (``mcp_toolset``)."""
+
+    type: str | None = None
+    name: Name | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    mcp_server_name: str | None = None
+
+
+class MessagesChoice(OpenAIBody):
+    """Which tools may or have to be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: Annotated[str, Field(max_length=256)] | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class MessagesThinking(OpenAIBody):
+    """Switch for thinking; a budget has no effect."""
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+
+
+class OutputFormat(OpenAIBody):
+    """The form of an answer."""
+
+    type: Literal["json_schema"]
+    # "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(OpenAIBody):
+    """Settings of the answer; an effort has no effect."""
+
+    format: OutputFormat | None = None
+
+
+class CountBody(OpenAIBody):
+    """POST /v1/messages/count_tokens."""
+
+    REFUSED: ClassVar = {
+        "mcp_servers": ("no server is reached at an address of the client's; name a configured one in an mcp_toolset",),
+    }
+    IGNORED = (
+        *("betas", "billing_policy", "cache_control", "compaction", "context_management", "speed", "user_profile_id"),
+        "workspace_id",
+    )
+
+    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
+    model: str
+    system: _Blocks | None = None
+    tools: Annotated[list[MessagesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: MessagesChoice | None = None
+    thinking: MessagesThinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    mcp_servers: list[dict[str, Any]] | None = None
+
+
+class MessagesBody(CountBody):
+    """POST /v1/messages."""
+
+    REFUSED: ClassVar = {
+        **CountBody.REFUSED,
+        "container": ("no code runs here for a model; leave it out",),
+    }
+    IGNORED = (
+        *(*CountBody.IGNORED, "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "metadata"),
+        *("service_tier", "thread"),
+    )
+
+    max_tokens: Positive
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Integer | None = None
+    container: str | dict[str, Any] | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: Tokens | None = None
+
+
+class MessagesUsage(ResponsePart):
+    """Tokens of the answer; the prompt's are those that were prefilled and those that were in the KV cache."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
+
+
+class MessagesReply(ResponsePart):
+    """The answer."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    stop_details: None
+    container: None
+    usage: MessagesUsage
+
+
+class TokenCount(ResponsePart):
+    """Tokens of a prompt."""
+
+    input_tokens: int
+
+
+# Request
+
+
+def messages_body(body: CountBody) -> Translated:
+    """Return the request as OpenAI's chat body.
+
+    Raises:
+        RequestRefusedError: a field has an invalid value.
+    """
+    refuse_impossible(body)
+    reading = _Reading()
+    if body.system:
+        reading.add(BodyMessage(role="system", content="\n\n".join(_texts(body.system, "system"))), "system")
+    for index, message in enumerate(body.messages):
+        reading.take(message, f"messages[{index}]")
+    if body.messages[-1].role == "assistant":
+        message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
+        raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
+    tools, servers = _tools(body.tools or ())
+    choice = body.tool_choice or MessagesChoice(type="auto")
+    update: Json = {
+        "model": body.model,
+        "tools": tools or None,
+        "tool_choice": _choice(choice),
+        "parallel_tool_calls": not choice.disable_parallel_tool_use,
+        "thinking": None if body.thinking is None else body.thinking.type != "disabled",
+        "response_format": _form(body),
+        "mcp": True if servers else None,
+    }
+    if isinstance(body, MessagesBody):
+        update |= body.model_dump(include={"max_tokens", "temperature", "top_p", "top_k", "tokens", "stream"})
+        update |= {"stop": body.stop_sequences, "mcp": update["mcp"] or body.mcp}
+    names = {
+        ".function.parameters": ".input_schema",
+        ".function": "",
+        "response_format.json_schema": "output_config.format",
+        "stop": "stop_sequences",
+    }
+    chat = ChatBody(messages=reading.messages).model_copy(update=update)
+    return Translated(chat, reading.places, names, dict.fromkeys(servers))
+
+
+def _choice(choice: MessagesChoice) -> str | ChosenTool:
+    if choice.type != "tool":
+        return "required" if choice.type == "any" else choice.type
+    if choice.name is None:
+        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
+    return ChosenTool(type="function", function=ChosenFunction(name=choice.name))
+
+
+def _form(body: CountBody) -> ResponseFormatBody | None:
+    wanted = (body.output_config.format if body.output_config else None) or body.output_format
+    if wanted is None:
+        return None
+    described = JsonSchemaFormat.model_validate({"name": "answer", "schema": wanted.schema_})
+    return ResponseFormatBody(type="json_schema", json_schema=described)
+
+
+def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
+    declared: list[DeclaredTool] = []
+    servers: list[str] = []
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if tool.type == "mcp_toolset" and tool.mcp_server_name:
+            servers.append(tool.mcp_server_name)
+            continue
+        if tool.type not in (None, "custom"):
+            raise hosted(tool.type, f"{where}.type")
+        if tool.name is None:
+            raise RequestRefusedError("a tool has a name; send one", f"{where}.name")
+        function = DeclaredFunction(name=tool.name, description=tool.description, parameters=tool.input_schema)
+        declared.append(DeclaredTool(type="function", function=function))
+    if declared and servers:
+        message = "a request has either tools of its own or a server's; send them in two requests"
+        raise RequestRefusedError(message, "tools", "unsupported_parameter")
+    return declared, servers
+
+
+class _Reading:
+    """The messages read so far."""
+
+    def __init__(self) -> None:
+        self.messages: list[BodyMessage] = []
+        self.places: list[str] = []
+
+    def add(self, message: BodyMessage, place: str) -> None:
+        """Add a message."""
+        self.messages.append(message)
+        self.places.append(place)
+
+    def take(self, message: MessagesMessage, place: str) -> None:
+        """Add a message: its tool results, and its texts and calls."""
+        where = f"{place}.content"
+        blocks = message.content
+        if isinstance(blocks, str):
+            blocks = [MessagesBlock(type="text", text=blocks)]
+        if message.role == "assistant":
+            calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
+            text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
+            self.add(BodyMessage(role="assistant", content=text, tool_calls=calls or None), place)
+            return
+        for block in blocks:
+            if block.type == "tool_result":
+                text = "\n".join(_texts(block.content or "", f"{place}.content"))
+                text = f"Error: {text}" if block.is_error else text
+                self.add(BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or ""), place)
+        rest = [block for block in blocks if block.type != "tool_result"]
+        if not rest:
+            return
+        added = BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
+        if message.role == "system" and self.messages and self.messages[-1].role == "user":
+            # Instructions behind a question belong to it, and the question stays the last message.
+            self.messages.insert(-1, added)
+            self.places.insert(-1, place)
+        else:
+            self.add(added, place)
+
+
+_UNREAD = frozenset({"thinking", "redacted_thinking"})
+
+
+def _texts(blocks: _Blocks, where: str) -> Iterator[str]:
+    if isinstance(blocks, str):
+        yield blocks
+        return
+    for index, block in enumerate(blocks):
+        if block.type == "text":
+            yield block.text or ""
+        elif block.type == "document" and block.source is not None and block.source.type == "text":
+            yield "\n".join(filter(None, (block.title, block.source.data)))
+        elif block.type not in _UNREAD:
+            message = f"this model reads text; send blocks of the type text, not {block.type!r}"
+            raise RequestRefusedError(message, f"{where}[{index}].type", "unsupported_content")
+
+
+def _call(block: MessagesBlock, where: str) -> MessageCall:
+    if block.id is None or block.name is None:
+        raise RequestRefusedError("a tool_use has an id, a name and an input; send them", where)
+    return MessageCall(id=block.id, function=CalledFunction(name=block.name, arguments=block.input or {}))
+
+
+# Response
+
+# By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.
+_BLOCKS: dict[PartKind, tuple[Json, str, str]] = {
+    "text": ({"type": "text", "text": ""}, "text", "text_delta"),
+    "refusal": ({"type": "text", "text": ""}, "text", "text_delta"),
+    "thinking": ({"type": "thinking", "thinking": "", "signature": ""}, "thinking", "thinking_delta"),
+    "call": ({"type": "tool_use", "id": "", "name": "", "input": {}}, "partial_json", "input_json_delta"),
+}
+
+
+class MessagesShape(ReplyShape):
+    """The message of ``reply``."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def begin(self) -> str:
+        """Return the event before the first block; the tokens are not known yet."""
+        return typed_record({"type": "message_start", "message": self._message([], None, None)})
+
+    def opened(self, part: Part) -> str:
+        """Return the event before the first piece of a block."""
+        block = dict(_BLOCKS[part.kind][0])
+        if part.call is not None:
+            block |= {"id": part.call.id, "name": part.call.name}
+        return typed_record({"type": "content_block_start", "index": part.index, "content_block": block})
+
+    def piece(self, part: Part) -> str:
+        """Return the event of a piece."""
+        _, field, kind = _BLOCKS[part.kind]
+        delta = {"type": kind, field: part.pieces[-1]}
+        return typed_record({"type": "content_block_delta", "index": part.index, "delta": delta})
+
+    def closed(self, part: Part) -> str:
+        """Return the event behind the last piece of a block."""
+        return typed_record({"type": "content_block_stop", "index": part.index})
+
+    def finish(self) -> str:
+        """Return the last events: the reason of the end, and the usage."""
+        reason, sequence = self._stop()
+        delta = {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None, "container": None}
+        end = typed_record({"type": "message_delta", "delta": delta, "usage": self._usage()})
+        return end + typed_record({"type": "message_stop"})
+
+    def failed(self, body: Json) -> str:
+        """Return the error."""
+        return typed_record(body)
+
+    def whole(self) -> Json:
+        """Return the message."""
+        return self._message([_block(part) for part in self._reply.parts], *self._stop())
+
+    def _message(self, content: list[Json], reason: StopReason | None, sequence: str | None) -> Json:
+        return {
+            "id": self._reply.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._reply.model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "stop_details": None,
+            "container": None,
+            "usage": self._usage(),
+        }
+
+    def _stop(self) -> tuple[StopReason, str | None]:
+        reply = self._reply
+        if reply.is_cut:
+            return "max_tokens", None
+        if reply.calls:
+            return "tool_use", None
+        if any(part.kind == "refusal" for part in reply.parts):
+            return "refusal", None
+        stop = reply.end.stop_string
+        return ("stop_sequence", stop) if stop else ("end_turn", None)
+
+    def _usage(self) -> Json:
+        reply = self._reply
+        return {
+            "input_tokens": reply.prompt_tokens - reply.cached_tokens,
+            "output_tokens": reply.generated_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": reply.cached_tokens,
+        }
+
+
+def _block(part: Part) -> Json:
+    block, field, _ = _BLOCKS[part.kind]
+    if part.call is None:
+        return {**block, field: part.text}
+    return {**block, "id": part.call.id, "name": part.call.name, "input": json.loads(part.text)}

@@ -1,0 +1,193 @@
+"""The models of the service: the list, the choice of a request, and loading one of them.
+
+    a request's model ─▶ choose_model ─▶ request.state ─▶ its place in the queue, which has the model loaded
+
+``[model] switching`` decides whose requests may have another model loaded; a tenant that may not sees the loaded one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from anyio import to_thread
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.models import Capability, ListedModel
+from rkllm_mcp.config.section import DocumentedModel, KeepAlive, keep_alive_s
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
+
+OWNED_BY = "rkllm-mcp"
+# A name of the model that every service knows.
+DEFAULT_MODEL = "default"
+
+
+async def listed_models(request: Request) -> dict[str, ListedModel]:
+    """Return the models to choose from, by name."""
+    return {name: model for name, model in (await _all_models(request)).items() if model.is_shown}
+
+
+async def _all_models(request: Request, tenant: str | None = None) -> dict[str, ListedModel]:
+    """Return the models that a tenant, by default the caller, may name."""
+    tenants, own = service_of(request).tenants, tenant_of(request).name
+    return await to_thread.run_sync(tenants.listed, own if tenant is None else tenant)
+
+
+async def choose_model(
+    request: Request, name: str | None, keep_alive: str | float | None = None, *, default_tag: str = ""
+) -> str:
+    """Note the model that a request names, and return its name; empty for the loaded one.
+
+    Args:
+        request: the request, whose answer waits until the model is loaded.
+        name: as the client wrote it; the loaded one if it is None, ``default`` or an alias.
+        keep_alive: how long the model stays after the answer, if the client may decide that.
+        default_tag: end of a name that may be left out.
+
+    Raises:
+        HTTPError: 400, keep_alive is wrong; 403, the key may not have it loaded; 404, no such model chats here.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+    tenants = service.tenants
+    if keep_alive is not None:
+        try:
+            seconds = keep_alive_s(keep_alive)
+        except ValueError as error:
+            raise HTTPError(400, f"keep_alive: {error}", param="keep_alive") from None
+        request.state.keep_alive_s = seconds if tenants.may_switch(tenant.name) else None
+    chosen = (name or "").removesuffix(default_tag)
+    if {chosen, name} & {"", None, DEFAULT_MODEL, *service.config.service.model_aliases}:
+        chosen = ""
+    elif chosen != service.model_host.name:
+        await _check_named(request, chosen)
+    request.state.model = chosen
+    return chosen
+
+
+async def _check_named(request: Request, name: str) -> None:
+    service, tenant = service_of(request), tenant_of(request)
+    listed = (await _all_models(request)).get(name)
+    current = service.model_host.name
+    if listed is None:
+        if service.config.model.switching == "owner" and tenant.name and name in await _all_models(request, ""):
+            message = f"this key may not have {name!r} loaded; {current!r} answers"
+            raise HTTPError(403, message, param="model", code="model_switching")
+        message = f"there is no model {name!r} here; ask for {current!r}, or add the name to model_aliases"
+        if request.url.path.startswith(OLLAMA):
+            # Programs look for these words.
+            message = f"model '{name}' not found; there is '{current}'"
+        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
+    if "chat" not in listed.capabilities:
+        raise HTTPError(404, f"{name!r} does not chat; ask for {current!r}", param="model", code="model_not_found")
+
+
+class Model(DocumentedModel):
+    """A model."""
+
+    id: str = Field(description="Its name.")
+    object: Literal["model"] = "model"
+    created: int = Field(description="Since when it is served, Unix time.")
+    owned_by: str = OWNED_BY
+    capabilities: list[Capability] = Field(description="What it can do.")
+    loaded: bool = Field(
+        description="It is loaded; another one is loaded when a request names it, which takes a moment."
+    )
+    context_tokens: int = Field(description="Its context window.")
+
+
+class Models(DocumentedModel):
+    """Every model."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class LoadBody(bodies.RequestBody):
+    """The model to load."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """Its name."""
+    keep_alive: KeepAlive | None = None
+    """How long it stays after its last answer: seconds, 5m or 1h30m; 0 for at once, -1 for ever."""
+
+
+async def _models(request: Request) -> list[Model]:
+    service = service_of(request)
+    listed = await listed_models(request)
+    # The loaded model under its aliases too: some programs request only names that are listed.
+    names = {service.model_host.name: service.model_host.name}
+    names |= dict.fromkeys(service.config.service.model_aliases, service.model_host.name)
+    names |= {name: name for name in listed}
+    return [
+        Model(
+            id=name,
+            created=int(service.started_unix),
+            capabilities=list(listed[of].capabilities),
+            loaded=listed[of].is_loaded,
+            context_tokens=listed[of].context_tokens,
+        )
+        for name, of in names.items()
+    ]
+
+
+async def list_models(request: Request) -> Response:
+    """List the models."""
+    return JSONResponse(Models(data=await _models(request)).model_dump())
+
+
+async def show_model(request: Request) -> Response:
+    """Show one model."""
+    return JSONResponse((await _model(request, request.path_params["model"])).model_dump())
+
+
+async def _model(request: Request, wanted: str) -> Model:
+    models = await _models(request)
+    found = next((model for model in models if model.id == wanted), None)
+    if found is None:
+        names = ", ".join(model.id for model in models)
+        raise HTTPError(404, f"there is no model {wanted!r}; there is {names}", param="model", code="model_not_found")
+    return found
+
+
+async def load_model(request: Request) -> Response:
+    """Load a model in its turn, and answer when it is loaded."""
+    body = await bodies.read(request, LoadBody, service_of(request).body_limit)
+    await choose_model(request, body.model, body.keep_alive)
+    await while_connected(request, lambda: loaded(request))
+    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump())
+
+
+_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/models",
+        list_models,
+        "List the models",
+        answers=(RouteResponse(Models, links=_A_MODEL),),
+        problems=(503,),
+    ),
+    Route(
+        "POST",
+        "/v1/models:load",
+        load_model,
+        "Load a model in place of the loaded one, and wait for it",
+        body=LoadBody,
+        answers=(RouteResponse(Model),),
+        problems=(400, 403, 404, 429, 503),
+    ),
+    # A service in place of the NPU may have names with slashes.
+    Route(
+        "GET",
+        "/v1/models/{model:path}",
+        show_model,
+        "Show a model",
+        answers=(RouteResponse(Model),),
+        problems=(404, 503),
+    ),
+)

@@ -1,0 +1,367 @@
+"""Ollama's API for models: what is installed and loaded, and for the owner ``/api/pull`` and ``/api/delete``.
+
+``VERSION`` is the release of Ollama whose API is followed; programs choose their requests by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.models import Capability, ListedModel
+from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.sections import RIGHTS
+from rkllm_mcp.errors import ModelDownloadError, ModelNotFoundError, UsageError
+from rkllm_mcp.events import to_json
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, listed_models
+from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.models.install import Pull
+
+VERSION = "0.12.0"
+TAG = ":latest"
+_CAPABILITIES: dict[Capability, str] = {
+    "chat": "completion",
+    "tools": "tools",
+    "thinking": "thinking",
+    "embed": "embedding",
+}
+# Between two lines about a download, seconds.
+_PROGRESS_S = 0.25
+_NEVER = datetime(9999, 12, 31, tzinfo=timezone.utc)
+
+
+class OllamaVersion(DocumentedModel):
+    """The release of Ollama whose API this is."""
+
+    version: str
+
+
+class OllamaModels(DocumentedModel):
+    """Every model."""
+
+    models: list[dict[str, Any]]
+
+
+class NameBody(bodies.LenientBody):
+    """A model; older programs call it ``name``."""
+
+    model: str | None = None
+    name: str | None = None
+
+    @property
+    def wanted(self) -> str:
+        """The name without Ollama's default tag."""
+        return (self.model or self.name or "").removesuffix(TAG)
+
+
+class PullBody(NameBody):
+    """The model to download: a name of the catalogue, or OWNER/REPOSITORY[:FILE] of Hugging Face."""
+
+    stream: bool = True
+
+
+class PullProgress(DocumentedModel):
+    """A step of a download, or the progress of a file."""
+
+    status: str = Field(description="The last one is success.")
+    digest: str | None = Field(default=None, description="The file.")
+    total: int | None = Field(default=None, description="Its size, bytes.")
+    completed: int | None = Field(default=None, description="Bytes that are there.")
+
+
+async def tags(request: Request) -> Response:
+    """List the models that the caller may use, the loaded one under its aliases too."""
+    listed, host = await _ollama_models(request), service_of(request).model_host.name
+    aliases = dict.fromkeys(service_of(request).config.service.model_aliases, host)
+    names = {host: host, **aliases, **{name: name for name in listed}}
+    return JSONResponse({"models": [_described(_tagged(name), listed[of]) for name, of in names.items()]})
+
+
+async def running(request: Request) -> Response:
+    """List the loaded models, and when each is unloaded."""
+    tenants = service_of(request).tenants
+    seconds = tenants.unloads_in_s
+    expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
+    host = tenants.model_host.name
+    return JSONResponse(
+        {
+            "models": [
+                {
+                    **(described := _described(_tagged(each.name), each)),
+                    "expires_at": (expires if each.name == host else _NEVER).isoformat(),
+                    "size_vram": described["size"],
+                    "context_length": each.context_tokens,
+                }
+                for each in (await listed_models(request)).values()
+                if each.is_loaded
+            ]
+        }
+    )
+
+
+async def show(request: Request) -> Response:
+    """Describe a model."""
+    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    found = await _found(request, body.wanted)
+    described = _described(_tagged(found.name), found)
+    family = described["details"]["family"]
+    return JSONResponse(
+        {
+            "license": "",
+            "modelfile": "",
+            "parameters": "",
+            "template": "",
+            "details": described["details"],
+            "model_info": {
+                "general.architecture": family,
+                "general.basename": found.name,
+                f"{family}.context_length": found.context_tokens,
+            },
+            "capabilities": [_CAPABILITIES[can] for can in _shown(found) if can in _CAPABILITIES],
+            "modified_at": described["modified_at"],
+        }
+    )
+
+
+def _shown(model: ListedModel) -> list[Capability]:
+    """Return what Ollama would list: its models either chat or embed."""
+    return [can for can in model.capabilities if can != "embed" or "chat" not in model.capabilities]
+
+
+async def _ollama_models(request: Request) -> dict[str, ListedModel]:
+    """Return the models that chat or embed; Ollama has none that only rank."""
+    listed = await listed_models(request)
+    return {name: model for name, model in listed.items() if {"chat", "embed"} & set(model.capabilities)}
+
+
+async def _found(request: Request, name: str) -> ListedModel:
+    service, listed = service_of(request), await _ollama_models(request)
+    host = service.model_host.name
+    is_alias = name in {DEFAULT_MODEL, *service.config.service.model_aliases}
+    found = listed.get(host if is_alias else name)
+    if found is None:
+        raise HTTPError(404, f"model '{name}' not found; there is '{host}'")
+    return found
+
+
+async def check_embedder(request: Request, name: str) -> None:
+    """Check that a request to embed names a model of this service.
+
+    Raises:
+        HTTPError: 404.
+    """
+    await _found(request, name.removesuffix(TAG))
+
+
+async def pull(request: Request) -> Response:
+    """Download a model, with lines about its progress."""
+    _check_owner(request)
+    body = await bodies.read(request, PullBody, service_of(request).body_limit, takes_any_type=True)
+    wish = _wish(body.wanted)
+    if body.stream:
+        return line_stream(partial(_pulled, wish), NDJSON)
+
+    async def silent(content: bytes) -> None:
+        del content
+
+    await while_connected(request, partial(_pulled, wish, silent))
+    return JSONResponse({"status": "success"})
+
+
+def _wish(name: str) -> Pull:
+    from rkllm_mcp.models.install import Pull
+
+    name = name.removeprefix("hf.co/").removeprefix("huggingface.co/")
+    if "/" not in name:
+        return Pull(name)
+    repository, _, file = name.partition(":")
+    return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
+
+
+class _Download:
+    """A download in a thread, and what is known of its progress."""
+
+    def __init__(self, wish: Pull) -> None:
+        self._wish = wish
+        self._progress: dict[str, tuple[int, int | None]] = {}
+        self._sent: dict[str, tuple[int, int | None]] = {}
+        self.is_cancelled = False
+
+    def run(self) -> None:
+        """Download; called in a thread."""
+        from rkllm_mcp.models.install import ModelSources
+        from rkllm_mcp.models.install import pull as download
+
+        def report(name: str, done: int, total: int | None) -> None:
+            if self.is_cancelled:
+                raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
+            self._progress[name] = (done, total)
+
+        download(ModelSources(), self._wish, report)
+
+    def news(self) -> list[str]:
+        """Return lines about the files whose progress changed."""
+        changed = {name: at for name, at in self._progress.copy().items() if self._sent.get(name) != at}
+        self._sent |= changed
+        return [
+            to_json({"status": f"pulling {name}", "digest": name, "total": total or done, "completed": done})
+            for name, (done, total) in changed.items()
+        ]
+
+
+async def _pulled(wish: Pull, write: Write) -> None:
+    """Download a model and write lines about it; what has arrived stays when the client leaves."""
+    download = _Download(wish)
+    await write(lines([to_json({"status": "pulling manifest"})]))
+
+    async def tell() -> None:
+        while True:
+            await anyio.sleep(_PROGRESS_S)
+            if news := download.news():
+                await write(lines(news))
+
+    failure: Exception | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tell)
+            try:
+                await to_thread.run_sync(download.run, abandon_on_cancel=True)
+            except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+                failure = error
+            tasks.cancel_scope.cancel()
+    finally:
+        download.is_cancelled = True
+    if isinstance(failure, ModelNotFoundError):
+        raise HTTPError(404, str(failure)) from None
+    if failure is not None:
+        raise failure
+    ends = ("verifying sha256 digest", "writing manifest", "success")
+    await write(lines([*download.news(), *(to_json({"status": status}) for status in ends)]))
+
+
+async def delete(request: Request) -> Response:
+    """Remove an installed model that is not in use."""
+    from rkllm_mcp.models.install import ModelSources
+
+    _check_owner(request)
+    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    sources, name = ModelSources(), body.wanted
+    try:
+        folder = await to_thread.run_sync(sources.removable, name)
+    except UsageError as error:
+        known = {folder.name for folder in await to_thread.run_sync(sources.models)}
+        raise HTTPError(403 if name in known else 404, str(error)) from None
+    try:
+        await service_of(request).tenants.models.remove(folder, partial(sources.folders.remove, name))
+    except UsageError as error:
+        raise HTTPError(409, str(error)) from None
+    return Response(status_code=200)
+
+
+def _check_owner(request: Request) -> None:
+    tenant = tenant_of(request)
+    if tenant.name or not set(RIGHTS) <= set(tenant.rights):
+        raise HTTPError(403, "only a key of the owner with all rights installs and removes models", code="key_purpose")
+
+
+async def version(request: Request) -> Response:
+    """Return the version."""
+    del request
+    return JSONResponse({"version": VERSION})
+
+
+def _tagged(name: str) -> str:
+    return name if ":" in name else f"{name}{TAG}"
+
+
+def _described(name: str, model: ListedModel) -> dict[str, Any]:
+    modified = datetime.fromtimestamp(model.modified_unix, tz=timezone.utc).isoformat()
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": modified,
+        "size": model.size_bytes,
+        "digest": hashlib.sha256(f"{model.name} {model.size_bytes}".encode()).hexdigest(),
+        "details": {
+            "parent_model": "",
+            "format": "remote" if model.family == "remote" else "rkllm",
+            "family": model.family,
+            "families": [model.family],
+            "parameter_size": "",
+            "quantization_level": "",
+        },
+        "capabilities": list(model.capabilities),
+    }
+
+
+_OF_A_MODEL = tuple(
+    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
+    for name in ("chat", "generate", "show", "embed", "embeddings")
+)
+ROUTES = (
+    Route(
+        "GET",
+        "/api/tags",
+        tags,
+        "List the models, as Ollama does",
+        answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),),
+        problems=(503,),
+    ),
+    Route("GET", "/api/ps", running, "List what is loaded", answers=(RouteResponse(OllamaModels),), problems=(503,)),
+    Route(
+        "POST",
+        "/api/show",
+        show,
+        "Describe a model, as Ollama does",
+        body=NameBody,
+        answers=(RouteResponse(dict[str, Any]),),
+        problems=(404, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "POST",
+        "/api/pull",
+        pull,
+        "Download a model, as Ollama does; for the owner",
+        body=PullBody,
+        answers=(
+            RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
+            RouteResponse(PullProgress, says="Its end, when stream is false."),
+        ),
+        problems=(400, 403, 404, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "DELETE",
+        "/api/delete",
+        delete,
+        "Remove an installed model that is not in use, as Ollama does; for the owner",
+        body=NameBody,
+        answers=(RouteResponse(),),
+        problems=(403, 404, 409, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "GET",
+        "/api/version",
+        version,
+        "The release of Ollama whose API this is",
+        answers=(RouteResponse(OllamaVersion),),
+    ),
+)

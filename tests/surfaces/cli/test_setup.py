@@ -1,0 +1,191 @@
+"""``setup`` in an empty home: what it creates, that it goes on where it was stopped, and what ``--undo`` takes back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.surfaces.cli.service import qr_text
+from tests.support.board_trees import RK3588, plant
+from tests.support.demo_model import DEMO_TOKENIZER
+from tests.support.emulator import libraries
+from tests.support.fake_hub import FakeHub, running
+from tests.support.rkllm_files import container
+
+_PATIENCE_S = 120
+ADDRESS = re.compile(r"http://[\w.]+:80\d\d/#/link/[\w-]{32}\n")
+MODEL, REPOSITORY = "qwen2.5-0.5b", "ThomasTheMaker/Qwen2.5-0.5B-Instruct-RKLLM-1.2.0"
+FILE = "Qwen2.5-0.5B-Instruct-1.2.0.rkllm"
+SCRIPT = """RKLLM-EMULATOR 1
+vocabulary tokenizer.json
+eos <|im_end|>
+context 4096
+speed flat
+rule
+  user [Ww]hat time|何時
+  results 0
+  call clock {}
+rule
+  say It is late.
+"""
+
+
+@dataclass
+class Home:
+    """A home folder, and the environment of its commands."""
+
+    path: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "rkllm_mcp", *words]
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        env = {**kept, "HOME": str(self.path), **self.env}
+        out, closed = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(command, cwd=self.path, env=env, text=True, stdin=closed, stdout=out, stderr=out)
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=_PATIENCE_S)
+        return process.returncode, out, err.replace(f"{self.path}/", "")
+
+    @property
+    def files(self) -> list[str]:
+        """The files and folders that are no state, relative to the home."""
+        return sorted(
+            str(path.relative_to(self.path))
+            for path in self.path.rglob("*")
+            if not path.is_relative_to(self.path / ".local/state") and not path.is_relative_to(self.path / ".cache")
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    (tmp_path / "home").mkdir()
+    return Home(tmp_path / "home")
+
+
+CONFIG = ".config/rkllm-mcp/config.toml"
+
+
+def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone(home: Home) -> None:
+    code, out, err = home.run("setup", "--yes", "--emulated", "--no-service")
+    assert (code, bool(ADDRESS.fullmatch(out))) == (0, True), err
+    assert "127.0.0.1" in out
+    for line in ("✓ local: 4 tools", "✓ files: 3 tools", "✓ It called clock and answered.", f"Wrote {CONFIG}"):
+        assert f"{line}\n" in err
+    config = load_config(home.path / CONFIG)
+    assert [server.name for server in config.servers] == ["local", "weather", "files"]
+    assert (config.service.host, config.service.api_keys, config.model.name) == ("127.0.0.1", (), "demo")
+    written = (home.path / CONFIG).read_bytes()
+    code, out, err = home.run("setup", "--yes", "--emulated", "--no-service", "--lan")
+    assert (code, (home.path / CONFIG).read_bytes()) == (0, written)
+    assert f"{CONFIG} exists and is not changed.\n" in err
+    assert '    [service]\n    host = "0.0.0.0"\n' in err
+    (home.path / "rkllm-mcp-files" / "mine.txt").touch()
+    code, out, err = home.run("setup", "--undo")
+    assert (code, out) == (0, "")
+    assert err.startswith(f"Removed {CONFIG}\nKept rkllm-mcp-files: there are files in it.\n")
+    assert home.files == [".config", ".local", "rkllm-mcp-files", "rkllm-mcp-files/mine.txt"]
+
+
+def test_what_was_changed_since_stays_and_is_named(home: Home) -> None:
+    assert home.run("setup", "--yes", "--emulated", "--no-service", "--lan")[0] == 0
+    config = load_config(home.path / CONFIG)
+    assert (config.service.host, config.service.api_keys[0].startswith("sha256:")) == ("0.0.0.0", True)
+    with (home.path / CONFIG).open("a") as file:
+        file.write("# mine\n")
+    code, _, err = home.run("setup", "--undo")
+    assert (code, err.startswith(f"Kept {CONFIG}: it was changed since.\nRemoved rkllm-mcp-files\n")) == (0, True)
+    assert home.run("setup", "--undo")[2].startswith(f"Kept {CONFIG}: it was changed since.\n")
+
+
+def test_without_a_terminal_and_yes_nothing_is_asked_and_nothing_made(home: Home) -> None:
+    assert home.run("setup") == (
+        2,
+        "",
+        "Error: setup asks a few questions; run it in a terminal, or with --yes\n",
+    )
+    assert home.run("setup", "--undo")[2] == "There is nothing to undo: setup has created nothing here.\n"
+    assert home.files == []
+
+
+@pytest.fixture
+def board(home: Home, tmp_path: Path) -> Generator[FakeHub]:
+    """An RK3588 as far as files tell, and a stand-in for both repositories."""
+    library = libraries()["1.3.0"].read_bytes()
+    plain = {
+        "release-v1.3.0/LICENSE": b"Rockchip's licence\n",
+        "release-v1.3.0/rkllm-runtime/Linux/librkllm_api/aarch64/librkllmrt.so": library,
+    }
+    weights = container(weights=bytes(4 << 20))
+    files = {REPOSITORY: {FILE: weights}, "Qwen/Qwen2.5-0.5B-Instruct": {"tokenizer.json": DEMO_TOKENIZER.read_bytes()}}
+    with running(FakeHub(files=files, plain=plain)) as hub:
+        mirror = tmp_path / "mirror.json"
+        checksums = {"1.3.0": hashlib.sha256(library).hexdigest()}
+        mirror.write_text(json.dumps({"address": hub.url, "checksums": checksums}))
+        home.env |= {
+            "RKLLM_MCP_MACHINE_ROOT": str(plant(tmp_path / "board", RK3588)),
+            "RKLLM_MCP_RUNTIMES": str(mirror),
+            "HF_ENDPOINT": hub.url,
+        }
+        yield hub
+
+
+def test_on_a_board_setup_goes_on_where_it_was_stopped_and_is_undone(home: Home, board: FakeHub) -> None:
+    model = home.path / ".local/share/rkllm-mcp/models" / MODEL
+    words = ("--model", MODEL, "setup", "--yes", "--no-service")
+    # The pulled file is no script, so the emulated library that was pulled does not load it.
+    code, out, err = home.run(*words)
+    assert (code, out) == (3, ""), err
+    assert "✓ RK3588, 3 NPU cores (Radxa ROCK 5B)\n" in err
+    assert f"✓ {model.relative_to(home.path)}\n" in err
+    assert (home.path / CONFIG).is_file()
+    fetched = len(board.requests)
+    (model / FILE).write_text(SCRIPT)
+    code, out, err = home.run(*words)
+    assert (code, bool(ADDRESS.fullmatch(out))) == (0, True), err
+    assert len(board.requests) == fetched
+    for line in (f"Here already: {model.relative_to(home.path)}", "✓ It called clock and answered."):
+        assert f"{line}\n" in err
+    code, _, err = home.run("setup", "--undo")
+    assert err.startswith(
+        f"Removed {CONFIG}\nRemoved rkllm-mcp-files\nKept {model.relative_to(home.path)}: it was changed since.\n"
+        "Removed .local/share/rkllm-mcp/runtimes/1.3.0\n"
+    )
+    assert not (home.path / ".local/share/rkllm-mcp/runtimes").exists()
+
+
+def test_ctrl_c_during_a_download_keeps_what_came_and_undo_takes_it_back(home: Home, board: FakeHub) -> None:
+    board.stall_bytes = 3 << 20
+    process = home.start("--model", MODEL, "setup", "--yes", "--no-service")
+    parts = home.path / f".local/share/rkllm-mcp/models/.{MODEL}.part"
+    assert board.stalled.wait(_PATIENCE_S)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=_PATIENCE_S)
+    board.gone.set()
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("What has arrived is kept.\nStopped; 'rkllm-mcp setup' goes on from here.\n"), err
+    assert "Traceback" not in err
+    assert [path.suffix for path in parts.glob("*.incomplete")] == [".incomplete"]
+    assert home.run("setup", "--undo")[0] == 0
+    assert home.files == [".local", ".local/share"]
+
+
+def test_a_qr_code_is_drawn_dark_on_light_with_its_margin() -> None:
+    lines = qr_text("http://192.0.2.2:8080/#/link/x", color=False).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert (set(lines[0]), lines[1][:9]) == ({"█"}, "██ ▄▄▄▄▄ ")
+    assert qr_text("x", color=True).startswith("\x1b[97;40m██")

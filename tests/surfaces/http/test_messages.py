@@ -1,0 +1,228 @@
+"""POST /v1/messages with Anthropic's own client, on a served instance with the emulated NPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any, cast
+
+import anthropic
+import httpx2
+import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from tests.support.chat_script import CITY, OWN_TOOLS, OWNERS_KEY, RULES, Json, user
+from tests.support.served import Served, scripted_model, served
+
+MODEL = "parrot"
+WEATHER: Json = {"name": "get_weather", "description": "Weather", "input_schema": CITY}
+TIME: Json = {"name": "get_time", "input_schema": {"type": "object"}}
+TRIP: Json = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city", "days"],
+}
+FORM: Json = {"output_config": {"format": {"type": "json_schema", "schema": TRIP}}}
+BOARD: Json = {"tools": [{"type": "mcp_toolset", "mcp_server_name": "own"}]}
+_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("messages")
+    with served(folder / "home", scripted_model(folder / "model", RULES, template="qwen3"), extra=OWN_TOOLS) as it:
+        yield it
+
+
+@pytest.fixture
+def client(service: Served) -> Generator[anthropic.Anthropic, None, None]:
+    with anthropic.Anthropic(base_url=service.url, api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
+        yield it
+
+
+def ask(client: anthropic.Anthropic, *messages: Json | str, **fields: Any) -> Message:
+    return cast("Message", _create(client, messages, fields))
+
+
+def stream(client: anthropic.Anthropic, *messages: Json | str, **fields: Any) -> list[Any]:
+    """The events of an answer, each of which is what Anthropic says it is."""
+    events = list(cast("Any", _create(client, messages, {**fields, "stream": True})))
+    for event in events:
+        _EVENT.validate_python(event.model_dump(), strict=False)
+    return events
+
+
+def _create(client: anthropic.Anthropic, messages: tuple[Json | str, ...], fields: Json) -> object:
+    sent: Any = [user(message) if isinstance(message, str) else message for message in messages]
+    create: Any = client.messages.create
+    return cast("object", create(**{"model": MODEL, "max_tokens": 100, "messages": sent, **fields}))
+
+
+def joined(events: list[Any]) -> list[Json]:
+    """The blocks of a stream, put together."""
+    blocks: list[Json] = []
+    for event in events:
+        if event.type == "content_block_start":
+            assert event.index == len(blocks)
+            blocks.append(event.content_block.model_dump())
+        elif event.type == "content_block_delta":
+            delta = event.delta
+            if delta.type == "input_json_delta":
+                assert blocks[-1]["input"] == {}
+                blocks[-1]["input"] = json.loads(delta.partial_json)
+            else:
+                name = delta.type.removesuffix("_delta")
+                blocks[-1][name] += getattr(delta, name)
+    return blocks
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "reason"),
+    [
+        ("hello from ann", {}, "end_turn"),
+        ("think", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "end_turn"),
+        ("Weather in Oslo and Rome", {"tools": [WEATHER]}, "tool_use"),
+        ("at length", {"max_tokens": 3}, "max_tokens"),
+        ("count", {"stop_sequences": ["STOP", "never"]}, "stop_sequence"),
+        ("trip to Oslo", FORM, "end_turn"),
+        ("no chance", FORM, "refusal"),
+        ("how much is 2 and 3", BOARD, "end_turn"),
+    ],
+    ids=["words", "thinking", "calls", "cut", "stop", "a form", "no form", "a server's tools"],
+)
+def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(
+    client: anthropic.Anthropic, asked: str, fields: Json, reason: str
+) -> None:
+    whole = ask(client, asked, **fields)
+    Message.model_validate(whole.model_dump())
+    events = stream(client, asked, **fields)
+    assert (events[0].type, events[-1].type) == ("message_start", "message_stop")
+    assert (events[0].message.content, events[0].message.stop_reason) == ([], None)
+    assert joined(events) == [block.model_dump() for block in whole.content]
+    end = events[-2]
+    assert (end.type, end.delta.stop_reason, end.delta.stop_sequence) == (
+        "message_delta",
+        whole.stop_reason,
+        whole.stop_sequence,
+    )
+    assert whole.stop_reason == reason
+    total = (whole.usage.input_tokens, whole.usage.cache_read_input_tokens or 0)
+    assert sum(total) == end.usage.input_tokens + end.usage.cache_read_input_tokens > 5
+    assert end.usage.output_tokens == whole.usage.output_tokens > 1
+
+
+def test_blocks_are_what_programs_expect(client: anthropic.Anthropic) -> None:
+    thinking, text = cast("Any", ask(client, "think", thinking={"type": "adaptive"}).content)
+    assert (thinking.type, thinking.thinking.strip(), text.text) == ("thinking", "Hm, let me see.", "I thought.")
+    assert ask(client, "count", stop_sequences=["STOP"]).stop_sequence == "STOP"
+    refused = cast("Any", ask(client, "no chance", **FORM).content[0])
+    assert "The model gave no answer of the form that was asked for" in refused.text
+
+
+def test_calls_and_their_results_go_round_and_only_the_new_part_is_prefilled(client: anthropic.Anthropic) -> None:
+    system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    settings: Json = {"tools": [WEATHER], "system": system}
+    called = ask(client, "Weather in Oslo and Rome", **settings)
+    calls = [block for block in called.content if block.type == "tool_use"]
+    assert [(call.name, call.input) for call in calls] == [("get_weather", {"city": city}) for city in ("Oslo", "Rome")]
+    results = [
+        {"type": "tool_result", "tool_use_id": calls[1].id, "content": [{"type": "text", "text": "cold"}]},
+        {"type": "tool_result", "tool_use_id": calls[0].id, "content": "no service", "is_error": True},
+        {"type": "text", "text": "And?"},
+    ]
+    said = {"role": "assistant", "content": [block.model_dump() for block in called.content]}
+    answer = ask(client, "Weather in Oslo and Rome", said, {"role": "user", "content": results[:2]}, **settings)
+    assert cast("Any", answer.content[0]).text == "It says cold, this time."
+    assert (answer.usage.cache_read_input_tokens or 0) > answer.usage.input_tokens
+    again = ask(client, "Weather in Oslo and Rome", said, {"role": "user", "content": results}, **settings)
+    assert again.stop_reason == "end_turn"
+
+
+def test_instructions_behind_a_question_belong_to_it(client: anthropic.Anthropic) -> None:
+    # Claude Code sends them so.
+    answer = ask(client, "hello from ann", {"role": "system", "content": "Agents: none."})
+    assert cast("Any", answer.content[0]).text == "Hello, ann. こんにちは 👋"
+    question: Any = [user("hello from ann"), {"role": "system", "content": "Agents: none."}]
+    counted = [
+        client.messages.count_tokens(model=MODEL, messages=messages).input_tokens
+        for messages in (question, question[:1])
+    ]
+    assert counted[0] > counted[1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"), [({"type": "any"}, "Oslo"), ({"type": "tool", "name": "get_weather"}, "Rome")]
+)
+def test_a_call_can_be_required(client: anthropic.Anthropic, choice: Json, expected: str) -> None:
+    answer = ask(client, "Weather in Oslo", tools=[WEATHER, TIME], tool_choice=choice)
+    assert cast("Any", answer.content[0]).input == {"city": expected}
+    none = ask(client, "Weather in Oslo", tools=[WEATHER], tool_choice={"type": "none"})
+    assert cast("Any", none.content[0]).text.strip() == "I will not."
+
+
+def test_a_required_call_that_the_model_does_not_make_is_an_error(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.UnprocessableEntityError) as refused:
+        ask(client, "nonsense", tools=[WEATHER, {**TIME, "name": "look"}], tool_choice={"type": "any"})
+    message = cast("Any", refused.value.body)["error"]["message"]
+    assert message.startswith("the model made no valid call, which tool_choice requires (")
+    assert "<tool_call>" not in message
+
+
+def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic) -> None:
+    settings: Any = {"model": MODEL, "system": "Be brief.", "tools": [WEATHER], "messages": [user("hello from ann")]}
+    counted = client.messages.count_tokens(**settings).input_tokens
+    usage = client.messages.create(max_tokens=10, **settings).usage
+    assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+@pytest.mark.parametrize(
+    ("messages", "fields", "said"),
+    [
+        (["x"], {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type: the hosted tool"),
+        (["x"], {"extra_body": {"mcp_servers": [{"type": "url", "url": "http://evil.example"}]}}, "client's"),
+        (["x"], {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "no server 'x'"),
+        (["x"], {"container": "c"}, "no code runs here"),
+        (["x", {"role": "assistant", "content": "Once"}], {}, "messages[1].role: the last message is the user's"),
+        (
+            [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x.example"}}]}],
+            {},
+            "messages[0].content[0].type: this model reads text",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]}],
+            {},
+            "no open call 't1'",
+        ),
+        (
+            ["x"],
+            {"tools": [{"name": "a", "input_schema": {"type": "object", "properties": 1}}]},
+            "tools[0].input_schema",
+        ),
+        (["x"], {"extra_headers": {"anthropic-version": "2023-01-01"}}, "anthropic-version"),
+        (["long " * 5000], {}, "the prompt has"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_naming_the_field(
+    client: anthropic.Anthropic, messages: list[Any], fields: Json, said: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        ask(client, *messages, **fields)
+    body = cast("Any", refused.value.body)
+    assert said in body["error"]["message"]
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert body["request_id"]
+
+
+def test_errors_are_the_kinds_that_its_users_handle(client: anthropic.Anthropic, service: Served) -> None:
+    with pytest.raises(anthropic.AuthenticationError):
+        ask(client.with_options(api_key="wrong"), "x")
+    with pytest.raises(anthropic.NotFoundError) as unknown:
+        ask(client, "x", model="claude")
+    assert cast("Any", unknown.value.body)["error"]["type"] == "not_found_error"
+    with pytest.raises(anthropic.APIStatusError, match="rkllm_run") as failed:
+        stream(client, "fail later")
+    assert cast("Any", failed.value.body)["error"]["type"] == "api_error"
+    bearer = {"Authorization": f"Bearer {OWNERS_KEY}"}
+    body = {"model": "default", "max_tokens": 10, "messages": [user("hello from ann")]}
+    assert httpx2.post(f"{service.url}/v1/messages", json=body, headers=bearer, timeout=120).status_code == 200

@@ -1,0 +1,177 @@
+"""Requests that name another installed model: it is loaded in their turn, and goes again when nobody uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.demo_model import DEMO_TOKENIZER
+from tests.support.fake_hub import FakeHub, running
+from tests.support.rkllm_files import container
+from tests.support.served import Served, scripted_model, served
+from tests.surfaces.cli.test_models import FACTS, FILE
+
+Json = dict[str, Any]
+TENANT = "tenant-key-of-24-letters"
+OWNER = "owner-key-of-24-letters-"
+KEYS = f'[service]\napi_keys = ["{OWNER}"]\n[[tenants]]\nname = "guest"\napi_key = "{TENANT}"\nmay_approve = false\n'
+WITHIN_S = 60.0
+
+
+def models_folder(home: Path) -> Path:
+    """Two models, one that cannot be loaded, and one that is larger than any memory."""
+    folder = home / ".local" / "share" / "rkllm-mcp" / "models"
+    for name in ("parrot", "owl", "whale"):
+        scripted_model(folder / name, f"rule\n  say I am the {name}.\n", name=name)
+    scripted_model(folder / "broken", "rule\n  nonsense\n", name="broken")
+    os.truncate(folder / "whale" / "model.rkllm", 2**41)
+    return folder
+
+
+@pytest.fixture
+def service(tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Served, None, None]:
+    extra: str = getattr(request, "param", "")
+    with served(tmp_path, models_folder(tmp_path) / "parrot", extra=extra) as it:
+        yield it
+
+
+def ask(service: Served, model: str = "", key: str = OWNER, **body: Any) -> tuple[int, Json]:
+    """Ask for an answer of a model; return the status and the body."""
+    answer = httpx2.post(
+        f"{service.url}/v1/chat/completions",
+        json={"messages": [{"role": "user", "content": "Who?"}], **({"model": model} if model else {}), **body},
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=WITHIN_S,
+    )
+    return answer.status_code, answer.json()
+
+
+def said(answer: tuple[int, Json]) -> str:
+    assert answer[0] == 200, answer
+    return answer[1]["choices"][0]["message"]["content"]
+
+
+def loaded(service: Served, key: str = OWNER) -> list[str]:
+    headers = {"Authorization": f"Bearer {key}"}
+    models = httpx2.get(f"{service.url}/v1/models", headers=headers, timeout=WITHIN_S).json()["data"]
+    return [model["id"] for model in models if model["loaded"]]
+
+
+def test_a_request_loads_the_model_that_it_names_and_one_that_names_none_takes_the_loaded(service: Served) -> None:
+    listed = httpx2.get(f"{service.url}/v1/models", timeout=WITHIN_S).json()["data"]
+    assert [(model["id"], model["loaded"]) for model in listed] == [
+        ("parrot", True),
+        ("broken", False),
+        ("owl", False),
+        ("whale", False),
+    ]
+    assert listed[0]["capabilities"] == ["chat", "tools", "embed"]
+    told: list[Json] = []
+    asked = {"message": "Who?", "model": "owl"}
+    with httpx2.stream("POST", f"{service.url}/v1/execute", json=asked, timeout=WITHIN_S) as answer:
+        told += [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+    assert told[0] == {"kind": "status", "text": "[NPU: Loading model 'owl']"}
+    assert "".join(event["text"] for event in told if event["kind"] == "text") == "I am the owl."
+    assert (said(ask(service)), loaded(service)) == ("I am the owl.", ["owl"])
+    first = service.log.read_text("utf-8").count("rkllm_load_prompt_cache")
+    # What every prompt begins with was kept when the owl was loaded, and is loaded from disk when it comes back.
+    assert [said(ask(service, name)) for name in ("parrot", "owl")] == ["I am the parrot.", "I am the owl."]
+    while service.log.read_text("utf-8").count("rkllm_load_prompt_cache") == first:
+        time.sleep(0.01)
+
+
+def test_when_the_new_one_cannot_be_loaded_the_old_one_is_back_and_the_error_says_so(service: Served) -> None:
+    status, answer = ask(service, "broken")
+    assert status == 503
+    assert answer["error"]["message"].startswith("The model 'broken' could not be loaded: The runtime did not load")
+    assert "'parrot' is loaded again." in answer["error"]["message"]
+    assert said(ask(service)) == "I am the parrot."
+    before = service.service and service.service.model_host.board.engine.worker_pid
+    status, answer = ask(service, "whale")
+    assert status == 503
+    assert "would be available without 'parrot', which stays loaded" in answer["error"]["message"]
+    assert service.service is not None
+    assert service.service.model_host.board.engine.worker_pid == before
+    assert ask(service, "nobody")[0] == 404
+
+
+@pytest.mark.parametrize("service", [KEYS], indirect=True)
+def test_a_tenant_has_no_model_loaded_unless_it_may(service: Served) -> None:
+    assert said(ask(service, "parrot", TENANT)) == "I am the parrot."
+    status, answer = ask(service, "owl", TENANT)
+    assert (status, answer["error"]["code"]) == (403, "model_switching")
+    assert said(ask(service, "owl")) == "I am the owl."
+    assert loaded(service, TENANT) == ["owl"]
+    # What it names has to be there: it would unload the owner's otherwise.
+    assert ask(service, "parrot", TENANT)[0] == 403
+    for path in ("/api/pull", "/api/delete"):
+        headers = {"Authorization": f"Bearer {TENANT}"}
+        method = "DELETE" if path.endswith("delete") else "POST"
+        refused = httpx2.request(method, f"{service.url}{path}", json={"model": "owl"}, headers=headers)
+        assert refused.status_code == 403
+
+
+@pytest.mark.parametrize(("switching", "status"), [("request", 200), ("off", 404)])
+def test_the_owner_decides_who_may_exchange_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switching: str, status: int
+) -> None:
+    monkeypatch.setenv("RKLLM_MCP_MODEL__SWITCHING", switching)
+    with served(tmp_path, models_folder(tmp_path) / "parrot", extra=KEYS) as service:
+        assert ask(service, "owl", TENANT)[0] == status
+
+
+def ps(service: Served) -> list[str]:
+    return [model["name"] for model in httpx2.get(f"{service.url}/api/ps", timeout=WITHIN_S).json()["models"]]
+
+
+def test_keep_alive_unloads_an_idle_model_and_the_next_question_loads_it_again(service: Served) -> None:
+    chat = {"model": "owl", "messages": [{"role": "user", "content": "Who?"}], "stream": False}
+    answer = httpx2.post(f"{service.url}/api/chat", json={**chat, "keep_alive": "10ms"}, timeout=WITHIN_S).json()
+    assert answer["message"]["content"] == "I am the owl."
+    while ps(service):
+        time.sleep(0.01)
+    assert httpx2.get(f"{service.url}/readyz", timeout=WITHIN_S).status_code == 200
+    assert (said(ask(service)), ps(service)) == ("I am the parrot.", ["parrot:latest"])
+    refused = httpx2.post(f"{service.url}/api/chat", json={**chat, "keep_alive": "soon"}, timeout=WITHIN_S)
+    assert refused.status_code == 400
+    assert "'soon' is no duration" in refused.json()["error"]
+    asked = httpx2.post(f"{service.url}/v1/models:load", json={"model": "owl", "keep_alive": -1}, timeout=WITHIN_S)
+    assert (asked.json()["id"], asked.json()["loaded"]) == ("owl", True)
+
+
+def test_the_owner_removes_what_is_not_in_use_and_nothing_outside(service: Served, tmp_path: Path) -> None:
+    def delete(name: str) -> int:
+        return httpx2.request("DELETE", f"{service.url}/api/delete", json={"model": name}, timeout=WITHIN_S).status_code
+
+    assert said(ask(service, "owl")) == "I am the owl."
+    assert [delete(name) for name in ("owl", "parrot", "demo", "../parrot", "nobody")] == [409, 409, 403, 404, 404]
+    assert said(ask(service, "parrot")) == "I am the parrot."
+    folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
+    assert (delete("owl:latest"), sorted(path.name for path in folder.iterdir())) == (
+        200,
+        ["broken", "parrot", "whale"],
+    )
+    assert ask(service, "owl")[0] == 404
+
+
+def test_a_model_is_pulled_with_its_progress(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = container(FACTS, weights=bytes(range(256)) * 100)
+    files = {"them/qwen2.5-1.5b": {FILE: weights, "tokenizer.json": DEMO_TOKENIZER.read_bytes()}}
+    with running(FakeHub(files)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        asked = {"model": f"hf.co/them/qwen2.5-1.5b:{FILE}"}
+        with httpx2.stream("POST", f"{service.url}/api/pull", json=asked, timeout=WITHIN_S) as answer:
+            told = [json.loads(line) for line in answer.iter_lines()]
+    assert told[0] == {"status": "pulling manifest"}
+    assert {"status": f"pulling {FILE}", "digest": FILE, "total": len(weights), "completed": len(weights)} in told
+    assert told[-1] == {"status": "success"}
+    missing = httpx2.post(f"{service.url}/api/pull", json={"model": "nobody", "stream": False}, timeout=WITHIN_S)
+    assert missing.status_code == 404
