@@ -150,7 +150,7 @@ def check_tokenizer(path: Path, template_name: str, file: RkllmFile | None, say:
             f"The tokenizer has no token {template.end_of_turn}, which the template {template_name!r} needs.",
             "Take the model's own tokenizer, or another template.",
         )
-    samples = file.token_samples if file else {}
+    samples: Mapping[int, str] = file.token_samples if file else {}
     other = [index for index, text in samples.items() if vocabulary.piece(index) != text]
     if file is not None and len(samples) >= _LEAST_SAMPLES and len(other) * 2 > len(samples):
         index = other[0]

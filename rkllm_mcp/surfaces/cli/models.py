@@ -435,7 +435,7 @@ def add_command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def convert_command(context: typer.Context) -> None:
-    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's rkllm-toolkit; '-- --help' shows the options."""
+    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's toolkit; '-- --help' shows the options."""
     from runpy import run_path
 
     package = Path(rkllm_mcp.__file__).parent
