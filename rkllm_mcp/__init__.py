@@ -42,7 +42,7 @@ __all__ = ["Detector", "Engine", "MCPClient", "ToolSpec", "Toolbox", "__version_
 
 _HOMES = {
     "open_app": "rkllm_mcp.app.root",
-    "load_config": "rkllm_mcp.config",
+    "load_config": "rkllm_mcp.config.loading",
     "ToolSpec": "rkllm_mcp.messages",
     "Engine": "rkllm_mcp.runtime.engine",
     "Detector": "rkllm_mcp.toolcalls.detector",

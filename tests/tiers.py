@@ -27,6 +27,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     ),
     "external": (
         "tests/conformance/",
+        "tests/end_to_end/test_clients.py",
         "tests/end_to_end/test_litellm.py",
         "tests/end_to_end/test_schemathesis.py",
         "tests/end_to_end/test_third_party_servers.py",

@@ -27,7 +27,7 @@ from mcp_servers.knowledge.importing.errors import TooLargeError
 from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome
+from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome, taken
 from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, AddResult, NewChunk, NewDocument
 from mcp_servers.knowledge.validation import valid_unicode
 
@@ -261,7 +261,7 @@ async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progre
         return await add_document(path, writer, reader, on_progress)
     report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
     noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
-    files = [FileOutcome(path=file.path, outcome=file.outcome, reason=file.reason) for file in noteworthy]
+    files = [taken(FileOutcome, file) for file in noteworthy]
     return _added_output(writer).model_copy(update={"unchanged": report.count("unchanged"), "files": files})
 
 
@@ -286,15 +286,5 @@ def text_blob(text: str) -> Blob:
 
 
 def _added_output(writer: DocumentWriter) -> AddedOutput:
-    documents = [
-        AddedDocument(
-            document_id=written.added.document_id,
-            title=written.title,
-            uri=written.uri,
-            version=written.added.version,
-            chunks=written.added.chunks,
-            is_new=written.added.is_new,
-        )
-        for written in writer.written
-    ]
+    documents = [taken(AddedDocument, written, written.added) for written in writer.written]
     return AddedOutput(knowledge_base_id=writer.base_id, documents=documents, count=len(documents))

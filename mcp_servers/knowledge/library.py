@@ -26,8 +26,7 @@ from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, TenantFullError
-from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels
-from mcp_servers.knowledge.search.trace import Trace
+from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels, Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase

@@ -7,13 +7,12 @@ keys carry sources, warnings and explanations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
 from mcp_servers.knowledge.errors import KnowledgeError, NoCollectionsError, NoDocumentsError, NothingFoundError
 from mcp_servers.knowledge.importing.folders import Outcome
-from mcp_servers.knowledge.ocr.normalize import NormalizedText
 from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
 
 # Enough to distinguish scores; every digit costs a small model tokens.
@@ -261,6 +260,15 @@ class ReindexOutput(ToolOutput):
     problem_found: str = ""
 
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def taken(model: type[_Model], *sources: object, **given: Any) -> _Model:
+    """Return a model with the ``given`` values; its other fields are the attributes of ``sources`` with their names."""
+    found = {name: getattr(each, name) for each in sources for name in model.model_fields if hasattr(each, name)}
+    return model(**{**found, **given})
+
+
 def search_output(result: SearchResult, base_id: str) -> SearchOutput:
     """Convert a search result."""
     return SearchOutput(
@@ -270,42 +278,19 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
         results=[_passage(hit) for hit in result.hits],
         count=len(result.hits),
         warnings=list(result.left_out),
-        stages=[
-            ExplainedStep(
-                stage=step.stage,
-                given=step.given,
-                made=step.made,
-                left_out=step.left_out,
-                seconds=round(step.seconds, _SECONDS),
-            )
-            for step in result.explained
-        ],
+        stages=[taken(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
     )
 
 
 def summary_output(summary: Summary) -> SummaryOutput:
     """Convert a summary, with a warning if there are no documents."""
     is_empty = summary.total_collections and not summary.total_documents
-    warning = str(NoDocumentsError(summary.base_id)) if is_empty else ""
     return SummaryOutput(
         knowledge_base_id=summary.base_id,
         summary=summary.summary,
-        statistics=Statistics(
-            total_documents=summary.total_documents,
-            total_collections=summary.total_collections,
-            total_chunks=summary.total_chunks,
-        ),
+        statistics=taken(Statistics, summary),
         generated_at=summary.generated_at.replace("+00:00", "Z"),
-        warning=warning,
-    )
-
-
-def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
-    """Convert a corrected text."""
-    return NormalizedOutput(
-        original_text=normalized.original_text,
-        normalized_text=normalized.normalized_text,
-        status=normalized.status,
+        warning=str(NoDocumentsError(summary.base_id)) if is_empty else "",
     )
 
 
@@ -314,31 +299,9 @@ def bases_output(
 ) -> BasesOutput:
     """Convert knowledge bases with their counts, and the documents of one of them."""
     return BasesOutput(
+        knowledge_bases=[taken(BaseEntry, summary, base, knowledge_base_id=base.id) for base, summary in bases],
+        documents=[taken(DocumentEntry, document, document_id=document.id) for document in documents],
         next_cursor=next_cursor,
-        knowledge_bases=[
-            BaseEntry(
-                knowledge_base_id=base.id,
-                name=base.name,
-                description=base.description,
-                total_documents=summary.total_documents,
-                total_chunks=summary.total_chunks,
-                embedder=base.embedder,
-                created=base.created,
-            )
-            for base, summary in bases
-        ],
-        documents=[
-            DocumentEntry(
-                document_id=document.id,
-                title=document.title,
-                uri=document.uri,
-                collection=document.collection,
-                version=document.version,
-                chunks=document.chunks,
-                created=document.created,
-            )
-            for document in documents
-        ],
     )
 
 
@@ -368,28 +331,10 @@ def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
 
 
 def _passage(hit: Hit) -> FoundPassage:
-    scores = hit.scores
-    return FoundPassage(
-        content=hit.content,
-        score=round(hit.score, _DIGITS),
-        weak=hit.is_weak,
-        metadata=HitMetadata(
-            chunk_id=hit.chunk_id,
-            document_id=hit.document_id,
-            chunk_index=hit.chunk_index,
-            collection_id=hit.collection_id,
-            sparse_score=_rounded(scores.sparse),
-            dense_score=_rounded(scores.dense),
-            rrf_score=_rounded(scores.rrf),
-            bm25_score=_rounded(scores.bm25),
-            cross_encoder_score=_rounded(scores.cross_encoder),
-            title=hit.title,
-            headings=list(hit.headings),
-            page=hit.page,
-            uri=hit.uri,
-            citation=citation(hit.title, hit.page, hit.headings),
-        ),
-    )
+    scores = {f"{name}_score": _rounded(score) for name, score in vars(hit.scores).items()}
+    cited = citation(hit.title, hit.page, hit.headings)
+    metadata = taken(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
+    return FoundPassage(content=hit.content, score=round(hit.score, _DIGITS), weak=hit.is_weak, metadata=metadata)
 
 
 def _rounded(score: float | None) -> float | None:

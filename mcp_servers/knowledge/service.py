@@ -87,7 +87,7 @@ class KnowledgeService:
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise StageUnavailableError(normalized.status)
-        return results.normalized_output(normalized)
+        return results.taken(NormalizedOutput, normalized)
 
     async def bases(self, base: str, limit: int, cursor: str, access: Access) -> BasesOutput:
         """List a page of the knowledge bases, or of the documents of one."""
@@ -195,14 +195,8 @@ class KnowledgeService:
         if wait:
             await self.library.wait_idle()
             state = await self.library.index_state(base_id, access)
-        return ReindexOutput(
-            knowledge_base_id=state.base_id,
-            chunks=state.chunks,
-            embedder=state.active_embedder,
-            becoming=state.next_embedding,
-            done=state.done,
-            problem_found=state.problem,
-        )
+        names = {"embedder": state.active_embedder, "becoming": state.next_embedding, "problem_found": state.problem}
+        return results.taken(ReindexOutput, state, knowledge_base_id=base_id, **names)
 
     async def _resolve_base(self, base: str, access: Access) -> str:
         """Return the id of a base given by id or name, or of the default."""

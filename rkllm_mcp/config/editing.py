@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -44,11 +44,9 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     if _is_json(path, before):
         _write_json(path, _with_json_servers(before, servers))
         return
-    text = path.read_text("utf-8") if path.exists() else ""
     blocks = "\n".join(to_toml(server, "servers") for server in servers)
-    separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     wanted = {**before, "servers": [*cast("list[Any]", before.get("servers", [])), *(_plain(s) for s in servers)]}
-    _write_checked(path, f"{text}{separator}{blocks}", wanted, f"add this by hand:\n{blocks}")
+    _edit(path, before, wanted, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
 def remove_server(path: Path, name: str) -> None:
@@ -61,11 +59,7 @@ def remove_server(path: Path, name: str) -> None:
     wanted, index = _without_server(before, name)
     if wanted is None:
         raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
-    if _is_json(path, before):
-        _write_json(path, wanted)
-        return
-    advice = f"remove the server {name!r} by hand"
-    _write_checked(path, _without_block(path.read_text("utf-8"), index), wanted, advice)
+    _edit(path, before, wanted, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
@@ -76,27 +70,28 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """
     before = read_file(path) if path.exists() else {}
     table: dict[str, Any] = before.get(section, {})
-    wanted = {**before, section: {**table, key: value}}
-    if _is_json(path, before):
-        _write_json(path, wanted)
-        return
-    lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
     line = f"{toml_key(key)} = {toml_value(value)}"
+    advice = f"write this under [{section}] by hand: {line}"
+    wanted = {**before, section: {**table, key: value}}
+    _edit(path, before, wanted, lambda text: _with_value(text, section, key, line), advice)
+
+
+def _with_value(text: str, section: str, key: str, line: str) -> str:
+    """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary."""
+    lines = text.splitlines(keepends=True)
     header = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]")
     start = next((number for number, each in enumerate(lines) if header.match(each)), None)
     if start is None:
-        separator = "" if not lines else "\n" if lines[-1].endswith("\n") else "\n\n"
-        lines += [f"{separator}[{section}]\n{line}\n"]
+        return _with_block(text, f"[{section}]\n{line}\n")
+    end = next((number for number in range(start + 1, len(lines)) if _TABLE.match(lines[number])), len(lines))
+    assigned = re.compile(rf"^(\s*){re.escape(key)}\s*=")
+    old = next((number for number in range(start + 1, end) if assigned.match(lines[number])), None)
+    if old is not None:
+        comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
+        lines[old] = f"{line}{comment[0] if comment else ''}\n"
     else:
-        end = next((number for number in range(start + 1, len(lines)) if _TABLE.match(lines[number])), len(lines))
-        assigned = re.compile(rf"^(\s*){re.escape(key)}\s*=")
-        old = next((number for number in range(start + 1, end) if assigned.match(lines[number])), None)
-        if old is not None:
-            comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
-            lines[old] = f"{line}{comment[0] if comment else ''}\n"
-        else:
-            lines[start] = f"{lines[start].rstrip()}\n{line}\n"
-    _write_checked(path, "".join(lines), wanted, f"write this under [{section}] by hand: {line}")
+        lines[start] = f"{lines[start].rstrip()}\n{line}\n"
+    return "".join(lines)
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
@@ -110,12 +105,10 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
     before = read_file(path) if path.exists() else {}
     service: dict[str, Any] = before.get("service", {})
     wanted = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
-    if _is_json(path, before):
-        _write_json(path, wanted)
-        return
-    text = path.read_text("utf-8") if path.exists() else ""
     item = f"    {toml_value(entry)},{_comment(label)}\n"
-    _write_checked(path, _with_key(text, item), wanted, f"add this to api_keys in [service] by hand:\n{item}")
+    _edit(
+        path, before, wanted, lambda text: _with_key(text, item), f"add this to api_keys in [service] by hand:\n{item}"
+    )
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
@@ -132,18 +125,30 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     after = [*tenants, {"name": name, "api_key": entry, "may_approve": False}]
     if index is not None:
         after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
-    wanted = {**before, "tenants": after}
+    line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
+    block = f"[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
+
+    def edited(text: str) -> str:
+        return _with_block(text, block) if index is None else _with_tenant_key(text, index, entry)
+
+    advice = f"write this by hand, for the tenant {name}:\n{line}"
+    _edit(path, before, {**before, "tenants": after}, edited, advice)
+
+
+def _edit(
+    path: Path, before: Mapping[str, Any], wanted: Mapping[str, Any], edited: Callable[[str], str], advice: str
+) -> None:
+    """Write ``wanted``: a JSON file as a value, a TOML file as its text after ``edited``."""
     if _is_json(path, before):
         _write_json(path, wanted)
-        return
-    text = path.read_text("utf-8") if path.exists() else ""
-    line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
-    if index is None:
-        separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        text = f"{text}{separator}[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
     else:
-        text = _with_tenant_key(text, index, entry)
-    _write_checked(path, text, wanted, f"write this by hand, for the tenant {name}:\n{line}")
+        _write_checked(path, edited(path.read_text("utf-8") if path.exists() else ""), wanted, advice)
+
+
+def _with_block(text: str, block: str) -> str:
+    """Return the text with a block of lines behind it, an empty line between."""
+    separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    return f"{text}{separator}{block}"
 
 
 def _comment(label: str) -> str:
@@ -156,8 +161,7 @@ def _with_key(text: str, item: str) -> str:
     lines = text.splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if _SERVICE_TABLE.match(line)), None)
     if start is None:
-        separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        return f"{text}{separator}[service]\napi_keys = [\n{item}]\n"
+        return _with_block(text, f"[service]\napi_keys = [\n{item}]\n")
     for number in range(start + 1, len(lines)):
         if _TABLE.match(lines[number]):
             break

@@ -21,7 +21,7 @@ from rkllm_mcp.runtime.abi.common import (
     Abi,
     require,
 )
-from rkllm_mcp.runtime.frames import CallCommand, CallReply, RunCommand, pack_call, pack_run
+from rkllm_mcp.runtime.frames import CallCommand, CallReply, RunCommand, pack, pack_run
 from rkllm_mcp.runtime.inputs import check_support, token_count
 from rkllm_mcp.runtime.kv_cache import CacheState
 from rkllm_mcp.runtime.run import Run
@@ -85,7 +85,7 @@ class Calls:
         """
         value: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._pending.append(_PendingCall(command, setting, value))
-        send(pack_call(command))
+        send(pack(command))
         return value
 
     def drop(self, name: str) -> None:
@@ -98,7 +98,7 @@ class Calls:
         self._refusals.clear()
         for name, command in self._standing.items():
             self._pending.append(_PendingCall(command, name, None))
-            send(pack_call(command))
+            send(pack(command))
 
     def on_reply(self, answer: CallReply) -> None:
         """Resolve the oldest call."""
@@ -382,7 +382,7 @@ class Dispatcher:
             if self._current is not None and self._current.number == rows.run:
                 self._current.rows = rows
         elif kind == frames.REPLY:
-            answer = frames.unpack_reply(body)
+            answer = frames.unpack(frames.CallReply, body)
             if answer.failure and (said := self._explanation()):
                 answer = replace(answer, failure=f"{answer.failure} ({said})")
             self._log_mark = self._printed()

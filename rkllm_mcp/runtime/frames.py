@@ -7,7 +7,7 @@ import struct
 from array import array
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from rkllm_mcp.generation import (
     EmbeddingInput,
@@ -44,6 +44,7 @@ _RUN_ID = struct.Struct("<I")
 _ENDED_BODY = struct.Struct("<I??QQQfifif")
 _ROWS_BODY = struct.Struct("<III")
 
+_T = TypeVar("_T")
 _NO_PERF = Perf(0.0, 0, 0.0, 0, 0.0)
 
 
@@ -124,34 +125,14 @@ def unpack_abort(body: bytes) -> int:
     return int(_RUN_ID.unpack(body)[0])
 
 
-def pack_opened(message: Opened) -> bytes:
-    """Return the frame of an opened library."""
-    return frame(OPENED, json.dumps(asdict(message)).encode())
+def pack(message: Message) -> bytes:
+    """Return the frame of a message whose body is JSON."""
+    return frame(_KINDS[type(message)], json.dumps(asdict(message)).encode())
 
 
-def unpack_opened(body: bytes) -> Opened:
-    """Return the opened library of a body."""
-    return Opened(**json.loads(body))
-
-
-def pack_loaded(message: ModelLoaded) -> bytes:
-    """Return the frame of a successful load."""
-    return frame(LOADED, json.dumps(asdict(message)).encode())
-
-
-def unpack_loaded(body: bytes) -> ModelLoaded:
-    """Return the successful load of a body."""
-    return ModelLoaded(**json.loads(body))
-
-
-def pack_load_failed(message: LoadFailed) -> bytes:
-    """Return the frame of a failed load."""
-    return frame(LOAD_FAILED, json.dumps(asdict(message)).encode())
-
-
-def unpack_load_failed(body: bytes) -> LoadFailed:
-    """Return the failed load of a body."""
-    return LoadFailed(**json.loads(body))
+def unpack(message: type[_T], body: bytes) -> _T:
+    """Return the message of a body that ``pack`` made; ``unpack_load`` is for a load command."""
+    return message(**json.loads(body))
 
 
 def pack_token(run: int, token_id: int, entered_ns: int, text: bytes) -> bytes:
@@ -190,16 +171,6 @@ def unpack_run_ended(body: bytes) -> RunEnded:
     run, has_perf, is_paused, first_ns, last_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
     perf = Perf(*figures) if has_perf else None
     return RunEnded(run, body[_ENDED_BODY.size :].decode(), first_ns, last_ns, perf, is_paused, callback_ns)
-
-
-def pack_reply(message: CallReply) -> bytes:
-    """Return the frame that answers a call."""
-    return frame(REPLY, json.dumps(asdict(message)).encode())
-
-
-def unpack_reply(body: bytes) -> CallReply:
-    """Return the reply of a body."""
-    return CallReply(**json.loads(body))
 
 
 class FrameReader:
@@ -287,9 +258,15 @@ class CallCommand:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def pack_load(command: LoadCommand) -> bytes:
-    """Return the frame of a load command."""
-    return frame(LOAD, json.dumps(asdict(command)).encode())
+Message: TypeAlias = Opened | ModelLoaded | LoadFailed | CallReply | LoadCommand | CallCommand
+_KINDS: Mapping[type[Message], int] = {
+    Opened: OPENED,
+    ModelLoaded: LOADED,
+    LoadFailed: LOAD_FAILED,
+    CallReply: REPLY,
+    LoadCommand: LOAD,
+    CallCommand: CALL,
+}
 
 
 def unpack_load(body: bytes) -> LoadCommand:
@@ -299,16 +276,6 @@ def unpack_load(body: bytes) -> LoadCommand:
     parameters["sampling"] = Sampling(**parameters["sampling"])
     parameters["image_tags"] = _tags(parameters["image_tags"])
     return LoadCommand(**fields, parameters=LoadParameters(**parameters))
-
-
-def pack_call(command: CallCommand) -> bytes:
-    """Return the frame of a call."""
-    return frame(CALL, json.dumps(asdict(command)).encode())
-
-
-def unpack_call(body: bytes) -> CallCommand:
-    """Return the call of a body."""
-    return CallCommand(**json.loads(body))
 
 
 # The host applies these; the worker has no use for them.

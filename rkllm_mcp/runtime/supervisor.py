@@ -22,7 +22,7 @@ from rkllm_mcp.errors import ModelLoadError, RkllmMcpError, RunRejectedError, Ru
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi import choose_abi
 from rkllm_mcp.runtime.emulator import emulator_library
-from rkllm_mcp.runtime.frames import LoadCommand, pack_load
+from rkllm_mcp.runtime.frames import LoadCommand, pack
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.settings import EngineSettings, SilenceLimits
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
@@ -218,9 +218,11 @@ class Supervisor:
     def on_load_report(self, kind: int, body: bytes) -> None:
         """Process a report about loading."""
         if kind == frames.OPENED:
-            self.opened = frames.unpack_opened(body)
+            self.opened = frames.unpack(frames.Opened, body)
             return
-        report = frames.unpack_loaded(body) if kind == frames.LOADED else frames.unpack_load_failed(body)
+        report = (
+            frames.unpack(frames.ModelLoaded, body) if kind == frames.LOADED else frames.unpack(frames.LoadFailed, body)
+        )
         if self._loading is not None and not self._loading.done():
             self._loading.set_result(report)
 
@@ -359,7 +361,7 @@ class Supervisor:
             check_memory=settings.check_memory,
             cache_bytes_per_token=settings.cache_bytes_per_token,
         )
-        worker.send(pack_load(command))
+        worker.send(pack(command))
         gone = asyncio.ensure_future(worker.gone())
         limit_s = self._settings.start_timeout_s
         try:

@@ -232,7 +232,7 @@ class Worker:
         elif kind == frames.RUN:
             self._prepare(frames.unpack_run(body))
         elif kind == frames.CALL:
-            self._jobs.put(partial(self._answer, frames.unpack_call(body)))
+            self._jobs.put(partial(self._answer, frames.unpack(frames.CallCommand, body)))
 
     def _prepare(self, command: frames.RunCommand) -> None:
         """Create the run immediately, so that an abort right after it finds it."""
@@ -272,16 +272,16 @@ class Worker:
         try:
             library = open_library(find_library(command.library), command.abi)
             # Sent before the first call: if a wrong interface kills the process, the host knows the release.
-            self._send_queue.send(frames.pack_opened(frames.Opened(library.version, library.abi.name)))
+            self._send_queue.send(frames.pack(frames.Opened(library.version, library.abi.name)))
             if command.check_memory:
                 require_memory(command.parameters, cache_bytes_per_token=command.cache_bytes_per_token)
             self._model = NativeModel(library, command.parameters)
         except RuntimeUnusableError as error:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
-            self._send_queue.send(frames.pack_load_failed(failure))
+            self._send_queue.send(frames.pack(failure))
             return
         loaded = frames.ModelLoaded(library.version, library.abi.name, library.file.is_emulator)
-        self._send_queue.send(frames.pack_loaded(loaded))
+        self._send_queue.send(frames.pack(loaded))
 
     def _execute(self, command: frames.RunCommand, run: NativeRun) -> None:
         report, failure = RunReport(0, 0, None), ""
@@ -313,7 +313,7 @@ class Worker:
             answer = frames.CallReply(failure=error.reason)
         except _MISTAKES as error:
             answer = frames.CallReply(failure=str(error))
-        self._send_queue.send(frames.pack_reply(answer))
+        self._send_queue.send(frames.pack(answer))
 
     def _loaded_model(self) -> NativeModel:
         if self._model is None:

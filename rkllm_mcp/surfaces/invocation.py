@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.generation import Language
+from rkllm_mcp.generation import Language, language_of
 from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ class Session:
             UsageError: one cannot be had.
         """
         return read_tokens(self.token_words)
+
+    def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
+        """Return the language of our own texts: the configured one, else the locale's."""
+        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+        return language_of(config.agent.language or locale)
 
     def note_missing_configuration(self, config: Config) -> None:
         """Say in the first line that there is no configuration file, and what makes one."""

@@ -84,10 +84,8 @@ def test_both_readmes_print_the_same_blocks_in_the_same_order() -> None:
 
 def test_what_needs_a_board_is_a_short_list() -> None:
     assert left_to_the_reader("README.md") == [
-        "pip install rkllm-mcp",
-        "rkllm-mcp doctor",
-        "rkllm-mcp models pull qwen3-0.6b",
-        "rkllm-mcp --model qwen3-0.6b chat",
+        "./install.sh",
+        "rkllm-mcp setup",
     ]
     assert [line for page in PAGES if not page.startswith("README") for line in left_to_the_reader(page)] == []
 

@@ -51,7 +51,10 @@ include-path = [
     "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
 ]
-checks = { positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 429] } }
+[operations.checks]
+positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 429] }
+# What breaks the limit of a list may be too large as a whole.
+negative_data_rejection = { expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"] }
 
 # Whether an address exists, the MCP server alone knows; its refusal is a 502.
 [[operations]]

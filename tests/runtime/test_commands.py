@@ -23,10 +23,9 @@ from rkllm_mcp.runtime.frames import (
     LoadCommand,
     OutputSelection,
     RunCommand,
-    pack_call,
-    pack_load,
+    pack,
     pack_run,
-    unpack_call,
+    unpack,
     unpack_load,
     unpack_run,
 )
@@ -52,7 +51,7 @@ def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
         "/モデル.rkllm", 4096, 512, Sampling(0.7, 1, mirostat=2), cpu_mask=240, keep_tokens=9, image_tags=tags
     )
     command = LoadCommand("/usr/lib/librkllmrt.so", "auto", parameters, check_memory=True)
-    assert unpack_load(body_of(pack_load(command))) == command
+    assert unpack_load(body_of(pack(command))) == command
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: type(prompt).__name__)
@@ -97,4 +96,4 @@ def test_a_token_that_is_no_32_bit_number_is_refused() -> None:
 
 def test_a_call_carries_its_arguments() -> None:
     command = CallCommand("load_lora", {"path": "/法.rkllm", "name": "legal", "scale": 0.5})
-    assert unpack_call(body_of(pack_call(command))) == command
+    assert unpack(CallCommand, body_of(pack(command))) == command

@@ -225,7 +225,7 @@ async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator
     dispatcher = Dispatcher(newest.settings(RULES))
     dispatcher.supervisor.worker = worker = Quick()
     asked = [dispatcher.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
-    refusal = frames.pack_reply(CallReply(failure="it returned -1"))
+    refusal = frames.pack(CallReply(failure="it returned -1"))
     dispatcher._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
         await asked[0]

@@ -20,11 +20,11 @@ def body_of(frame: bytes) -> bytes:
 
 def test_every_message_comes_out_as_it_went_in() -> None:
     opened = Opened("1.3.0", "1.2.1")
-    assert frames.unpack_opened(body_of(frames.pack_opened(opened))) == opened
+    assert frames.unpack(frames.Opened, body_of(frames.pack(opened))) == opened
     loaded = ModelLoaded("1.3.0", "1.3.0", emulated=True)
-    assert frames.unpack_loaded(body_of(frames.pack_loaded(loaded))) == loaded
+    assert frames.unpack(frames.ModelLoaded, body_of(frames.pack(loaded))) == loaded
     failed = LoadFailed("ModelLoadError", "読めない", "do this")
-    assert frames.unpack_load_failed(body_of(frames.pack_load_failed(failed))) == failed
+    assert frames.unpack(frames.LoadFailed, body_of(frames.pack(failed))) == failed
     for ended in (
         RunEnded(7, "", 0, 0, None),
         RunEnded(8, "理由", 2**63, 2**64 - 1, PERF),
@@ -33,7 +33,7 @@ def test_every_message_comes_out_as_it_went_in() -> None:
         assert frames.unpack_run_ended(body_of(frames.pack_run_ended(ended))) == ended
     assert frames.unpack_abort(body_of(frames.pack_abort(2**32 - 1))) == 2**32 - 1
     for answer in (CallReply(), CallReply(42), CallReply(failure="だめ")):
-        assert frames.unpack_reply(body_of(frames.pack_reply(answer))) == answer
+        assert frames.unpack(frames.CallReply, body_of(frames.pack(answer))) == answer
     values = array("f", [0.5, -1.25, 3.0])
     assert frames.unpack_rows(body_of(frames.pack_rows(4, 3, 17, values.tobytes()))) == RowsReport(4, 3, 17, values)
 

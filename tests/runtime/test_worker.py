@@ -41,7 +41,7 @@ SLOW_RULE = f"rule\nsay {'x' * 400}"
 SLOW = "speed prefill 100000 decode 100\ncontext 4096"
 
 # Fails, and imports what one that succeeds does.
-NO_LOAD = frames.pack_load(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
+NO_LOAD = frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
 
 # Opens an engine, says that a token came, and waits to be killed.
 PARENT = """
@@ -89,7 +89,7 @@ async def working() -> AsyncGenerator[tuple[WorkerProcess, Reports], None]:
 
 def load_of(emulator: Emulator, model: Path) -> bytes:
     load = LoadParameters(str(model), 512, 400, Sampling())
-    return frames.pack_load(frames.LoadCommand(str(emulator.library), "auto", load))
+    return frames.pack(frames.LoadCommand(str(emulator.library), "auto", load))
 
 
 def run_of(number: int, limit: int) -> bytes:
@@ -118,8 +118,8 @@ async def test_without_a_model_the_worker_needs_less_than_25_mb() -> None:
     async with working() as (worker, reports):
         # A load that fails has imported everything that one which succeeds needs.
         nowhere = LoadParameters("/none.rkllm", 512, 400, Sampling())
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", nowhere)))
-        failure = frames.unpack_load_failed(await reports.first(frames.LOAD_FAILED))
+        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", nowhere)))
+        failure = frames.unpack(frames.LoadFailed, await reports.first(frames.LOAD_FAILED))
         assert failure.error == "LibraryNotFoundError"
         assert status_of(worker.pid, "VmRSS") < 25 * 1024
 
@@ -145,13 +145,13 @@ async def test_modules_in_the_working_directory_cannot_shadow_the_workers(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "json.py"))
     async with working() as (worker, reports):
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
         await reports.first(frames.LOAD_FAILED)
 
 
 async def test_the_worker_has_a_session_of_its_own_and_may_open_many_files() -> None:
     async with working() as (worker, reports):
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
         await reports.first(frames.LOAD_FAILED)
         assert os.getsid(worker.pid) == worker.pid != os.getsid(0)
         soft, hard = open_files_of(worker.pid)
@@ -189,7 +189,7 @@ async def test_a_worker_that_is_stopped_in_the_middle_of_a_run_destroys_the_mode
 async def test_an_abort_right_behind_its_run_finds_it_and_one_for_another_run_does_not(newest: Emulator) -> None:
     async with working() as (worker, reports):
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
-        worker.send(frames.pack_call(frames.CallCommand("kv_cache_size")))
+        worker.send(frames.pack(frames.CallCommand("kv_cache_size")))
         await reports.first(frames.REPLY)  # behind the load, so the model is there
         worker.send(run_of(1, 400) + frames.pack_abort(1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
@@ -202,7 +202,7 @@ async def test_an_abort_right_behind_its_run_finds_it_and_one_for_another_run_do
 
 async def test_a_mistake_of_the_engine_ends_the_worker_with_a_traceback() -> None:
     async with working() as (worker, _):
-        worker.send(frames.pack_call(frames.CallCommand("clear_kv_cache")))
+        worker.send(frames.pack(frames.CallCommand("clear_kv_cache")))
         with anyio.fail_after(60):
             assert await worker.gone() == 70
         assert worker.log.last()[-1] == "RuntimeError: the engine sent a run before it loaded a model"

@@ -32,7 +32,7 @@ def scripts(tmp_path: Path) -> Path:
     """The installing scripts, in a repository in which nothing is installed."""
     folder = tmp_path / "scripts"
     folder.mkdir()
-    for name in ("axe", "clients", "conformance", "github_openapi", "third_party", "packages.sh"):
+    for name in ("axe", "clients", "clients_js", "conformance", "github_openapi", "third_party", "packages.sh"):
         shutil.copy(REPOSITORY / "scripts" / name, folder / name)
     return folder
 
@@ -44,7 +44,7 @@ def unreachable(registry: str) -> dict[str, str]:
     return {**own, **nowhere}
 
 
-@pytest.mark.parametrize("name", ["axe", "conformance", "github_openapi"])
+@pytest.mark.parametrize("name", ["axe", "clients_js", "conformance", "github_openapi"])
 def test_npm_that_cannot_be_reached_is_told_at_once(name: str, scripts: Path, registry: str) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not here")

@@ -1,6 +1,7 @@
 """Word documents (docx) -> title and passages, through HTML.
 
-Images are omitted, and there are no page numbers: pagination depends on the printer.
+Headers, footers, comments, charts and diagrams follow the text. Images are omitted, and there are no page numbers:
+pagination depends on the printer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.html import read_html
-from mcp_servers.knowledge.importing.office import ENTITIES, checked_archive, title_in
+from mcp_servers.knowledge.importing.office import (
+    ENTITIES,
+    chart_of,
+    checked_archive,
+    numbered,
+    paragraphs_of,
+    title_in,
+)
 from mcp_servers.knowledge.types import Passage
 
 # The run below the reading takes the place of both.
@@ -22,6 +30,13 @@ _RUBY = re.compile(
     rb"<w:ruby>(?:(?!<w:rubyBase>|</w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>).)*)</w:rubyBase>\s*</w:ruby>",
     re.DOTALL,
 )
+# The library knows no equations: their characters become text.
+_EQUATION = re.compile(rb"<m:oMath(?:\s[^>]*)?>(.*?)</m:oMath>", re.DOTALL)
+_EQUATION_PARAGRAPH = re.compile(rb"</?m:oMathPara(?:\s[^>]*)?>|<m:oMathParaPr>.*?</m:oMathParaPr>", re.DOTALL)
+_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^>]*)?>([^<]*)</m:t>")
+_BESIDE = r"word/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
+_CHARTS = r"word/charts/chart\d*\.xml"
+_IGNORED = "An unrecognised element was ignored: "
 _TEXT_PARTS = frozenset({"word/document.xml", "word/footnotes.xml", "word/endnotes.xml"})
 _STYLES = "\n".join(
     (
@@ -33,8 +48,8 @@ _STYLES = "\n".join(
 )
 
 
-def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
-    """Return title (may be empty) and passages.
+def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
+    """Return title (may be empty), passages and warnings.
 
     Raises MissingExtraError without mammoth, TooLargeError, EncryptedDocumentError or DamagedDocumentError.
     """
@@ -46,7 +61,9 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
         library = cast("Any", mammoth)
         with checked_archive(blob, limits) as archive:
             title = title_in(archive, "docProps/core.xml")
-            content = _without_ruby(archive)
+            content = _readable(archive)
+            beside = dict.fromkeys(paragraphs_of(archive, part) for part in numbered(archive, _BESIDE))
+            charts = [chart_of(archive, part) for part in numbered(archive, _CHARTS)]
         page = library.convert_to_html(
             content, style_map=_STYLES, convert_image=library.images.img_element(_without_picture)
         )
@@ -55,21 +72,34 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
         raise
     except Exception as error:  # mammoth raises exceptions of all kinds
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    return title or heading, passages
+    ignored = sorted(
+        {each.message.removeprefix(_IGNORED) for each in page.messages if each.message.startswith(_IGNORED)}
+    )
+    warnings = (f"Parts of it were not read: {', '.join(ignored)}.",) if ignored else ()
+    passages += [Passage(text) for text in beside if text]
+    passages += [Passage(f"{name}\n{table}".strip(), is_atomic=True) for name, table in charts if table]
+    return title or heading, passages, warnings
+
+
+def _equation(found: re.Match[bytes]) -> bytes:
+    text = b" ".join(_EQUATION_TEXT.findall(found[1]))
+    return b'<w:r><w:t xml:space="preserve">' + text + b"</w:t></w:r>"
 
 
 def _without_picture(_: object) -> dict[str, str]:
     return {}
 
 
-def _without_ruby(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Return a copy of the archive whose text has no ruby; the library drops the words under it as well."""
+def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
+    """Return a copy of the archive with equations as text and without ruby, whose words the library drops as well."""
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as written:
         for part in archive.infolist():
             content = archive.read(part)
             if part.filename.endswith((".xml", ".rels")) and ENTITIES.search(content):
-                raise ValueError(f"{part.filename} declares a document type")
-            written.writestr(part.filename, _RUBY.sub(rb"\1", content) if part.filename in _TEXT_PARTS else content)
+                raise ValueError(f"{part.filename} declares entities")
+            if part.filename in _TEXT_PARTS:
+                content = _EQUATION.sub(_equation, _EQUATION_PARAGRAPH.sub(b"", _RUBY.sub(rb"\1", content)))
+            written.writestr(part.filename, content)
     copy.seek(0)
     return copy

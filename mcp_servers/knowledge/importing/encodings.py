@@ -1,4 +1,4 @@
-"""Bytes -> text, for Japanese and Western encodings.
+"""Bytes -> text: Japanese and Western encodings by our own count, others by chardet.
 
 Byte order marks, escape sequences of ISO-2022-JP and zero bytes of UTF-16 decide at once. Valid UTF-8 is UTF-8 except
 for a few short cases. Otherwise each candidate decodes the bytes, and the most usual text wins: hiragana and common
@@ -11,7 +11,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,7 +40,9 @@ _JAPANESE_NAMES = {
     **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
 }
 # Codecs that pages may declare; Python has others, e.g. for passwords and host names.
-_TEXT_CODECS = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
+_TEXT_CODECS = re.compile(
+    r"utf-8|iso8859-\d+|cp\d+|koi8-[rut]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620|johab|hz|ptcp154|kz1048"
+)
 # The kanji that make up two thirds of the kanji in an encyclopedia.
 _COMMON_KANJI = frozenset(
     "年国日大本地人的一月会行党者合中法部事上定政主用時学生力発業民対関成立代分共後世方員同化動自戦出語第制以家多産間体場在入社教現内性"
@@ -74,32 +75,14 @@ _SINGLE_KANA = re.compile("(?<![｡-ﾟ])[｡-ﾟ](?![｡-ﾟ])")
 _SINGLE_KANA_COST = 4.0
 
 
-# Encodings of other countries, with their most usual characters and the test for the others of their script. Bytes are
-# taken for one of them if that text is far more usual than any Japanese or Western one.
-_FOREIGN: dict[str, tuple[frozenset[str], Callable[[str], bool]]] = {
-    "gb18030": (
-        frozenset(
-            "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心本前开但因只从想实日军者意无力它与长把机十民第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应，。"
-        ),
-        lambda c: "一" <= c <= "鿿" and 0xB0 <= c.encode("gb2312", "replace")[0] <= 0xD7,
-    ),
-    "big5": (
-        frozenset(
-            "的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年過發後作裡用道行所然家種事成方多經麼去法學如都同現當沒動面起看定天分還進好小部其些主樣理心本前開但因只從想實日軍者意無力它與長把機十民第公此已工使情明性知全三又關點正業外將兩高間由問很最重並物手應，。"
-        ),
-        lambda c: "一" <= c <= "鿿" and 0xA4 <= c.encode("big5", "replace")[0] <= 0xC6,
-    ),
-    "euc_kr": (
-        frozenset("이다의는에을가고를한하은로서사기도지자대인시과정부국어있것수. "),
-        lambda c: "가" <= c <= "힣",
-    ),
-    "cp1251": (frozenset("оеаинтсрвлкмдпуяыьгзбчйхжш ,."), lambda c: "А" <= c <= "я" or c in "ёЁіїєґІЇЄҐўЎ"),
-}
-_USUAL_COST, _NATIVE_COST, _FOREIGN_SHARE, _MIN_FOREIGN_BYTES = 1.8, 4.0, 0.8, 12
-_MIXED_WORD = re.compile("[A-Za-z][А-яёЁ]|[А-яёЁ][A-Za-z]|(?<![А-яёЁ])[А-яёЁ](?![А-яёЁ])")
+# With this share of kana among the characters outside ASCII, or usual ones, and few damaged ones, a text is Japanese.
+_MIN_KANA, _MAX_JAPANESE_COST, _MAX_DAMAGED = 0.15, 4.8, 0.01
+_MIN_FOREIGN_BYTES = 12
+# So many bytes form UTF-8 sequences in another encoding only by design.
+_MIN_UTF_8_BYTES = 20
 # UTF-16 without zero bytes has no letters of ASCII, so it is Japanese with this share of hiragana.
 _MIN_HIRAGANA = 0.2
-_HIRAGANA, _KANA = re.compile("[ぁ-ん]"), re.compile("[ぁ-んァ-ヶ]")
+_HIRAGANA, _KANA, _HALF_WIDTH = re.compile("[ぁ-ん]"), re.compile("[ぁ-んァ-ヶ]"), re.compile("[｡-ﾟ]")
 _NOT_PRINTED = re.compile(rb"[^\t\n\r\x20-\x7e]")
 _NOT_JAPANESE = re.compile("[^\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\u2010-\u203b]")
 
@@ -145,7 +128,8 @@ def _from_marks(content: bytes) -> str:
     # Spaces, digits and line ends have a zero byte in UTF-16; other text has none.
     if b"\0" in sample:
         sample = sample[: len(sample) // 2 * 2]
-        cost, encoding = min((_cost(sample, encoding), encoding) for encoding in ("utf-16-le", "utf-16-be"))
+        wide = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+        cost, encoding = min((_cost(sample, encoding), encoding) for encoding in wide)
         return encoding if cost < len(sample) / 2 * _MAX_TEXT_COST else ""
     if len(content) % 2 == 0 and _NOT_PRINTED.search(sample):
         for encoding in ("utf-16-le", "utf-16-be"):
@@ -161,31 +145,38 @@ def _most_likely(content: bytes, declared: str) -> str:
         return "ascii"
     sample = _sample(content)
     is_utf_8 = _is_valid(content, "utf-8")
-    # No other encoding forms three-byte UTF-8 sequences by chance.
-    if is_utf_8 and any(byte >= 0xE0 for byte in sample):
+    # No other encoding forms three-byte UTF-8 sequences, or many of two bytes, by chance.
+    if is_utf_8 and (any(byte >= 0xE0 for byte in sample) or sum(byte > 0x7F for byte in sample) >= _MIN_UTF_8_BYTES):
         return "utf-8"
     costs = {encoding: _cost(sample, encoding) for encoding in ("utf-8", "cp932", "euc_jp", "cp1252")}
     costs["utf-8"] -= _UTF_8_BONUS if is_utf_8 else 0.0
     if declared:
         costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_BONUS
     best = min(costs, key=lambda encoding: costs[encoding])
-    if declared or is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES:
+    if is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES or _is_japanese(sample, best):
         return best
-    foreign = {encoding: _foreign_cost(sample, encoding) for encoding in _FOREIGN}
-    other = min(foreign, key=lambda encoding: foreign[encoding])
-    return other if foreign[other] < costs[best] * _FOREIGN_SHARE else best
+    if declared:
+        return declared if _is_valid(content, declared) else best
+    return _foreign(sample) or best
 
 
-def _foreign_cost(sample: bytes, encoding: str) -> float:
-    """Return the cost of a sample read as Chinese, Korean or Cyrillic text."""
-    usual, native = _FOREIGN[encoding]
-    text, _ = _read(sample, encoding)
-    # Letters of an accent among Latin ones are Western text.
-    mixed = len(_MIXED_WORD.findall(text)) if encoding == "cp1251" else 0
-    # The kana of these tables stand where the Japanese ones have them.
-    kana = len(_KANA.findall(text)) + mixed
-    costs = (_USUAL_COST if c in usual else _NATIVE_COST if native(c) else _character_cost(c) for c in text)
-    return sum(costs) + kana * _OTHER_COST
+def _is_japanese(sample: bytes, encoding: str) -> bool:
+    text = "".join(each for each in _read(sample, encoding)[0] if each > "\x7f")
+    # Letters of other scripts look like half-width katakana.
+    is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
+    is_usual = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
+    return is_usual and text.count("\ufffd") <= len(text) * _MAX_DAMAGED
+
+
+def _foreign(sample: bytes) -> str:
+    """Return the encoding that chardet, which knows most languages, finds; empty if it finds none or is missing."""
+    try:
+        import chardet
+    except ImportError:
+        return ""
+    found = _python_name(chardet.detect(sample).get("encoding") or "")
+    # A character may be cut at the end of the sample.
+    return found if found and _read(sample, found)[0].count("\ufffd") <= 1 else ""
 
 
 def _sample(content: bytes) -> bytes:

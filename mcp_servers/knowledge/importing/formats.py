@@ -86,7 +86,7 @@ _BY_TYPE = {
 }
 # Common binary formats, so that the error can name them.
 _BINARY: tuple[tuple[bytes, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt)"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt) or an Outlook message (msg)"),
     (b"%!PS", "it is PostScript"),
     (b"GIF8", "it is an image"),
     (b"RIFF", "it is a recording or an image"),
@@ -121,6 +121,7 @@ def format_of(blob: Blob) -> Format:
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
     if _BY_ENDING.get(ending) is MAIL:
         # Attachments begin like documents of their own.
+        _check_not_binary(blob, head)
         return MAIL
     if b"%PDF-" in head:
         return PDF
@@ -149,7 +150,7 @@ def _zipped(blob: Blob) -> Format:
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
         raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
     for name, found in _ZIPPED.items():
-        if name in names:
+        if name in names or (found.reader == "epub" and any(each.endswith(f"/{name}") for each in names)):
             return found
     raise UnsupportedFormatError(blob.name, "it is an archive")
 

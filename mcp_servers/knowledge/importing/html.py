@@ -33,6 +33,15 @@ _BLOCKS = frozenset(
 )
 # Minimum share of the body's text for ``main`` or ``article``.
 _MIN_MAIN_SHARE = 0.25
+_MAX_DEPTH = 500
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
+# Elements without an end, or whose end may be left out.
+_UNCOUNTED = frozenset(
+    (
+        *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
+        *("p", "li", "td", "th", "tr", "dt", "dd", "option", "thead", "tbody", "tfoot", "colgroup", "rt", "rp"),
+    )
+)
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -48,7 +57,7 @@ def declared_charset(content: bytes) -> str:
 
 def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
-    tree = LexborHTMLParser(text)
+    tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
     tree.strip_tags(_DROPPED, recursive=True)
     for node in tree.css(_HIDDEN):
@@ -60,6 +69,24 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     reader = HtmlReader()
     reader.read(_main(tree, body))
     return title or reader.builder.title, reader.builder.finish()
+
+
+def _flattened(text: str) -> str:
+    """Return a page without the tags below a depth of ``_MAX_DEPTH``; their text stays.
+
+    The library needs time that grows with the square of the depth.
+    """
+    depth = 0
+
+    def kept(tag: re.Match[str]) -> str:
+        nonlocal depth
+        is_end, name = tag.groups()
+        if name.lower() in _UNCOUNTED or tag[0].endswith("/>"):
+            return tag[0] if depth <= _MAX_DEPTH else " "
+        depth = max(0, depth - 1) if is_end else depth + 1
+        return tag[0] if depth + bool(is_end) <= _MAX_DEPTH else " "
+
+    return _TAG.sub(kept, text) if text.count("<") > _MAX_DEPTH else text
 
 
 def _title(tree: LexborHTMLParser) -> str:

@@ -25,7 +25,8 @@ _MAX_PARTS = 10_000
 _MAX_RATIO = 200
 _RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
-ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+# An older document type without declarations of its own cannot expand.
+ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
 _MAX_COLUMNS = 1_000
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 # Number formats of spreadsheets that show dates and times; others are named by their letters.
@@ -78,7 +79,7 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[P
 def _tree(archive: zipfile.ZipFile, name: str) -> ET.Element:
     content = archive.read(name)
     if ENTITIES.search(content):
-        raise ValueError(f"{name} declares a document type")
+        raise ValueError(f"{name} declares entities")
     return ET.fromstring(content)  # noqa: S314  # entities are refused above
 
 
@@ -90,9 +91,70 @@ def _named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
     return (each for each in element.iter() if _tag(each) in tags)
 
 
-def _numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+def numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+    """Return the parts whose whole name matches, by the numbers in their names."""
     names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
     return sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+
+
+def _relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
+    """Return the related parts of a part: id -> kind and name."""
+    folder, name = posixpath.split(part)
+    relations = f"{folder}/_rels/{name}.rels"
+    if relations not in archive.namelist():
+        return {}
+    return {
+        each.get("Id", ""): (
+            each.get("Type", "").rpartition("/")[2],
+            posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/"),
+        )
+        for each in _named(_tree(archive, relations), "Relationship")
+        if each.get("TargetMode") != "External"
+    }
+
+
+def paragraphs_of(archive: zipfile.ZipFile, part: str) -> str:
+    """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
+    tree = _tree(archive, part)
+    paragraphs = list(_named(tree, "p")) or list(_named(tree, "text"))
+    lines = ("".join(each.text or "" for each in _named(paragraph, "t")).strip() for paragraph in paragraphs)
+    return "\n".join(line for line in lines if line and not line.isdecimal())
+
+
+def chart_of(archive: zipfile.ZipFile, part: str) -> tuple[str, str]:
+    """Return the title of a chart and its data as a table: a row per series, a column per category."""
+    tree = _tree(archive, part)
+    rows: list[list[str]] = []
+    for series in _named(tree, "ser"):
+        found = {_tag(each): each for each in series}
+        labels, values = (
+            [text for name in names if name in found for text in _points(found[name])]
+            for names in (("cat", "xVal"), ("val", "yVal"))
+        )
+        if labels and ["", *labels] not in rows:
+            rows.append(["", *labels])
+        rows.append([" ".join(_points(found["tx"])) if "tx" in found else "", *values])
+    title = next((each for each in tree.iter() if _tag(each) == "title"), None)
+    return ("" if title is None else "".join(each.text or "" for each in _named(title, "t"))), table_text(rows)
+
+
+def _points(element: ET.Element) -> list[str]:
+    """Return the stored values of a chart's data, with empty ones for those that are missing."""
+    # Categories of several levels: the innermost first; an outer one holds until the next.
+    levels = [
+        {int(point.get("idx", 0)): (next(_named(point, "v")).text or "") for point in _named(level, "pt")}
+        for level in (list(_named(element, "lvl")) or [element])
+    ]
+    if not any(levels):
+        return [each.text or "" for each in _named(element, "v")]
+    inner, *outer = levels
+    points: list[str] = []
+    for index in range(min(max(map(max, filter(None, levels))) + 1, _MAX_COLUMNS)):
+        above = [
+            level[max(at for at in level if at <= index)] for level in outer if min(level, default=index + 1) <= index
+        ]
+        points.append(" ".join(filter(None, (*reversed(above), inner.get(index, "")))))
+    return points
 
 
 def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
@@ -106,6 +168,9 @@ def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
         builder.heading(2, sheet.get("name", ""))
         rows = (_row(row, strings, dates) for row in _named(_tree(archive, part), "row"))
         builder.add(table_text(rows), is_atomic=True)
+        for _, (kind, target) in sorted(_relations(archive, part).items()):
+            if kind in {"comments", "threadedComment", "drawing"} and target in names:
+                builder.add(paragraphs_of(archive, target))
 
 
 def _date_styles(styles: ET.Element) -> frozenset[int]:
@@ -155,7 +220,10 @@ def _plain(element: ET.Element) -> str:
 
 
 def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
-    for page, name in enumerate(_numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
+    related = _relations(archive, "ppt/presentation.xml")
+    shown = [each.get(_RELATION, "") for each in _named(_tree(archive, "ppt/presentation.xml"), "sldId")]
+    slides = [related[each][1] for each in shown if each in related]
+    for page, name in enumerate(slides or numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = _tree(archive, name)
         tables = {id(inner) for table in _named(slide, "tbl") for inner in table.iter()}
         for shape in _named(slide, "sp"):
@@ -169,10 +237,13 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
         for table in _named(slide, "tbl"):
             rows = [["".join(t.text or "" for t in _named(cell, "t")) for cell in _named(row, "tc")] for row in table]
             builder.add(table_text(rows), page, is_atomic=True)
-        notes = f"ppt/notesSlides/notesSlide{page}.xml"
-        if notes in archive.namelist():
-            lines = ("".join(t.text or "" for t in _named(p, "t")) for p in _named(_tree(archive, notes), "p"))
-            builder.add("\n".join(line for line in lines if not line.isdecimal()), page)
+        for _, (kind, target) in sorted(_relations(archive, name).items()):
+            if kind == "chart":
+                title, table = chart_of(archive, target)
+                builder.add(title, page)
+                builder.add(table, page, is_atomic=True)
+            elif kind in {"notesSlide", "diagramData", "comments"}:
+                builder.add(paragraphs_of(archive, target), page)
 
 
 def _read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
@@ -205,7 +276,8 @@ def _flowing(element: ET.Element) -> str:
         child, is_read = waiting.pop()
         tag = _tag(child)
         if is_read:
-            parts.append(child.tail or "")
+            # The paragraph of a text box, in the middle of another.
+            parts.append((" " if tag == "p" else "") + (child.tail or ""))
             continue
         parts.append({"s": " ", "tab": "\t", "line-break": "\n", "p": " "}.get(tag, ""))
         waiting.append((child, True))
@@ -218,8 +290,10 @@ def _flowing(element: ET.Element) -> str:
 def _read_book(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     from mcp_servers.knowledge.importing.html import read_html
 
-    container = _tree(archive, "META-INF/container.xml")
-    package = next(_named(container, "rootfile")).get("full-path", "")
+    name = next(each for each in archive.namelist() if each.endswith("META-INF/container.xml"))
+    # Some books are packed with the folder around them.
+    root = name.removesuffix("META-INF/container.xml")
+    package = root + next(_named(_tree(archive, name), "rootfile")).get("full-path", "")
     book = _tree(archive, package)
     items = {each.get("id"): each.get("href", "") for each in _named(book, "item")}
     for number, reference in enumerate(_named(book, "itemref"), 1):

@@ -12,10 +12,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_text
 from mcp_servers.knowledge.importing.encodings import decode
 from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError, UnsupportedFormatError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from email.message import MIMEPart
 
 _TITLE_CHARACTERS = 300
+_MAX_ATTACHMENTS = 100
 _DELIMITERS = ",;\t|"
 _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
@@ -149,31 +151,45 @@ def _office(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
-    """Read subject, addresses and text of a message; its attachments are only named."""
+    """Read subject, addresses and text of a message, then each attachment below its name."""
     from email import message_from_bytes, policy
 
     from mcp_servers.knowledge.importing.html import read_html
 
     message = message_from_bytes(blob.content, policy=policy.default)
     headers = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
+    passages = [Passage("\n".join(headers))] if headers else []
+    warnings: tuple[str, ...] = ()
     body = message.get_body(("plain", "html"))
-    text = _mail_text(body) if body is not None else ""
-    is_html = body is not None and body.get_content_subtype() == "html"
-    passages = read_html(text[: limits.characters])[1] if is_html else read_plain(text)
-    names = [name for part in message.iter_attachments() if (name := part.get_filename())]
-    if headers:
-        passages = [Passage("\n".join(headers)), *passages]
-    if names:
-        passages = [*passages, Passage(f"Attachments: {', '.join(names)}")]
-    return _FormatResult(str(message["Subject"] or ""), passages)
+    if body is not None:
+        # Senders often name a charset that lacks some of the characters.
+        text, warnings = _text(Blob(_payload(body), blob.name), limits, body.get_content_charset(""))
+        passages += read_html(text)[1] if body.get_content_subtype() == "html" else read_plain(text)
+    for number, part in enumerate(islice(message.iter_attachments(), _MAX_ATTACHMENTS), 1):
+        is_mail = part.get_content_type() == "message/rfc822"
+        name = part.get_filename() or (f"message {number}.eml" if is_mail else "")
+        if name:
+            attached = Blob(_payload(part), name if not is_mail else f"{name.removesuffix('.eml')}.eml")
+            found, problem = _attached(attached, limits)
+            passages += found or [Passage(f"Attachment: {name}")]
+            warnings = (*warnings, *problem)
+    return _FormatResult(str(message["Subject"] or ""), passages, warnings)
 
 
-def _mail_text(body: MIMEPart) -> str:
+def _attached(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
     try:
-        return str(body.get_content())
-    except (LookupError, UnicodeError):
-        payload = body.get_payload(decode=True)
-        return payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+        document = parse_blob(blob, limits)
+    except KnowledgeError as problem:
+        return [], (f"The attachment {blob.name} was not read: {problem.words}.",)
+    return [replace(each, headings=(blob.name, *each.headings)) for each in document.passages], document.warnings
+
+
+def _payload(part: MIMEPart) -> bytes:
+    inner = part.get_payload()
+    if isinstance(inner, list):
+        return b"\n".join(each.as_bytes() for each in cast("list[MIMEPart]", inner))
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
 
 
 def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _FormatResult:

@@ -9,6 +9,7 @@ PDFium is C++ and PDFs are untrusted: call this in the parser process only.
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from collections import Counter
@@ -355,6 +356,9 @@ _UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 2_000
 _GAP_EMS = 1.5
 # Placeholder titles of authoring programs.
 _PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
+# Export values of a box that say no more than that it is checked.
+_PLAIN_VALUES = frozenset({"", "Yes", "On", "1", "yes", "on", "true"})
+_MAX_FIELDS, _FIELD_SIZE = 5_000, 12.0
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
@@ -407,11 +411,16 @@ def _title(given: str) -> str:
 
 def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
     characters, started = 0, time.monotonic()
+    form = document.formenv if document.get_formtype() and document.init_forms() else None
     for number in range(min(len(document), limits.pages)):
         try:
-            with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
+            fields = _fields(document, number, form.raw, library.raw) if form else []
+            with (
+                closing(document[number] if form else _with_annotations(document, number, library.raw)) as page,
+                closing(page.get_textpage()) as text_page,
+            ):
                 is_unreadable = _is_unreadable(text_page, library.raw)
-                lines = () if is_unreadable else tuple(_lines(text_page, library.raw))
+                lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, library.raw)), fields))
                 # Half of the time remains for the other steps.
                 left_s = limits.seconds / 2 - (time.monotonic() - started)
                 recognized = "" if lines or left_s <= 0 else _recognized(page, left_s)
@@ -423,6 +432,63 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
         characters += sum(len(line.text) for line in read.lines)
         if characters > limits.characters:
             return
+
+
+def _fields(document: Any, number: int, form: Any, raw: Any) -> list[Line]:
+    """Return the values of the form fields of a page, and a mark for each checked box."""
+    lines: list[Line] = []
+    with closing(document[number]) as page:
+        for at in range(min(raw.FPDFPage_GetAnnotCount(page.raw), _MAX_FIELDS)):
+            field = raw.FPDFPage_GetAnnot(page.raw, at)
+            kind, box = raw.FPDFAnnot_GetFormFieldType(form, field), raw.FS_RECTF()
+            if kind in {raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON}:
+                value = _utf_16(raw.FPDFAnnot_GetFormFieldExportValue, form, field)
+                text = f"☑ {value if value not in _PLAIN_VALUES else ''}".strip()
+                text = text if raw.FPDFAnnot_IsChecked(form, field) else ""
+            elif kind in {raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX}:
+                text = _utf_16(raw.FPDFAnnot_GetFormFieldValue, form, field)
+            else:
+                text = ""
+            if text and raw.FPDFAnnot_GetRect(field, box):
+                line = " ".join(text.split())
+                lines.append(
+                    Line(line, box.left, box.bottom, box.right, box.top, min(box.top - box.bottom, _FIELD_SIZE))
+                )
+            raw.FPDFPage_CloseAnnot(field)
+    return lines
+
+
+def _with_fields(lines: list[Line], fields: list[Line]) -> list[Line]:
+    """Return the lines with each value joined to its label: the nearest text at its left, or at the right of a mark."""
+    for field in fields:
+        middle, is_mark = (field.bottom + field.top) / 2, field.text.startswith("☑")
+        row = [(at, line) for at, line in enumerate(lines) if line.bottom - 2 <= middle <= line.top + 2]
+        left = [(field.left - line.left, at) for at, line in row if line.left < field.left]
+        right = [(line.left - field.right, at) for at, line in row if line.left >= field.right - 1]
+        labels = right or left if is_mark else left
+        if not labels:
+            lines.append(field)
+            continue
+        at = min(labels)[1]
+        words = (field.text, lines[at].text) if is_mark and right else (lines[at].text, field.text)
+        lines[at] = replace(lines[at], text=" ".join(words), right=max(lines[at].right, field.right))
+    return lines
+
+
+def _utf_16(read: Any, form: Any, annotation: Any) -> str:
+    size = read(form, annotation, None, 0)
+    buffer = ctypes.create_string_buffer(size)
+    read(form, annotation, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
+    return buffer.raw[:size].decode("utf-16-le", "replace").strip("\0 ")
+
+
+def _with_annotations(document: Any, number: int, raw: Any) -> Any:
+    """Return a page whose form values and free text are part of its content."""
+    page = document[number]
+    if raw.FPDFPage_GetAnnotCount(page.raw) > 0 and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
+        page.close()
+        page = document[number]
+    return page
 
 
 def _recognized(page: Any, limit_s: float) -> str:

@@ -4,5 +4,4 @@ pipeline      the stages in order; 1. choice of knowledge bases
 (storage)     2. metadata filter, inside the queries of 3
 ranking       3. candidates and fusion; 4. BM25 re-rank; 5. calibrated score
 vector_index  exact nearest neighbours in memory
-trace         input, output and duration of each stage, for explanations
 """

@@ -6,9 +6,11 @@ whose model is missing or fails is skipped with a warning, because BM25 alone fi
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.to_thread
@@ -30,14 +32,45 @@ from mcp_servers.knowledge.search.ranking import (
     select_terms,
     term_keys,
 )
-from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import TermStatistics, profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
-from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
+from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
+
+
+@dataclass
+class StageRecord:
+    """A running stage."""
+
+    made: str = ""  # output, set by the stage
+    left_out: str = ""  # reason for skipping, set by the stage
+
+
+@dataclass
+class Trace:
+    """The stages of one search and the warnings about skipped stages."""
+
+    is_enabled: bool = False  # an explanation is requested: stages may do extra work
+    stages: list[ExplainedStage] = field(default_factory=list[ExplainedStage])  # in the order they ended
+    problems: list[str] = field(default_factory=list[str])  # warnings, without repetitions
+
+    @contextmanager
+    def stage(self, name: StageName, given: str) -> Generator[StageRecord, None, None]:
+        """Record a stage when the block ends."""
+        stage, start = StageRecord(), time.perf_counter()
+        yield stage
+        seconds = time.perf_counter() - start
+        self.stages.append(ExplainedStage(name, given, stage.made, stage.left_out, seconds))
+
+    def skip(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
+        """Record a stage that did not run; with ``is_problem`` also as a warning."""
+        self.stages.append(ExplainedStage(name, given, left_out=why))
+        if is_problem and why not in self.problems:
+            self.problems.append(why)
+
 
 MAX_ROUTED_BASES = 8
 
@@ -310,7 +343,9 @@ class Pipeline:
             chunks, sums = select_chunks(weights, lists)
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
             found = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
-            fewer = f" by the {len(chosen)} rarest" if len(chosen) < len(terms) else ""
+            fewer = (
+                f" by the {len(chosen)} rarest" if len(chosen) < sum(frequencies[term] > 0 for term in terms) else ""
+            )
             stage.made = f"{len(found)} chunks{fewer}{_best_text(list(found.items()))}"
         return _SparseResult(found, weights)
 

@@ -36,7 +36,7 @@ _KANA_WORD = re.compile(
 )
 _ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
 # Words that nearly every document of an office has.
-_GENERIC = re.compile("会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|ルール|人|物|日")
+_GENERIC = re.compile("会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|ルール|人|物|日|サービス")
 _OKURIGANA = re.compile("[\u3005\u4e00-\u9fff](?:[いきしちひみりぎじびえけせねめれげぜべっわ]{1,2}[\u4e00-\u9fff])+")
 # Hiragana for katakana, and the other way round.
 _OTHER_KANA = {code + 0x60 * side: code + 0x60 * (1 - side) for code in range(0x3041, 0x3097) for side in (0, 1)}

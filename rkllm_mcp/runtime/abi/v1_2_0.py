@@ -134,18 +134,9 @@ SIGNATURES = {
 }
 
 STATUS_CHECKS: dict[str, StatusCheck | None] = {
+    **dict.fromkeys(SIGNATURES, zero_is_success),
     "rkllm_createDefaultParam": None,  # returns a struct
-    "rkllm_init": zero_is_success,
-    "rkllm_load_lora": zero_is_success,
-    "rkllm_load_prompt_cache": zero_is_success,
-    "rkllm_release_prompt_cache": zero_is_success,
-    "rkllm_destroy": zero_is_success,
-    "rkllm_run": zero_is_success,
-    "rkllm_run_async": zero_is_success,
-    "rkllm_abort": zero_is_success,
     "rkllm_is_running": None,  # 0 is running, the header says; wrappers disagree, so nothing relies on it
-    "rkllm_clear_kv_cache": zero_is_success,
-    "rkllm_set_chat_template": zero_is_success,
 }
 
 ABI = Abi(

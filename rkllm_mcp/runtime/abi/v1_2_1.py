@@ -2,7 +2,7 @@
 
 Layout followed: headers of runtime 1.2.1, 1.2.2 and 1.2.3 (2025-06-25 to 2025-11-24): structs and functions have the
 same layout in them, while their texts differ. 1.2.1b1 is not of this family: it has this multimodal input but 1.2.0's
-everything else.
+everything else. What is not here is that of 1.2.0.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from ctypes import (
     c_uint32,
     c_void_p,
 )
+from dataclasses import replace
 
-from rkllm_mcp.runtime.abi.common import (
-    Abi,
-    LLMHandle,
-    RKLLMParamReturn,
-    Signature,
-    StatusCheck,
-    struct,
-    struct_table,
-    union,
-    zero_is_success,
+from rkllm_mcp.runtime.abi import v1_2_0
+from rkllm_mcp.runtime.abi.common import LLMHandle, Signature, struct, struct_table, union, zero_is_success
+from rkllm_mcp.runtime.abi.v1_2_0 import (
+    RKLLMEmbedInput,
+    RKLLMInferParam,
+    RKLLMResultLastHiddenLayer,
+    RKLLMResultLogits,
+    RKLLMTokenInput,
 )
 
 RKLLMExtendParam = struct(
@@ -68,12 +67,6 @@ RKLLMParam = struct(
     extend_param=RKLLMExtendParam,
 )
 
-RKLLMLoraAdapter = struct("RKLLMLoraAdapter", lora_adapter_path=c_char_p, lora_adapter_name=c_char_p, scale=c_float)
-
-RKLLMEmbedInput = struct("RKLLMEmbedInput", embed=POINTER(c_float), n_tokens=c_size_t)
-
-RKLLMTokenInput = struct("RKLLMTokenInput", input_ids=POINTER(c_int32), n_tokens=c_size_t)
-
 RKLLMMultiModalInput = struct(
     "RKLLMMultiModalInput",
     prompt=c_char_p,
@@ -93,27 +86,6 @@ RKLLMInputValue = union(
 )
 
 RKLLMInput = struct("RKLLMInput", role=c_char_p, enable_thinking=c_bool, input_type=c_int, value=RKLLMInputValue)
-
-RKLLMLoraParam = struct("RKLLMLoraParam", lora_adapter_name=c_char_p)
-
-RKLLMPromptCacheParam = struct("RKLLMPromptCacheParam", save_prompt_cache=c_int, prompt_cache_path=c_char_p)
-
-RKLLMInferParam = struct(
-    "RKLLMInferParam",
-    mode=c_int,
-    lora_params=POINTER(RKLLMLoraParam),
-    prompt_cache_params=POINTER(RKLLMPromptCacheParam),
-    keep_history=c_int,
-)
-
-RKLLMResultLastHiddenLayer = struct(
-    "RKLLMResultLastHiddenLayer",
-    hidden_states=POINTER(c_float),
-    embd_size=c_int,
-    num_tokens=c_int,
-)
-
-RKLLMResultLogits = struct("RKLLMResultLogits", logits=POINTER(c_float), vocab_size=c_int, num_tokens=c_int)
 
 RKLLMPerfStat = struct(
     "RKLLMPerfStat",
@@ -145,75 +117,40 @@ RKLLMCrossAttnParam = struct(
 LLMResultCallback = CFUNCTYPE(c_int, POINTER(RKLLMResult), c_void_p, c_int)
 
 SIGNATURES = {
-    "rkllm_createDefaultParam": Signature(RKLLMParamReturn, ()),
+    **v1_2_0.SIGNATURES,
     "rkllm_init": Signature(c_int, (POINTER(LLMHandle), POINTER(RKLLMParam), LLMResultCallback)),
-    "rkllm_load_lora": Signature(c_int, (LLMHandle, POINTER(RKLLMLoraAdapter))),
-    "rkllm_load_prompt_cache": Signature(c_int, (LLMHandle, c_char_p)),
-    "rkllm_release_prompt_cache": Signature(c_int, (LLMHandle,)),
-    "rkllm_destroy": Signature(c_int, (LLMHandle,)),
     "rkllm_run": Signature(c_int, (LLMHandle, POINTER(RKLLMInput), POINTER(RKLLMInferParam), c_void_p)),
     "rkllm_run_async": Signature(c_int, (LLMHandle, POINTER(RKLLMInput), POINTER(RKLLMInferParam), c_void_p)),
-    "rkllm_abort": Signature(c_int, (LLMHandle,)),
-    "rkllm_is_running": Signature(c_int, (LLMHandle,)),
     "rkllm_clear_kv_cache": Signature(c_int, (LLMHandle, c_int, POINTER(c_int), POINTER(c_int))),
-    "rkllm_set_chat_template": Signature(c_int, (LLMHandle, c_char_p, c_char_p, c_char_p)),
     "rkllm_get_kv_cache_size": Signature(c_int, (LLMHandle, POINTER(c_int))),
     "rkllm_set_function_tools": Signature(c_int, (LLMHandle, c_char_p, c_char_p, c_char_p)),
     "rkllm_set_cross_attn_params": Signature(c_int, (LLMHandle, POINTER(RKLLMCrossAttnParam))),
 }
 
-STATUS_CHECKS: dict[str, StatusCheck | None] = {
-    "rkllm_createDefaultParam": None,  # returns a struct
-    "rkllm_init": zero_is_success,
-    "rkllm_load_lora": zero_is_success,
-    "rkllm_load_prompt_cache": zero_is_success,
-    "rkllm_release_prompt_cache": zero_is_success,
-    "rkllm_destroy": zero_is_success,
-    "rkllm_run": zero_is_success,
-    "rkllm_run_async": zero_is_success,
-    "rkllm_abort": zero_is_success,
-    "rkllm_is_running": None,  # 0 is running, the header says; wrappers disagree, so nothing relies on it
-    "rkllm_clear_kv_cache": zero_is_success,
-    "rkllm_set_chat_template": zero_is_success,
-    "rkllm_get_kv_cache_size": zero_is_success,
-    "rkllm_set_function_tools": zero_is_success,
-    "rkllm_set_cross_attn_params": zero_is_success,
-}
-
-ABI = Abi(
+ABI = replace(
+    v1_2_0.ABI,
     name="1.2.1",
     versions=("1.2.1", "1.2.2", "1.2.3"),
-    structs=struct_table(
-        RKLLMExtendParam,
-        RKLLMParam,
-        RKLLMLoraAdapter,
-        RKLLMEmbedInput,
-        RKLLMTokenInput,
-        RKLLMMultiModalInput,
-        RKLLMInput,
-        RKLLMLoraParam,
-        RKLLMPromptCacheParam,
-        RKLLMInferParam,
-        RKLLMResultLastHiddenLayer,
-        RKLLMResultLogits,
-        RKLLMPerfStat,
-        RKLLMResult,
-        RKLLMCrossAttnParam,
-    ),
+    structs={
+        **v1_2_0.ABI.structs,
+        **struct_table(
+            RKLLMExtendParam,
+            RKLLMParam,
+            RKLLMMultiModalInput,
+            RKLLMInput,
+            RKLLMPerfStat,
+            RKLLMResult,
+            RKLLMCrossAttnParam,
+        ),
+    },
     signatures=SIGNATURES,
-    status_checks=STATUS_CHECKS,
+    status_checks={**dict.fromkeys(SIGNATURES, zero_is_success), **v1_2_0.STATUS_CHECKS},
     callback_type=LLMResultCallback,
     has_perf=True,
     has_kv_cache_size=True,
-    has_per_run_sampling=False,
-    has_per_run_token_limit=False,
     has_roles=True,
     has_image_sizes=True,
     has_function_tools=True,
     has_cache_ranges=True,
-    has_ignore_eos=False,
     callback_returns_int=True,
-    can_drop_buffers=False,
-    leaks_images=False,
-    host_callback_types=None,
 )

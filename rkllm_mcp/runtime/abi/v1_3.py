@@ -1,6 +1,7 @@
 """RKLLM 1.3.0: per-run sampling and limits, rkllm_init takes a struct of callbacks, image tags move into the input.
 
-Layout: header of runtime 1.3.0 (2026-06-17). The last block is 1.3.1, whose inputs may hold audio.
+Layout: header of runtime 1.3.0 (2026-06-17); what is not here is that of 1.2.1. The last block is 1.3.1, whose inputs
+may hold audio.
 """
 
 from __future__ import annotations
@@ -12,38 +13,17 @@ from ctypes import (
     c_char_p,
     c_float,
     c_int,
-    c_int8,
     c_int32,
     c_size_t,
-    c_uint8,
-    c_uint32,
     c_uint64,
     c_void_p,
 )
 from dataclasses import replace
 
-from rkllm_mcp.runtime.abi.common import (
-    Abi,
-    LLMHandle,
-    RKLLMParamReturn,
-    Signature,
-    StatusCheck,
-    struct,
-    struct_table,
-    union,
-    zero_is_success,
-)
-
-RKLLMExtendParam = struct(
-    "RKLLMExtendParam",
-    base_domain_id=c_int32,
-    embed_flash=c_int8,
-    enabled_cpus_num=c_int8,
-    enabled_cpus_mask=c_uint32,
-    n_batch=c_uint8,
-    use_cross_attn=c_int8,
-    reserved=c_uint8 * 104,
-)
+from rkllm_mcp.runtime.abi import v1_2_1
+from rkllm_mcp.runtime.abi.common import LLMHandle, Signature, struct, struct_table, union
+from rkllm_mcp.runtime.abi.v1_2_0 import RKLLMEmbedInput, RKLLMLoraParam, RKLLMPromptCacheParam, RKLLMTokenInput
+from rkllm_mcp.runtime.abi.v1_2_1 import LLMResultCallback, RKLLMExtendParam
 
 RKLLMParam = struct(
     "RKLLMParam",
@@ -65,12 +45,6 @@ RKLLMParam = struct(
     is_async=c_bool,
     extend_param=RKLLMExtendParam,
 )
-
-RKLLMLoraAdapter = struct("RKLLMLoraAdapter", lora_adapter_path=c_char_p, lora_adapter_name=c_char_p, scale=c_float)
-
-RKLLMEmbedInput = struct("RKLLMEmbedInput", embed=POINTER(c_float), n_tokens=c_size_t)
-
-RKLLMTokenInput = struct("RKLLMTokenInput", input_ids=POINTER(c_int32), n_tokens=c_size_t)
 
 RKLLMMultiModalImage = struct(
     "RKLLMMultiModalImage",
@@ -111,10 +85,6 @@ RKLLMInputValue = union(
 
 RKLLMInput = struct("RKLLMInput", role=c_char_p, enable_thinking=c_bool, input_type=c_int, value=RKLLMInputValue)
 
-RKLLMLoraParam = struct("RKLLMLoraParam", lora_adapter_name=c_char_p)
-
-RKLLMPromptCacheParam = struct("RKLLMPromptCacheParam", save_prompt_cache=c_int, prompt_cache_path=c_char_p)
-
 RKLLMSamplingParam = struct(
     "RKLLMSamplingParam",
     top_k=c_int32,
@@ -138,40 +108,6 @@ RKLLMInferParam = struct(
     max_new_tokens=c_int32,
 )
 
-RKLLMResultLastHiddenLayer = struct(
-    "RKLLMResultLastHiddenLayer", hidden_states=POINTER(c_float), embd_size=c_int, num_tokens=c_int
-)
-
-RKLLMResultLogits = struct("RKLLMResultLogits", logits=POINTER(c_float), vocab_size=c_int, num_tokens=c_int)
-
-RKLLMPerfStat = struct(
-    "RKLLMPerfStat",
-    prefill_time_ms=c_float,
-    prefill_tokens=c_int,
-    generate_time_ms=c_float,
-    generate_tokens=c_int,
-    memory_usage_mb=c_float,
-)
-
-RKLLMResult = struct(
-    "RKLLMResult",
-    text=c_char_p,
-    token_id=c_int32,
-    last_hidden_layer=RKLLMResultLastHiddenLayer,
-    logits=RKLLMResultLogits,
-    perf=RKLLMPerfStat,
-)
-
-RKLLMCrossAttnParam = struct(
-    "RKLLMCrossAttnParam",
-    encoder_k_cache=POINTER(c_float),
-    encoder_v_cache=POINTER(c_float),
-    encoder_mask=POINTER(c_float),
-    encoder_pos=POINTER(c_int32),
-    num_tokens=c_int,
-)
-
-LLMResultCallback = CFUNCTYPE(c_int, POINTER(RKLLMResult), c_void_p, c_int)
 LLMTokenizerCallback = CFUNCTYPE(c_int, c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32)
 LLMGetEmbedCallback = CFUNCTYPE(c_int, c_void_p, POINTER(c_int32), c_uint64, c_void_p, c_uint64)
 
@@ -187,76 +123,27 @@ RKLLMCallback = struct(
 )
 
 SIGNATURES = {
-    "rkllm_createDefaultParam": Signature(RKLLMParamReturn, ()),
+    **v1_2_1.SIGNATURES,
     "rkllm_init": Signature(c_int, (POINTER(LLMHandle), POINTER(RKLLMParam), POINTER(RKLLMCallback))),
-    "rkllm_load_lora": Signature(c_int, (LLMHandle, POINTER(RKLLMLoraAdapter))),
-    "rkllm_load_prompt_cache": Signature(c_int, (LLMHandle, c_char_p)),
-    "rkllm_release_prompt_cache": Signature(c_int, (LLMHandle,)),
-    "rkllm_destroy": Signature(c_int, (LLMHandle,)),
     "rkllm_run": Signature(c_int, (LLMHandle, POINTER(RKLLMInput), POINTER(RKLLMInferParam), c_void_p)),
     "rkllm_run_async": Signature(c_int, (LLMHandle, POINTER(RKLLMInput), POINTER(RKLLMInferParam), c_void_p)),
-    "rkllm_abort": Signature(c_int, (LLMHandle,)),
-    "rkllm_is_running": Signature(c_int, (LLMHandle,)),
-    "rkllm_clear_kv_cache": Signature(c_int, (LLMHandle, c_int, POINTER(c_int), POINTER(c_int))),
-    "rkllm_set_chat_template": Signature(c_int, (LLMHandle, c_char_p, c_char_p, c_char_p)),
-    "rkllm_get_kv_cache_size": Signature(c_int, (LLMHandle, POINTER(c_int))),
-    "rkllm_set_function_tools": Signature(c_int, (LLMHandle, c_char_p, c_char_p, c_char_p)),
-    "rkllm_set_cross_attn_params": Signature(c_int, (LLMHandle, POINTER(RKLLMCrossAttnParam))),
 }
 
-STATUS_CHECKS: dict[str, StatusCheck | None] = {
-    "rkllm_createDefaultParam": None,  # returns a struct
-    "rkllm_init": zero_is_success,
-    "rkllm_load_lora": zero_is_success,
-    "rkllm_load_prompt_cache": zero_is_success,
-    "rkllm_release_prompt_cache": zero_is_success,
-    "rkllm_destroy": zero_is_success,
-    "rkllm_run": zero_is_success,
-    "rkllm_run_async": zero_is_success,
-    "rkllm_abort": zero_is_success,
-    "rkllm_is_running": None,  # 1 is running; wrappers disagree, so nothing relies on it
-    "rkllm_clear_kv_cache": zero_is_success,
-    "rkllm_set_chat_template": zero_is_success,
-    "rkllm_get_kv_cache_size": zero_is_success,
-    "rkllm_set_function_tools": zero_is_success,
-    "rkllm_set_cross_attn_params": zero_is_success,
-}
-
-ABI = Abi(
+# rkllm_is_running: 1 is running; wrappers disagree, so nothing relies on it.
+ABI = replace(
+    v1_2_1.ABI,
     name="1.3.0",
     versions=("1.3.0",),
-    structs=struct_table(
-        RKLLMExtendParam,
-        RKLLMParam,
-        RKLLMLoraAdapter,
-        RKLLMEmbedInput,
-        RKLLMTokenInput,
-        RKLLMMultiModalInput,
-        RKLLMInput,
-        RKLLMLoraParam,
-        RKLLMPromptCacheParam,
-        RKLLMSamplingParam,
-        RKLLMInferParam,
-        RKLLMResultLastHiddenLayer,
-        RKLLMResultLogits,
-        RKLLMPerfStat,
-        RKLLMResult,
-        RKLLMCrossAttnParam,
-        RKLLMCallback,
-    ),
+    structs={
+        **v1_2_1.ABI.structs,
+        **struct_table(
+            RKLLMParam, RKLLMMultiModalInput, RKLLMInput, RKLLMSamplingParam, RKLLMInferParam, RKLLMCallback
+        ),
+    },
     signatures=SIGNATURES,
-    status_checks=STATUS_CHECKS,
-    callback_type=LLMResultCallback,
-    has_perf=True,
-    has_kv_cache_size=True,
     has_per_run_sampling=True,
     has_per_run_token_limit=True,
-    has_roles=True,
-    has_image_sizes=True,
-    has_function_tools=True,
-    has_cache_ranges=True,
     has_ignore_eos=True,
-    callback_returns_int=True,
     can_drop_buffers=True,
     leaks_images=True,
     host_callback_types=(LLMTokenizerCallback, LLMGetEmbedCallback),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -107,22 +108,10 @@ def farewell(state: ChatState) -> str:
     return state.phrases.farewell.format(command=f"rkllm-mcp chat --resume {conversation.id}")
 
 
-_SHOWN_CALLS = 20
-
-
-async def switch_on(state: ChatState, rest: str) -> None:
-    """Switch a tool or a server on again, for this and every later run."""
-    _switch(state, rest, is_on=True)
-
-
-async def switch_off(state: ChatState, rest: str) -> None:
-    """Switch a tool or a server off, for this and every later run."""
-    _switch(state, rest, is_on=False)
-
-
-def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
-    if name:
-        server, tool = set_switch(state.app.toolbox, state.app.config, name, is_on=is_on)
+async def _switch(state: ChatState, rest: str, *, is_on: bool) -> None:
+    """Switch a tool or a server, for this and every later run."""
+    if rest:
+        server, tool = set_switch(state.app.toolbox, state.app.config, rest, is_on=is_on)
         state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
     else:
         state.need("/enable" if is_on else "/disable")
@@ -157,7 +146,7 @@ async def _forget(state: ChatState, name: str) -> None:
 async def history(state: ChatState, rest: str) -> None:
     """Show the latest calls of this conversation."""
     del rest
-    calls = await state.app.store.calls.latest(_SHOWN_CALLS, conversation=state.conversation.id)
+    calls = await state.app.store.calls.latest(_SHOWN, conversation=state.conversation.id)
     state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")
 
 
@@ -331,8 +320,8 @@ COMMANDS: Mapping[str, _Action] = {
     "/resource": take_resource,
     "/prompts": list_prompts,
     "/prompt": fill_prompt,
-    "/enable": switch_on,
-    "/disable": switch_off,
+    "/enable": partial(_switch, is_on=True),
+    "/disable": partial(_switch, is_on=False),
     "/approve": approvals,
     "/history": history,
     "/conversations": list_conversations,

@@ -237,21 +237,21 @@ class Answering:
     ) -> EndReason:
         """Show an answer to its end and return its end reason."""
         reason: EndReason = "failed"
-        silence = _Silence(self._silence_s, lambda: self._explain_silence(conversation_id))
+        call_later = asyncio.get_running_loop().call_later
+        silence = call_later(self._silence_s, self._explain_silence, conversation_id)
         try:
             async with aclosing(events):
-                silence.begin()
                 async for event in events:
-                    silence.over()
+                    silence.cancel()
                     self._tell_late(event)
                     if isinstance(event, (Approval, Elicitation)) and self._inquirer is not None:
                         await self._ask(conversation_id, event, self._inquirer)
                     else:
                         show(event)
                     reason = event.reason if isinstance(event, End) else reason
-                    silence.begin()
+                    silence = call_later(self._silence_s, self._explain_silence, conversation_id)
         finally:
-            silence.over()
+            silence.cancel()
         return reason
 
     def _explain_silence(self, conversation_id: str) -> None:
@@ -296,21 +296,3 @@ class Answering:
         if isinstance(question, Approval):
             return self._app.decide(question.id, "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny")
         return self._app.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
-
-
-class _Silence:
-    """Calls ``say`` once after a number of seconds without an event."""
-
-    def __init__(self, after_s: float, say: Callable[[], None]) -> None:
-        self._after_s = after_s
-        self._say = say
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """From here on it is silent."""
-        self._timer = asyncio.get_running_loop().call_later(self._after_s, self._say)
-
-    def over(self) -> None:
-        """Something has happened."""
-        if self._timer is not None:
-            self._timer.cancel()

@@ -24,12 +24,21 @@ if TYPE_CHECKING:
 JSON_FORMAT = 1
 
 
-def benchmark(session: Session, part: str | None, *, as_json: bool, plot_file: str | None) -> int:
-    """Measure one part or all of them, and print the results.
+app = typer.Typer()
 
-    Raises:
-        UsageError: there is no such part, or the plot's file cannot be written.
-    """
+
+@app.command("bench")
+def bench_command(
+    context: typer.Context,
+    part: Annotated[
+        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="Measurement to run. Default: all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the figures as JSON.")] = False,
+    plot_file: Annotated[
+        str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds as an SVG file.")
+    ] = None,
+) -> None:
+    """Measure one part or all of them, and print the results."""
     from rkllm_mcp.diagnostics.bench import PARTS, measure
 
     if part is not None and part not in PARTS:
@@ -39,6 +48,7 @@ def benchmark(session: Session, part: str | None, *, as_json: bool, plot_file: s
     if plot_file is not None:
         _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
     parts = PARTS if part is None else (part,)
+    session: Session = context.obj
 
     async def work() -> int:
         report = await measure(session.config(), parts, session.status)
@@ -48,7 +58,7 @@ def benchmark(session: Session, part: str | None, *, as_json: bool, plot_file: s
             _write(Path(plot_file), picture(report))
         return EXIT_DONE
 
-    return run_async(work)
+    raise typer.Exit(run_async(work))
 
 
 def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
@@ -154,21 +164,3 @@ def picture(report: Report) -> str:
 
 def _present(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float]]:
     return [(x, y) for x, y in points if y is not None]
-
-
-app = typer.Typer()
-
-
-@app.command("bench")
-def bench_command(
-    context: typer.Context,
-    part: Annotated[
-        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="Measurement to run. Default: all.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the figures as JSON.")] = False,
-    plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds as an SVG file.")
-    ] = None,
-) -> None:
-    """Read the options of ``bench``."""
-    raise typer.Exit(benchmark(context.obj, part, as_json=as_json, plot_file=plot))

@@ -457,6 +457,79 @@ def remove_command(
     raise typer.Exit(with_knowledge(session, work))
 
 
+embedder_app = typer.Typer(no_args_is_help=True)
+app.add_typer(embedder_app, name="embedder", help="Embedding models: questions find text in other words and languages.")
+_NO_EMBEDDER = "none"
+
+
+def _sources() -> EmbedderSources:
+    # Loads nothing of the hub before a download.
+    from rkllm_mcp.models.embedders import EmbedderSources
+
+    return EmbedderSources()
+
+
+@embedder_app.command("list")
+def list_embedders_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
+) -> None:
+    """List embedding models: known, downloaded, in use."""
+    from rkllm_mcp.models.embedders import CATALOGUE
+
+    session: Session = context.obj
+    sources = _sources()
+    installed, chosen = sources.installed(), sources.chosen()
+    rows = [
+        (name, "in use" if name == chosen else "downloaded" if name in installed else "", card.description)
+        for name, card in CATALOGUE.items()
+    ]
+    rows += [(name, "in use" if name == chosen else "downloaded", "") for name in installed if name not in CATALOGUE]
+    if as_json:
+        write_json([dict(zip(("name", "state", "description"), row, strict=True)) for row in rows])
+    else:
+        sys.stdout.write(table(("NAME", "STATE", "DESCRIPTION"), rows, session.terminal.columns))
+
+
+@embedder_app.command("pull")
+def pull_embedder_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name from 'embedder list', or a new name together with --repository.")],
+    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .onnx file in the repository.")] = None,
+) -> None:
+    """Download an embedding model and use it; an interrupted download is resumed."""
+    from rkllm_mcp.surfaces.cli.models import download_progress
+
+    session: Session = context.obj
+    with download_progress(session) as report:
+        folder = _sources().pull(name, repository, file, report)
+    sys.stdout.write(f"{folder}\n")
+    session.status(
+        "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
+    )
+
+
+@embedder_app.command("use")
+def use_embedder_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help=f"Downloaded model, or {_NO_EMBEDDER} to search by words only.")],
+) -> None:
+    """Use a downloaded model from the next start of the knowledge server on."""
+    sources = _sources()
+    if name != _NO_EMBEDDER and name not in sources.installed():
+        raise UsageError(f"there is no embedder {name!r} here; 'rkllm-mcp knowledge embedder pull {name}' downloads it")
+    sources.choose("" if name == _NO_EMBEDDER else name)
+    context.obj.status(f"The knowledge server uses {name} from its next start on.")
+
+
+@embedder_app.command("remove")
+def remove_embedder_command(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="Downloaded model.")]
+) -> None:
+    """Remove a downloaded model."""
+    context.obj.status(f"Removed {name}; {_sources().remove(name) / 1e6:.0f} MB became free.")
+
+
 @app.command("reindex")
 def reindex_command(context: typer.Context, base: _Base = "") -> None:
     """Build the indexes of a knowledge base again, as after a change of the embedder, and wait for the end."""
@@ -539,74 +612,3 @@ def _absolute(path: Path) -> str:
 def _tell_copied(session: Session, done: str, answer: Facts) -> None:
     contents = f": {answer['documents']} documents, {answer['chunks']} chunks" if "documents" in answer else ""
     session.status(f"{done} {answer['path']} ({answer['bytes']:,} bytes){contents}.")
-
-
-embedder_app = typer.Typer(no_args_is_help=True)
-app.add_typer(embedder_app, name="embedder", help="Embedding models: questions find text in other words and languages.")
-_NO_EMBEDDER = "none"
-
-
-def _sources() -> EmbedderSources:
-    # Loads nothing of the hub before a download.
-    from rkllm_mcp.models.embedders import EmbedderSources
-
-    return EmbedderSources()
-
-
-@embedder_app.command("list")
-def list_embedders_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
-    """List embedding models: known, downloaded, in use."""
-    from rkllm_mcp.models.embedders import CATALOGUE
-
-    session: Session = context.obj
-    sources = _sources()
-    installed, chosen = sources.installed(), sources.chosen()
-    rows = [
-        (name, "in use" if name == chosen else "downloaded" if name in installed else "", card.description)
-        for name, card in CATALOGUE.items()
-    ]
-    rows += [(name, "in use" if name == chosen else "downloaded", "") for name in installed if name not in CATALOGUE]
-    if as_json:
-        write_json([dict(zip(("name", "state", "description"), row, strict=True)) for row in rows])
-    else:
-        sys.stdout.write(table(("NAME", "STATE", "DESCRIPTION"), rows, session.terminal.columns))
-
-
-@embedder_app.command("pull")
-def pull_embedder_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name from 'embedder list', or a new name together with --repository.")],
-    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .onnx file in the repository.")] = None,
-) -> None:
-    """Download an embedding model and use it; an interrupted download is resumed."""
-    from rkllm_mcp.surfaces.cli.models import download_progress
-
-    session: Session = context.obj
-    with download_progress(session) as report:
-        folder = _sources().pull(name, repository, file, report)
-    sys.stdout.write(f"{folder}\n")
-    session.status("The knowledge server uses it from its next start on, and makes the vectors while it runs.")
-
-
-@embedder_app.command("use")
-def use_embedder_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help=f"Downloaded model, or {_NO_EMBEDDER} to search by words only.")],
-) -> None:
-    """Use a downloaded model from the next start of the knowledge server on."""
-    sources = _sources()
-    if name != _NO_EMBEDDER and name not in sources.installed():
-        raise UsageError(f"there is no embedder {name!r} here; 'rkllm-mcp knowledge embedder pull {name}' downloads it")
-    sources.choose("" if name == _NO_EMBEDDER else name)
-    context.obj.status(f"The knowledge server uses {name} from its next start on.")
-
-
-@embedder_app.command("remove")
-def remove_embedder_command(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="Downloaded model.")]
-) -> None:
-    """Remove a downloaded model."""
-    context.obj.status(f"Removed {name}; {_sources().remove(name) / 1e6:.0f} MB became free.")

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
     ),
     "run": CommandEntry("run", "Answer one question."),
-    "serve": CommandEntry("serve", "Serve the assistant over HTTP, with a page for the browser."),
+    "serve": CommandEntry("service", "Serve the assistant over HTTP, with a page for the browser.", "serve_app"),
     "prompt": CommandEntry("run", "Show the prompt of a question, as text and token ids, without running the model."),
     "detect": CommandEntry(
         "run", "Read a model's output on standard input and print the detector's events as JSON lines."

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
 
@@ -62,28 +62,6 @@ class JsonRenderer:
         stream.flush()
 
 
-def show_prompt(session: Session, text: str, system: str | None, *, tools: bool, as_json: bool) -> int:
-    """Print the prompt part by part, with its token ids and their count."""
-    from rkllm_mcp.app.preview import prompt_parts
-    from rkllm_mcp.app.root import open_tools
-    from rkllm_mcp.protocols import CallContext
-
-    context = CallContext(tokens=session.tokens)
-
-    async def work() -> int:
-        config = session.config()
-        async with open_tools(config.overridden(tools=tools), status=session.status) as environment:
-            await environment.toolbox.connected()
-            async with environment.toolbox.attending(context.tokens):
-                parts = await prompt_parts(config, text, environment, system, context)
-        rows = [(part.label, part.text, part.ids) for part in parts]
-        sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
-        sys.stdout.flush()
-        return EXIT_DONE
-
-    return run_async(work)
-
-
 def _as_json(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
     parts: list[dict[str, Any]] = [
         {"part": label, "tokens": len(ids), "text": text, "ids": list(ids)} for label, text, ids in rows
@@ -102,31 +80,6 @@ def _as_text(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
 
 
 _READ_BYTES = 4096
-
-
-def detect_calls(
-    session: Session, syntaxes: Sequence[str], tools_file: str | None, thinking: str, *, explain: bool = False
-) -> int:
-    """Feed standard input to a detector and print its events, each as soon as it is certain.
-
-    Without ``tools_file`` every name counts as a tool. ``explain`` prints the reasons at the end of the input.
-    """
-    if not session.quiet and sys.stdin.isatty():
-        session.status("Paste what the model wrote, then Ctrl-D.")
-    if tools_file is None or explain:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-        tools = called_tools(text) if tools_file is None else read_tools(Path(tools_file).expanduser())
-        detector = _detector(syntaxes, tools, thinking)
-        _print([*detector.feed(text), *detector.finish()])
-        if explain:
-            _explain(text, tools, syntaxes, thinking)
-        return EXIT_DONE
-    detector = _detector(syntaxes, read_tools(Path(tools_file).expanduser()), thinking)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
-        _print(detector.feed(decoder.decode(piece)))
-    _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
-    return EXIT_DONE
 
 
 def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thinking: str) -> None:
@@ -224,39 +177,13 @@ EXIT_CODES: dict[EndReason, int] = {
 }
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """A question and its options."""
-
-    text: str  # the question
-    system: str | None = None  # the system prompt; the configuration's when None
-    options: AnswerOptions = field(default_factory=AnswerOptions)  # ``ask`` asks at the terminal
-
-
-def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
-    """Answer one question; returns the exit code."""
-    if question.options.model.forced_tool is not None and (not question.options.tools or session.no_mcp):
-        raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-    if not as_json:
-        return _run(session, question, None)
-    # JSON is UTF-8 whatever the locale says.
-    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    renderer = JsonRenderer()
-    try:
-        return _run(session, question, renderer)
-    except RkllmMcpError as error:
-        # A reader of the stream waits for its end.
-        renderer.show(End("failed", str(error)))
-        raise
-
-
-def _run(session: Session, question: RunRequest, program: Renderer | None) -> int:
-    """Answer with the given renderer, or on the terminal if it is None."""
+def run(session: Session, text: str, system: str | None, options: AnswerOptions, program: JsonRenderer | None) -> int:
+    """Answer one question for a program, or on the terminal; returns the exit code."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
     config = session.config()
     language = session.language(config)
-    options = replace(question.options, tokens=session.tokens, language=language)
+    options = replace(options, tokens=session.tokens, language=language)
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
@@ -289,9 +216,9 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
                 raise unknown_tool(forced, app.toolbox.suggest(forced))
             if app.model_host.is_emulated:
                 session.status(emulation_note(app.model_host.name, language))
-            conversation = app.new_conversation(question.system)
+            conversation = app.new_conversation(system)
             running.append((app, conversation.id))
-            events = app.reply(conversation, question.text, options)
+            events = app.reply(conversation, text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
                 from rkllm_mcp.surfaces.chat.forms import FormPrompt
@@ -368,8 +295,22 @@ def run_command(
     can_ask = not (no_approve or as_json) and is_interactive()
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
-    question = RunRequest(question_text(words), system, AnswerOptions(model, not no_tools, approvals=approvals))
-    raise typer.Exit(run(context.obj, question, as_json=as_json))
+    options = AnswerOptions(model, not no_tools, approvals=approvals)
+    session: Session = context.obj
+    text = question_text(words)
+    if force_tool is not None and (no_tools or session.no_mcp):
+        raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
+    if not as_json:
+        raise typer.Exit(run(session, text, system, options, None))
+    # JSON is UTF-8 whatever the locale says.
+    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    renderer = JsonRenderer()
+    try:
+        raise typer.Exit(run(session, text, system, options, renderer))
+    except RkllmMcpError as error:
+        # A reader of the stream waits for its end.
+        renderer.show(End("failed", str(error)))
+        raise
 
 
 @app.command("prompt")
@@ -384,10 +325,27 @@ def prompt_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the parts of the prompt as JSON.")] = False,
 ) -> None:
-    """Read the options of ``prompt``."""
-    raise typer.Exit(
-        show_prompt(context.obj, question_text(words, command="prompt"), system, tools=not no_tools, as_json=as_json)
-    )
+    """Print the prompt part by part, with its token ids and their count."""
+    from rkllm_mcp.app.preview import prompt_parts
+    from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.protocols import CallContext
+
+    session: Session = context.obj
+    text = question_text(words, command="prompt")
+    call = CallContext(tokens=session.tokens)
+
+    async def work() -> int:
+        config = session.config()
+        async with open_tools(config.overridden(tools=not no_tools), status=session.status) as environment:
+            await environment.toolbox.connected()
+            async with environment.toolbox.attending(call.tokens):
+                parts = await prompt_parts(config, text, environment, system, call)
+        rows = [(part.label, part.text, part.ids) for part in parts]
+        sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
+        sys.stdout.flush()
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(work))
 
 
 @app.command("detect")
@@ -408,8 +366,23 @@ def detect_command(
         bool, typer.Option("--explain", metavar="", help="Also explain why a text is or is not a tool call.")
     ] = False,
 ) -> None:
-    """Read the options of ``detect``."""
-    raise typer.Exit(detect_calls(context.obj, syntax or [], tools, thinking, explain=explain))
+    """Feed standard input to a detector and print its events, each as soon as it is certain."""
+    session: Session = context.obj
+    if not session.quiet and sys.stdin.isatty():
+        session.status("Paste what the model wrote, then Ctrl-D.")
+    if tools is None or explain:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        declared = called_tools(text) if tools is None else read_tools(Path(tools).expanduser())
+        detector = _detector(syntax or (), declared, thinking)
+        _print([*detector.feed(text), *detector.finish()])
+        if explain:
+            _explain(text, declared, syntax or (), thinking)
+        return
+    detector = _detector(syntax or (), read_tools(Path(tools).expanduser()), thinking)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
+        _print(detector.feed(decoder.decode(piece)))
+    _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
 
 
 def question_text(words: Sequence[str] | None, command: str = "run") -> str:

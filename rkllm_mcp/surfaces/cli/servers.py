@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,45 +18,49 @@ import typer
 
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import YELLOW, table
+from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.config.servers import ServerConfig
 
 
-@dataclass(frozen=True)
-class NewServer:
-    """Arguments of ``servers add``."""
+app = typer.Typer(no_args_is_help=True)
 
-    name: str  # its name
-    command: tuple[str, ...] = ()  # the program and its arguments; empty with a ``url``
-    url: str | None = None  # its address
-    transport: str | None = None  # transport, if command or URL do not imply it
-    env: tuple[str, ...] = ()  # ``NAME=VALUE`` each
-    headers: tuple[str, ...] = ()  # ``NAME: VALUE`` each
+_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+_NONE = "add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'"
 
 
-def list_all(session: Session, *, as_json: bool) -> int:
-    """Print the configured servers, without starting them."""
+@app.command("list")
+def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
+    """List the configured servers without starting them."""
+    session: Session = context.obj
     config = session.config()
     if as_json:
-        sys.stdout.write(f"{json.dumps(config.redacted()['servers'], ensure_ascii=False, indent=2)}\n")
-        return EXIT_DONE
+        write_json(config.redacted()["servers"])
+        return
     rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
     sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
     if not rows:
         session.note_missing_configuration(config)
-        session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
+        session.status(f"No servers; {_NONE}.")
     if not config.mcp_enabled:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
-    return EXIT_DONE
 
 
-def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: str | None = None) -> int:
-    """Start servers, wait for their tools, stop them, and say how it went; of a tenant, as they are for them."""
+@app.command("test")
+def check_command(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
+    ] = None,
+    as_json: _AsJson = False,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
+) -> None:
+    """Start servers, list their tools and stop them; exit code 1 if a server fails."""
     from rkllm_mcp.app.root import open_tools
 
+    session: Session = context.obj
     config = session.config()
     require_mcp(config)
     if tenant is not None:
@@ -65,18 +69,15 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: st
             known = ", ".join(each.name for each in config.tenants) or "none"
             raise UsageError(f"there is no tenant {tenant!r}; the configuration has {known}")
         config = config.for_tenant(section)
-    for name in names:
+    for name in names or ():
         if name not in {server.name for server in config.servers}:
             known = ", ".join(server.name for server in config.servers) or "none"
             raise UsageError(f"there is no server {name!r}; the configuration has {known}")
     tokens = session.tokens
     chosen = config.only_servers(names) if names else config
     count = len(chosen.active_servers)
-    session.status(
-        f"Starting {count} {'server' if count == 1 else 'servers'} …"
-        if count
-        else "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'."
-    )
+    starting = f"Starting {count} {'server' if count == 1 else 'servers'} …"
+    session.status(starting if count else f"No servers to test; {_NONE}.")
 
     async def log_in(server: str, url: str) -> None:
         session.status(
@@ -92,7 +93,7 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: st
             async with toolbox.attending(tokens):
                 states = toolbox.servers()
         if as_json:
-            sys.stdout.write(f"{json.dumps([asdict(state) for state in states], ensure_ascii=False, indent=2)}\n")
+            write_json([asdict(state) for state in states])
         else:
             rows = [
                 (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
@@ -109,16 +110,23 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: st
         sys.stdout.flush()
         return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
 
-    return run_async(work)
+    raise typer.Exit(run_async(work))
 
 
-def import_file(session: Session, name: str) -> int:
-    """Copy the servers of another host's file into the configuration; those whose name is taken stay as they are."""
+@app.command("import")
+def import_command(
+    context: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with mcpServers, such as claude_desktop_config.json.")
+    ],
+) -> None:
+    """Import servers from another MCP host's configuration (mcpServers); those whose name is taken are left out."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config, read_file
 
-    path = Path(name).expanduser()
+    session: Session = context.obj
+    path = Path(file).expanduser()
     if not path.is_file():
         raise UsageError(
             f"there is no file {path}; name another host's configuration, such as claude_desktop_config.json"
@@ -143,49 +151,65 @@ def import_file(session: Session, name: str) -> int:
         outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
         sys.stdout.write(f"{entry['name']}: {outcome}\n")
     _tell_unset(session, new)
-    return EXIT_DONE
 
 
-def add(session: Session, server: NewServer) -> int:
+@app.command("add")
+def add_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new server.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="Command that starts the server.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="URL of a remote server, instead of a command.")
+    ] = None,
+    transport: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Transport: stdio, http, sse or websocket.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Environment variable of the server; may be repeated."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:VALUE", help="HTTP header to send; may be repeated.")
+    ] = None,
+) -> None:
+    """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
+    if bool(command) == (url is not None):
+        raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
+    words = {"command": command[0], "args": command[1:]} if command else {}
+    values = {"url": url, "transport": transport}
+    values |= {"env": _pairs(env, "=", "--env"), "headers_template": _pairs(header, ":", "--header")}
+    _add(context.obj, {"name": name, **words, **{key: value for key, value in values.items() if value}})
+
+
+def _add(session: Session, entry: dict[str, Any]) -> None:
     """Add one server to the configuration file."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config
 
-    if bool(server.command) == (server.url is not None):
-        raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
-    target = session.target_file()
-    entry: dict[str, Any] = {"name": server.name}
-    if server.command:
-        entry |= {"command": server.command[0], "args": list(server.command[1:])}
-    entry |= {
-        "url": server.url,
-        "transport": server.transport,
-        "env": _pairs(server.env, "=", "--env") or None,
-        "headers_template": _pairs(server.headers, ":", "--header") or None,
-    }
-    entry = {key: value for key, value in entry.items() if value is not None}
+    target, name = session.target_file(), str(entry["name"])
     raw = {"servers": [entry]}
     build_config(raw, _every_variable(raw), "the new server", target.absolute())
-    if server.name in _names_in(target):
-        raise UsageError(f"{target} has a server {server.name!r}; remove it first, or choose another name")
+    if name in _names_in(target):
+        raise UsageError(f"{target} has a server {name!r}; remove it first, or choose another name")
     tables = [table.table for table in entries_of(raw, {}, "the new server")]
     add_servers(target, [_tidy(table) for table in tables])
-    sys.stdout.write(f"{server.name}: added to {target}\n")
+    sys.stdout.write(f"{name}: added to {target}\n")
     _tell_unset(session, tables)
-    return EXIT_DONE
 
 
-def remove(session: Session, name: str) -> int:
-    """Take one server out of the configuration file."""
+@app.command("remove")
+def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="Name of the server.")]) -> None:
+    """Remove a server from the configuration."""
     from rkllm_mcp.config.editing import remove_server
 
-    target = session.target_file()
+    target = context.obj.target_file()
     if not target.is_file():
         raise UsageError(f"there is no configuration file to change; {target} does not exist")
     remove_server(target, name)
     sys.stdout.write(f"{name}: removed from {target}\n")
-    return EXIT_DONE
 
 
 def require_mcp(config: Config) -> None:
@@ -231,9 +255,9 @@ def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _pairs(words: Sequence[str], separator: str, option: str) -> dict[str, str]:
+def _pairs(words: Sequence[str] | None, separator: str, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for word in words:
+    for word in words or ():
         name, found, value = word.partition(separator)
         if not found or not name:
             raise UsageError(f"{option} {word!r} has no {separator!r}; write {option} NAME{separator}VALUE")
@@ -263,12 +287,14 @@ FILES = ("server.py", "test_server.py", "pyproject.toml", "README.md")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 
 
-def create(session: Session, name: str, folder: str | None, *, is_added: bool) -> int:
-    """Write a new server into a folder that is empty or does not exist, and add it to the configuration if asked.
-
-    Raises:
-        UsageError: the name or the folder is not usable.
-    """
+@app.command("new")
+def new_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the new server.")],
+    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: ./NAME.")] = None,
+    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Also add it to the configuration.")] = False,
+) -> None:
+    """Create the source of a small MCP server with tests."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a server; use letters, digits, - and _, and begin with a letter")
     target = Path(folder or name).expanduser().absolute()
@@ -282,9 +308,9 @@ def create(session: Session, name: str, folder: str | None, *, is_added: bool) -
     for file in FILES:
         sys.stdout.write(f"{target / file}\n")
     if is_added:
-        return add(session, NewServer(name, ("${PYTHON}", str(target / "server.py"))))
-    session.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
-    return EXIT_DONE
+        _add(context.obj, {"name": name, "command": "${PYTHON}", "args": [str(target / "server.py")]})
+    else:
+        context.obj.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
 
 
 def _write(target: Path, words: dict[str, str]) -> None:
@@ -300,81 +326,3 @@ def _write(target: Path, words: dict[str, str]) -> None:
             (target / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another folder with --folder") from None
-
-
-app = typer.Typer(no_args_is_help=True)
-
-
-@app.command("list")
-def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
-    """List the configured servers without starting them."""
-    raise typer.Exit(list_all(context.obj, as_json=as_json))
-
-
-@app.command("test")
-def check_command(
-    context: typer.Context,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
-) -> None:
-    """Start servers, list their tools and stop them; exit code 1 if a server fails."""
-    raise typer.Exit(connect(context.obj, names or [], as_json=as_json, tenant=tenant))
-
-
-@app.command("import")
-def import_command(
-    context: typer.Context,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="File with mcpServers, such as claude_desktop_config.json.")
-    ],
-) -> None:
-    """Import servers from another MCP host's configuration (mcpServers)."""
-    raise typer.Exit(import_file(context.obj, file))
-
-
-@app.command("add")
-def add_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new server.")],
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="Command that starts the server.")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="URL of a remote server, instead of a command.")
-    ] = None,
-    transport: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Transport: stdio, http, sse or websocket.")
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Environment variable of the server; may be repeated."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:VALUE", help="HTTP header to send; may be repeated.")
-    ] = None,
-) -> None:
-    """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
-    server = NewServer(name, tuple(command or ()), url, transport, tuple(env or ()), tuple(header or ()))
-    raise typer.Exit(add(context.obj, server))
-
-
-@app.command("new")
-def new_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new server.")],
-    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: ./NAME.")] = None,
-    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Also add it to the configuration.")] = False,
-) -> None:
-    """Create the source of a small MCP server with tests."""
-    raise typer.Exit(create(context.obj, name, folder, is_added=is_added))
-
-
-@app.command("remove")
-def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="Name of the server.")]) -> None:
-    """Remove a server from the configuration."""
-    raise typer.Exit(remove(context.obj, name))

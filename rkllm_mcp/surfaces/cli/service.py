@@ -398,3 +398,23 @@ def keys_command(
         return EXIT_DONE
 
     raise typer.Exit(run_async(work))
+
+
+serve_app = typer.Typer()
+
+
+@serve_app.command("serve")
+def serve_command(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: [service] host.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="N", help="Port, 0 for any free one. Default: [service] port."),
+    ] = None,
+) -> None:
+    """Serve until a signal."""
+    from rkllm_mcp.surfaces.http.server import Address, serve
+
+    raise typer.Exit(serve(context.obj, Address(host, port)))

@@ -186,7 +186,7 @@ async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
     body = await bodies.read(request, model, service_of(request).body_limit)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", version, re.ASCII) or version < OLDEST_VERSION:
         raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
-    check_model(body.model, service_of(request))
+    await choose_model(request, body.model)
     return body
 
 

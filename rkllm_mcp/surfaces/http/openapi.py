@@ -26,6 +26,8 @@ _Mode: TypeAlias = Literal["validation", "serialization"]
 # By model, and whether it comes in or goes out.
 _Schemas: TypeAlias = dict[tuple[Any, _Mode], Json]
 
+# The last record of some streams, which is no JSON.
+DONE = "[DONE]"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _OF_EVERY_ROUTE = (401, 403, 500)
 _OF_A_BODY = (400, 408, 413, 415, 422)
@@ -145,7 +147,8 @@ def _content(answer: RouteResponse, schemas: _Schemas) -> Json:
         return {"type": "string"}
     text = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
     if answer.media == EVENT_STREAM:
-        return {"type": "object", "properties": {"data": text}, "required": ["data"]}
+        data = {"anyOf": [text, {"const": DONE}]} if DONE in answer.says else text
+        return {"type": "object", "properties": {"data": data}, "required": ["data"]}
     return text
 
 

@@ -109,7 +109,7 @@ def test_the_version_is_told(command: Command) -> None:
         (
             ["tools", "show", "none"],
             2,
-            "Error: there is no tool 'none'; 'rkllm-mcp tools list' shows those there are\n",
+            f"{UNCONFIGURED}\nError: there is no tool 'none'; 'rkllm-mcp tools list' shows those there are\n",
         ),
         (
             ["detect", "--tools", "none"],

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.servers import create
-from rkllm_mcp.surfaces.invocation import Session
 from tests.support.demo_app import make_demo
+from tests.support.outcome import Command
 
 
 def test_a_new_server_passes_its_own_tests_and_is_called_through_the_host(tmp_path: Path) -> None:
@@ -43,14 +41,13 @@ def test_a_new_server_passes_its_own_tests_and_is_called_through_the_host(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a/b", "-x", "ほげ"])
-def test_a_name_that_cannot_be_one_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="letters, digits"):
-        create(Session(quiet=True), name, str(tmp_path / "new"), is_added=False)
+def test_a_name_that_cannot_be_one_is_refused(command: Command, name: str, tmp_path: Path) -> None:
+    outcome = command("servers", "new", "--folder", str(tmp_path / "new"), "--", name)
+    assert (outcome.code, "cannot name a server; use letters, digits" in outcome.err) == (2, True)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_something_in_it_is_left_alone(command: Command, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="not empty"):
-        create(Session(quiet=True), "x", str(tmp_path), is_added=False)
+    assert "is not empty; name another folder" in command("servers", "new", "x", "--folder", str(tmp_path)).err
     assert (tmp_path / "server.py").read_text("utf-8") == "mine"

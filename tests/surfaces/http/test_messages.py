@@ -172,7 +172,7 @@ def test_a_required_call_that_the_model_does_not_make_is_an_error(client: anthro
 def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic) -> None:
     settings: Any = {"model": MODEL, "system": "Be brief.", "tools": [WEATHER], "messages": [user("hello from ann")]}
     counted = client.messages.count_tokens(**settings).input_tokens
-    usage = client.messages.create(max_tokens=10, **settings).usage
+    usage = cast("anthropic.types.Message", client.messages.create(max_tokens=10, **settings)).usage
     assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 

@@ -36,6 +36,18 @@ def test_the_words_below_a_ruby_stay_and_their_reading_is_left_out() -> None:
     assert read(docx(f"<w:p>{run('次の')}{ruby}{run('は十時')}</w:p>")) == [("次の会議は十時", ())]
 
 
+def test_equations_are_text_and_headers_comments_and_charts_follow_it() -> None:
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:c="c"'
+    equation = "<m:oMathPara><m:oMath><m:r><m:t>E=</m:t></m:r><m:r><m:t>mc</m:t></m:r></m:oMath></m:oMathPara>"
+    said = {
+        f"word/{part}.xml": f"<d {names}><w:p><w:r><w:t>{text}</w:t></w:r></w:p></d>".encode()
+        for part, text in (("header1", "社外秘"), ("header2", "社外秘"), ("footer1", "3"), ("comments", "要確認"))
+    }
+    chart = f"<d {names}><c:ser><c:tx><c:v>額</c:v></c:tx><c:val><c:pt idx='1'><c:v>7</c:v></c:pt></c:val></c:ser></d>"
+    content = docx(f"<w:p>{equation}</w:p>", extra={**said, "word/charts/chart1.xml": chart.encode()})
+    assert sorted(text for text, _ in read(content)) == ["E= mc", "社外秘", "要確認", "額 |  | 7"]
+
+
 @pytest.mark.parametrize(("title", "called"), [("見積書 & 契約", "見積書 & 契約"), ("", "契約")])
 def test_the_title_is_the_properties_one_else_the_first_heading(title: str, called: str) -> None:
     assert parse_blob(Blob(docx(BODY, title=title), "a.docx"), ParseLimits()).title == called

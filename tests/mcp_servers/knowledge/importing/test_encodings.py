@@ -130,3 +130,22 @@ def test_utf_16_without_a_mark_and_without_ascii_is_known_by_its_hiragana(encodi
 def test_latin_letters_in_pairs_are_not_taken_for_utf_16() -> None:
     text = "0A0B0C0D0E" * 20
     assert decode(text.encode()).text == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("koi8_r", "Отпуск согласуется с руководителем не позднее чем за две недели до его начала."),
+        ("cp866", "Отпуск согласуется с руководителем не позднее чем за две недели до его начала."),
+        ("iso8859_5", "Отпуск согласуется с руководителем не позднее чем за две недели до его начала."),
+        ("iso8859_7", "Η άδεια συμφωνείται με τον προϊστάμενο το αργότερο δύο εβδομάδες πριν από την έναρξή της."),
+        ("cp1255", "החופשה מתואמת עם המנהל לכל המאוחר שבועיים לפני תחילתה, ובכתב בלבד."),
+        ("tis_620", "การลาพักร้อนต้องตกลงกับหัวหน้างานอย่างน้อยสองสัปดาห์ก่อนวันเริ่มต้น"),
+        ("euc_kr", "휴가는 시작일로부터 적어도 이 주 전에 상사와 합의하여야 한다. 신청서는 서면으로 제출한다."),
+        ("utf-8", "החופשה מתואמת עם המנהל"),
+    ],
+)
+def test_text_of_other_scripts_is_read_and_so_is_a_page_that_names_its_charset(encoding: str, text: str) -> None:
+    pytest.importorskip("chardet")
+    assert decode(text.encode(encoding)).text == text
+    assert decode(text.encode(encoding), encoding).text == text

@@ -88,3 +88,9 @@ def test_a_page_is_read_whatever_it_declares(written: str, declared: str) -> Non
     page = f'<html><head><meta charset="{declared}"><title>試験</title></head><p>日本語の文章です。</p></html>'
     read = parse_blob(Blob(page.encode(written), "index.html"), ParseLimits())
     assert (read.title, read.passages[0].text) == ("試験", "日本語の文章です。")
+
+
+@pytest.mark.parametrize("tags", ["<div>", "<table><tr><td>", "<ul><li>", "<p><b>"])
+def test_what_is_nested_without_end_is_read_at_once_and_whole(tags: str) -> None:
+    _, passages = read_html(f"<p>first</p>{tags * 100_000}deep<i>er</i> text")
+    assert [passage.text.removeprefix("- ") for passage in passages] == ["first", "deep er text"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from email.message import EmailMessage
 
 import pytest
 
@@ -30,13 +31,33 @@ WORKBOOK = {
         </sheetData></worksheet>""",
 }
 _P = 'xmlns:p="http://p" xmlns:a="http://a"'
+_KIND = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def relations(**targets: str) -> str:
+    """Relations of these kinds to parts."""
+    listed = (f'<Relationship Id="{kind}" Type="{_KIND}/{kind}" Target="{to}"/>' for kind, to in targets.items())
+    return f"<Rs>{''.join(listed)}</Rs>"
+
+
+# The slides, and the notes, are numbered in the order in which they were made.
 SLIDES = {
-    "ppt/presentation.xml": "<p/>",
-    "ppt/slides/slide10.xml": f"<p:sld {_P}><p:sp><a:p><a:r><a:t>最後</a:t></a:r></a:p></p:sp></p:sld>",
-    "ppt/slides/slide1.xml": f"""<p:sld {_P}><p:sp><p:ph type="title"/><a:p><a:r><a:t>売上</a:t></a:r></a:p></p:sp>
+    "ppt/presentation.xml": f'<p {_R}><sldIdLst><sldId r:id="rId2"/><sldId r:id="rId1"/></sldIdLst></p>',
+    "ppt/_rels/presentation.xml.rels": '<Rs><Relationship Id="rId1" Type="t/slide" Target="slides/slide1.xml"/>'
+    '<Relationship Id="rId2" Type="t/slide" Target="slides/slide10.xml"/></Rs>',
+    "ppt/slides/slide1.xml": f"<p:sld {_P}><p:sp><a:p><a:r><a:t>最後</a:t></a:r></a:p></p:sp></p:sld>",
+    "ppt/slides/_rels/slide1.xml.rels": relations(chart="../charts/chart3.xml", diagramData="../diagrams/data1.xml"),
+    "ppt/charts/chart3.xml": f"""<c:chart xmlns:c="c" {_P}><c:title><a:t>月別</a:t></c:title>
+        <c:ser><c:tx><c:v>東京</c:v></c:tx><c:cat><c:pt idx="0"><c:v>4月</c:v></c:pt><c:pt idx="1"><c:v>5月</c:v></c:pt>
+        <c:pt idx="2"><c:v>6月</c:v></c:pt></c:cat><c:val>
+        <c:pt idx="0"><c:v>1</c:v></c:pt><c:pt idx="2"><c:v>3</c:v></c:pt>
+        </c:val></c:ser></c:chart>""",
+    "ppt/diagrams/data1.xml": f"<d {_P}><a:p><a:t>受付</a:t></a:p><a:p><a:t>審査</a:t></a:p></d>",
+    "ppt/slides/slide10.xml": f"""<p:sld {_P}><p:sp><p:ph type="title"/><a:p><a:r><a:t>売上</a:t></a:r></a:p></p:sp>
         <p:sp><a:p><a:r><a:t>前年</a:t></a:r><a:r><a:t>より増えた。</a:t></a:r></a:p></p:sp>
         <a:tbl><a:tr><a:tc><a:t>月</a:t></a:tc><a:tc><a:t>額</a:t></a:tc></a:tr></a:tbl></p:sld>""",
-    "ppt/notesSlides/notesSlide1.xml": f"<p:notes {_P}><a:p><a:t>ここで話す</a:t></a:p></p:notes>",
+    "ppt/slides/_rels/slide10.xml.rels": relations(notesSlide="../notesSlides/notesSlide2.xml"),
+    "ppt/notesSlides/notesSlide2.xml": f"<p:notes {_P}><a:p><a:t>ここで話す</a:t></a:p></p:notes>",
 }
 _O = 'xmlns:text="t" xmlns:table="b" xmlns:office="o"'
 OPEN_DOCUMENT = {
@@ -104,6 +125,9 @@ def test_slides_are_pages_in_their_order_with_tables_and_notes() -> None:
         ("月 | 額", 1),
         ("ここで話す", 1),
         ("最後", 2),
+        ("月別", 2),
+        (" | 4月 | 5月 | 6月\n東京 | 1 |  | 3", 2),
+        ("受付\n審査", 2),
     ]
     assert passages[0].headings == ("売上",)
 
@@ -126,11 +150,52 @@ def test_a_mail_has_its_head_its_text_and_the_names_of_its_attachments() -> None
     content = head.encode() + "十時に始めます。".encode("iso2022_jp") + tail.replace("%%", "%").encode()
     mail = read(content, "a.eml")
     assert mail.title == "会議"
+    assert mail.warnings == ("The attachment plan.pdf was not read: plan.pdf is damaged: no PDF reader can open it.",)
     assert [passage.text for passage in mail.passages] == [
         "From: 佐藤 <a@example.org>\nSubject: 会議",
         "十時に始めます。",
-        "Attachments: plan.pdf",
+        "Attachment: plan.pdf",
     ]
+
+
+def test_attached_documents_and_forwarded_mails_are_read_below_their_names() -> None:
+    message = EmailMessage()
+    message["Subject"] = "Fwd"
+    message.set_content("see below")
+    message.add_attachment("会議室は三階。".encode("cp932"), maintype="text", subtype="plain", filename="room.txt")
+    inner = EmailMessage()
+    inner["Subject"] = "original"
+    inner.set_content("明日は休み。", charset="utf-8", cte="base64")
+    message.add_attachment(inner)
+    mail = read(message.as_bytes(), "a.eml")
+    assert [(passage.headings, passage.text) for passage in mail.passages] == [
+        ((), "Subject: Fwd"),
+        ((), "see below"),
+        (("room.txt",), "会議室は三階。"),
+        (("message 2.eml",), "Subject: original"),
+        (("message 2.eml",), "明日は休み。"),
+    ]
+    assert mail.warnings == ()
+
+
+def test_a_book_packed_with_the_folder_around_it_is_read() -> None:
+    assert texts({f"book/{name}": content for name, content in BOOK.items()}) == ["はじめ", "おわり"]
+
+
+def test_comments_and_text_boxes_of_a_sheet_follow_it() -> None:
+    comments = f'<comments {_S}><comment ref="A1"><text><r><t>要確認</t></r></text></comment></comments>'
+    parts = {
+        **WORKBOOK,
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(comments="../comments1.xml"),
+        "xl/comments1.xml": comments,
+    }
+    assert texts(parts)[1:] == ["要確認"]
+
+
+def test_a_part_that_unpacks_to_a_multiple_of_its_size_is_refused() -> None:
+    content = zipped({**OPEN_DOCUMENT, "content.xml": " " * 11_000_000})
+    with pytest.raises(TooLargeError, match="a part of it unpacks to more than 200 times its size"):
+        read(content)
 
 
 def test_rich_text_is_read_in_the_character_set_of_its_fonts() -> None:
@@ -142,7 +207,7 @@ def test_rich_text_is_read_in_the_character_set_of_its_fonts() -> None:
 @pytest.mark.parametrize("name", ["xl/sharedStrings.xml", "xl/worksheets/sheet1.xml"])
 def test_entities_are_refused(name: str) -> None:
     bomb = '<!DOCTYPE s [<!ENTITY a "aaaa">]><s>&a;</s>'
-    with pytest.raises(DamagedDocumentError, match="document type"):
+    with pytest.raises(DamagedDocumentError, match="declares entities"):
         read(zipped({**WORKBOOK, name: bomb}))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,20 @@ def test_a_pdf_cut_off_becomes_a_sentence_or_what_is_left_of_it(share: float) ->
         assert read(whole[: int(len(whole) * share)]).passages
     except DocumentImportError as problem:
         assert str(problem).startswith("a.pdf ")
+
+
+def test_the_values_of_a_form_stand_behind_their_labels() -> None:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    content = io.BytesIO()
+    page = canvas.Canvas(content)
+    page.drawString(72, 750, "Name:")
+    page.acroForm.textfield(name="n", x=120, y=740, value="Taro Yamada")
+    page.drawString(72, 700, "Married:")
+    page.acroForm.checkbox(name="m", checked=True, x=130, y=695)
+    page.drawString(72, 650, "Retired:")
+    page.acroForm.checkbox(name="r", checked=False, x=130, y=645)
+    page.drawString(72, 600, "City:")
+    page.acroForm.choice(name="c", value="Osaka", options=["Tokyo", "Osaka"], x=120, y=590)
+    page.save()
+    passages = parse_blob(Blob(content.getvalue(), "form.pdf"), ParseLimits()).passages
+    assert [passage.text for passage in passages] == ["Name: Taro Yamada", "Married: ☑", "Retired:", "City: Osaka"]

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs the command rkllm-mcp for this user, in an environment of its own: with uv or pipx, whichever is here; where neither
+# is, uv is installed first, from the package index and without root. Nothing else is changed; 'rkllm-mcp setup' does the rest.
+#   sh install.sh            this checkout, or the released package where the script stands alone
+#   sh install.sh PACKAGE    another one: a wheel, a folder, rkllm-mcp==0.1.0
+set -eu
+
+stop() { printf 'install.sh: %s\n' "$1" >&2; exit 1; }
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+package=${1:-}
+if [ -z "$package" ]; then
+    package=rkllm-mcp
+    if grep -q '^name = "rkllm-mcp"' "$here/pyproject.toml" 2>/dev/null; then package=$here; fi
+fi
+[ -n "${HOME:-}" ] || stop "HOME is not set; set it to your home folder"
+
+runs() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
+PATH=$PATH:$HOME/.local/bin
+
+if ! command -v uv >/dev/null && ! command -v pipx >/dev/null; then
+    runs python3 || stop "neither uv nor pipx is here, and no Python 3.10 or newer to get one: sudo apt install pipx"
+    place=${XDG_DATA_HOME:-$HOME/.local/share}/rkllm-mcp/uv
+    echo "Getting uv into $place …" >&2
+    # Debian and Ubuntu ship Python without the part that makes environments.
+    python3 -m venv "$place" 2>/dev/null || { rm -rf "$place"; stop "python3 cannot make an environment: sudo apt install pipx"; }
+    "$place/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
+        { rm -rf "$place"; stop "uv could not be installed (see above); is a package index reachable?"; }
+    mkdir -p "$HOME/.local/bin"
+    ln -sf "$place/bin/uv" "$HOME/.local/bin/uv"
+fi
+
+echo "Installing $package …" >&2
+if command -v uv >/dev/null; then
+    uv tool install --quiet --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
+    program=$(uv tool dir --bin)/rkllm-mcp
+else
+    pipx install --quiet --force "$package" || stop "pipx could not install $package (see above)"
+    program=$(pipx environment --value PIPX_BIN_DIR 2>/dev/null || echo "$HOME/.local/bin")/rkllm-mcp
+fi
+"$program" --version
+case ":${PATH%":$HOME/.local/bin"}:" in
+    *":$(dirname "$program"):"*) echo "Next: rkllm-mcp setup" ;;
+    *) echo "Next: $program setup     (or log in again, which puts $(dirname "$program") into PATH)" ;;
+esac
