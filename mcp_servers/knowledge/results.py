@@ -227,6 +227,18 @@ class AddedOutput(ToolOutput):
     received: int = 0  # its bytes so far
 
 
+class ReadOutput(ToolOutput):
+    """Text of a file that was read and not stored."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"upload_id"})
+
+    title: str
+    text: str
+    received: int  # bytes so far
+    warnings: list[str]
+    upload_id: str = ""  # of a file whose other parts are still to come
+
+
 class CopiedOutput(ToolOutput):
     """Result of an export, an import or a backup: the file and its contents."""
 

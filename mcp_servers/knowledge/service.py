@@ -37,6 +37,7 @@ from mcp_servers.knowledge.results import (
     CopiedOutput,
     CreatedOutput,
     NormalizedOutput,
+    ReadOutput,
     ReindexOutput,
     RemovedOutput,
     SearchOutput,
@@ -138,6 +139,15 @@ class KnowledgeService:
         return AddedOutput(
             knowledge_base_id=writer.base_id, documents=[], count=0, upload_id=upload_id, received=received
         )
+
+    async def read(self, part: UploadPart, access: Access) -> ReadOutput:
+        """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
+        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, part, access)
+        if blob is None:
+            return ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
+        document = await self._reader.read_document(blob)
+        text = "\n\n".join(passage.text for passage in document.passages)
+        return ReadOutput(title=document.title, text=text, received=received, warnings=list(document.warnings))
 
     async def add_file(self, base: str, file: Blob, attributes: DocumentAttributes, access: Access) -> AddedOutput:
         """Add a file that came in one request."""

@@ -184,12 +184,19 @@ def document_attributes(arguments: ToolArguments) -> DocumentAttributes:
 async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
     base, attributes = arguments.text(_ID, ""), document_attributes(arguments)
     if arguments.has("data"):
-        offset = arguments.integer("offset", 0) if arguments.has("offset") else None
-        names = (arguments.text(name, "") for name in ("data", "file_name", "upload_id"))
-        part = UploadPart(*names, offset=offset, more=arguments.boolean("more"))
-        return await service.upload(base, part, attributes, call.access, call.on_progress)
+        return await service.upload(base, _part(arguments), attributes, call.access, call.on_progress)
     source = DocumentSource(arguments.text("text", ""), arguments.text("path", ""), arguments.text("url", ""))
     return await service.add(base, source, attributes, call.access, call.on_progress)
+
+
+def _part(arguments: ToolArguments) -> UploadPart:
+    offset = arguments.integer("offset", 0) if arguments.has("offset") else None
+    names = (arguments.text(name, "") for name in ("data", "file_name", "upload_id"))
+    return UploadPart(*names, offset=offset, more=arguments.boolean("more"))
+
+
+async def _read(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.read(_part(arguments), call.access)
 
 
 async def _remove(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
@@ -374,6 +381,7 @@ TOOLS: tuple[KnowledgeTool, ...] = (
 )
 # For programs: a model would pay for their descriptions, so they are not listed.
 _UNLISTED: tuple[KnowledgeTool, ...] = (
+    KnowledgeTool("read_document", "", "", {}, (), results.ReadOutput, _READ_ONLY, _read),
     KnowledgeTool("export_knowledge_base", "", "", {}, (), results.CopiedOutput, _IMPORTS, _export),
     KnowledgeTool("import_knowledge_base", "", "", {}, (), results.CopiedOutput, _IMPORTS, _import),
     KnowledgeTool("back_up", "", "", {}, (), results.CopiedOutput, _IMPORTS, _back_up),

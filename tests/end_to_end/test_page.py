@@ -70,6 +70,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.get_by_role("button", name="Ask", exact=True).click()
         page.wait_for_selector("text=The rust code is fine.")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_role("button", name="memo://monday").click()
         visit.await_question("@desk:memo://monday ")
 
@@ -78,10 +79,10 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         assert page.locator(".card.tool").count() >= 2
         assert page.inner_text("#title") == "What is the capital of France?"
 
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.get_by_role("switch", name="Server desk").click()
         page.wait_for_selector("[role=switch][aria-label='Server desk'][aria-checked=false]")
-        page.click("#tab-history")
+        page.get_by_text("Activity").click()
         page.wait_for_selector(".timeline")
         assert "delete_file" in page.inner_text(".panel-body table")
         page.click("#tab-board")
@@ -91,11 +92,10 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
 
         page.click("#manage")
         with page.expect_download() as download:
-            page.get_by_role("button", name="Save as Markdown").click()
+            page.get_by_role("menuitem", name="Save as Markdown").click()
         assert "Paris." in Path(download.value.path()).read_text("utf-8")
         page.click("#manage")
-        page.get_by_role("button", name="Delete").click()
-        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("menuitem", name="Delete").click()
         page.wait_for_selector("#welcome")
         assert {found for found in visit.addresses if not found.startswith((address, "blob:"))} == set()
 
@@ -159,11 +159,11 @@ def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked
             with serving(demo, port):
                 page.wait_for_selector("text=This answer was broken off")
                 page.wait_for_selector("#stop", state="hidden")
-                page.get_by_role("button", name="Ask again").click()
+                page.locator(".notice").get_by_role("button", name="Ask again").click()
                 page.wait_for_selector("text=w119")
                 page.wait_for_selector("#stop", state="hidden")
                 assert page.locator(".message.assistant .prose").all_inner_texts() == [WORDS]
                 visit.reload()
                 page.wait_for_selector("text=w119")
                 assert page.locator(".message").count() == 2
-                assert not page.locator("text=Ask again").count()
+                assert not page.locator(".notice >> text=Ask again").count()

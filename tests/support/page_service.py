@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.surfaces.http import page
 
 Json = dict[str, Any]
@@ -85,6 +86,9 @@ class PageService:
     tools: list[Json] = field(default_factory=list[Json])
     calls: list[Json] = field(default_factory=list[Json])
     questions: list[Json] = field(default_factory=list[Json])
+    models: list[Json] = field(default_factory=list[Json])
+    permissions: list[Json] = field(default_factory=list[Json])
+    documents: dict[str, str] | None = None
     resources: Json = field(default_factory=lambda: {"resources": [], "templates": []})
     prompts: list[Json] = field(default_factory=list[Json])
     board: Json = field(default_factory=lambda: dict(BOARD))
@@ -174,7 +178,7 @@ class PageService:
         limit, search = int(request.query_params["limit"]), request.query_params["search"]
         # As on a board, one is there when its first answer is over.
         over = [each for each in self.conversations.values() if each["messages"][-1]["role"] == "assistant"]
-        found = [each for each in over if search in each["title"]]
+        found = sorted((each for each in over if search in each["title"]), key=lambda each: not each["pinned"])
         listed = [{**each, "messages": len(each["messages"])} for each in found[:limit]]
         return JSONResponse({"conversations": listed, "count": len(found)})
 
@@ -186,7 +190,7 @@ class PageService:
             del self.conversations[name]
             return Response(status_code=204)
         if request.method == "PATCH":
-            self.conversations[name]["title"] = (await request.json())["title"]
+            self.conversations[name].update(await request.json())
         return JSONResponse(self.conversations[name])
 
     async def versions(self, request: Request) -> Response:
@@ -200,6 +204,51 @@ class PageService:
 
     async def tokens(self, request: Request) -> Response:
         return JSONResponse({"tokens": sum(len(text) for text in (await request.json())["texts"])})
+
+    async def knowledge(self, request: Request) -> Response:
+        if self.documents is None:
+            return _problem(404, "there is no knowledge server", code="no_knowledge_server")
+        given = (await request.json())["arguments"]
+        base = {"knowledge_base_id": "b1", "name": "Rules", "total_documents": len(self.documents)}
+        found = [
+            {"content": text, "score": 0.83, "metadata": {"title": title, "page": 12}}
+            for title, text in self.documents.items()
+            if given.get("query", "") in text
+        ]
+        listed = [{"document_id": title, "title": title, "uri": "", "chunks": 3} for title in self.documents]
+        results: dict[str, Json] = {
+            "list_knowledge_bases": {"knowledge_bases": [base], "documents": listed},
+            "search_documents": {"results": found},
+        }
+        if request.path_params["tool"] == "remove_document":
+            del self.documents[given["document_id"]]
+        return JSONResponse(results.get(request.path_params["tool"], {}))
+
+    async def upload(self, request: Request) -> Response:
+        async with request.form() as form:
+            file = form["file"]
+            assert not isinstance(file, str)
+            text = (await file.read()).decode()
+            if request.url.path.endswith("attachments"):
+                return JSONResponse({"title": file.filename, "text": text, "warnings": [], "tokens": len(text)})
+            assert self.documents is not None
+            self.documents[file.filename or ""] = text
+        return JSONResponse({"documents": [{"chunks": 3}]}, 201)
+
+    async def forget(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            name = request.query_params["tool"]
+            self.permissions = [each for each in self.permissions if each["tool"] != name]
+            return Response(status_code=204)
+        return JSONResponse({"permissions": self.permissions})
+
+    async def load(self, request: Request) -> Response:
+        name = (await request.json())["model"]
+        self.models = [{**each, "loaded": each["id"] == name} for each in self.models]
+        return JSONResponse({})
+
+    async def gallery(self, request: Request) -> Response:
+        return JSONResponse({"servers": [{**each, "installed": False} for each in gallery()]})
 
     async def export(self, request: Request) -> Response:
         stored = self.conversations[request.path_params["id"]]
@@ -237,11 +286,12 @@ class PageService:
             "/v1/resources": self.resources,
             "/v1/prompts": {"prompts": self.prompts},
             "/v1/board": self.board,
+            "/v1/models": {"data": self.models},
             "/v1/me": {
                 "tenant": "",
                 "language": "en",
                 "emulated": True,
-                "model": "demo",
+                "model": next((each["id"] for each in self.models if each["loaded"]), "demo"),
                 "needs_key": bool(self.key),
                 "storage": self.storage,
             },
@@ -249,7 +299,7 @@ class PageService:
         return JSONResponse(documents[request.url.path])
 
     def routes(self) -> list[Route]:
-        documents = ("tools", "tools/history", "servers", "questions", "resources", "prompts", "board", "me")
+        documents = ("tools", "tools/history", "servers", "questions", "resources", "prompts", "board", "models", "me")
         return [
             *(Route(f"/v1/{name}", self.document) for name in documents),
             Route("/v1/execute", self.execute, methods=["POST"]),
@@ -259,6 +309,12 @@ class PageService:
             Route("/v1/conversations/{id}/export", self.export),
             Route("/v1/conversations/{id}/versions", self.versions, methods=["POST"]),
             Route("/v1/tokens", self.tokens, methods=["POST"]),
+            Route("/v1/knowledge/{tool}", self.knowledge, methods=["POST"]),
+            Route("/v1/documents", self.upload, methods=["POST"]),
+            Route("/v1/attachments", self.upload, methods=["POST"]),
+            Route("/v1/approvals/lasting", self.forget, methods=["GET", "DELETE"]),
+            Route("/v1/servers/gallery", self.gallery),
+            Route("/v1/models:load", self.load, methods=["POST"]),
             Route("/v1/tools/{name}", self.switch, methods=["POST"]),
             Route("/v1/servers/{name}", self.switch, methods=["POST"]),
             Route("/v1/approvals/{id}", self.approval, methods=["POST"]),
@@ -291,7 +347,7 @@ def running(service: PageService) -> Generator[PageService]:
         if scope["type"] == "http" and scope["path"].startswith("/v1/"):
             request = Request(scope, receive)
             body = await request.body()
-            service.requests.append((request.method, request.url.path, json.loads(body) if body else None))
+            service.requests.append((request.method, request.url.path, json.loads(body) if body[:1] == b"{" else None))
             service.headers.append(dict(request.headers))
             if service.key and request.headers.get("authorization") != f"Bearer {service.key}":
                 await _problem(401, "this key is not known")(scope, receive, send)
@@ -346,6 +402,10 @@ def _conversation(name: str, title: str) -> Json:
         "title": title,
         "created": 1_795_000_000.0,
         "updated": 1_795_000_000.0,
+        "pinned": False,
+        "passage": "",
+        "settings": {},
+        "system": None,
         "messages": [],
         "earlier": {},
     }
@@ -356,7 +416,11 @@ def _record(event: Json) -> bytes:
 
 
 def _problem(
-    status: int, message: str, headers: dict[str, str] | None = None, param: str | None = None
+    status: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    param: str | None = None,
+    code: str | None = None,
 ) -> JSONResponse:
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": None}}
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
     return JSONResponse(body, status, headers)

@@ -128,6 +128,8 @@ def busy_service() -> PageService:
             past("delete_file", 9, error="there is no such file"),
             past("a_tool_with_a_very_long_name_of_many_words", 1),
         ],
+        permissions=[{"server": "files", "tool": LONG, "kind": "always"}],
+        documents={f"{LONG}.pdf": f"At the office. {LONG}"},
         resources={
             "resources": [{"uri": "m://1", "name": "One", "server": "desk", "description": "D"}],
             "templates": [{"uri_template": f"docs://{{page}}/{LONG}", "name": "Pages", "server": "desk"}],
@@ -178,19 +180,43 @@ def _drawers(visit: Visit) -> Iterator[str]:
         page.wait_for_selector("#sidebar >> visible=true")
         yield "list"
         page.keyboard.press("Escape")
-    for name in ("tools", "history", "board", "settings"):
+    for name in ("servers", "documents", "board", "settings"):
         visit.open_panel(name)
         page.wait_for_selector(f"#panel-content {LOADING}", state="detached")
         page.evaluate(_UNFOLD)
-        if name == "tools":
+        if name == "servers":
             page.wait_for_selector(".tools li")
+            page.wait_for_selector(".command")
+            page.wait_for_selector(".timeline")
+        if name == "documents":
+            page.fill("#document-search", "office")
+            page.press("#document-search", "Enter")
+            page.wait_for_selector(".found")
+            page.evaluate(_UNFOLD)
         yield name
         page.click("#panel-close")
 
 
 def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:
     page = visit.page
-    for opener, further in (("attach", ""), ("prompts", "dialog .offer"), ("manage", "dialog .menu .danger")):
+    page.click("#manage")
+    page.wait_for_selector(".popover")
+    yield "manage"
+    page.get_by_role("menuitem", name="settings").or_(page.get_by_role("menuitem", name="設定")).first.click()
+    page.wait_for_selector("dialog [name=temperature]")
+    yield "manage, further"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    page.click("#attach")
+    page.wait_for_selector(".popover")
+    yield "attach"
+    page.get_by_role("menuitem").nth(1).click()
+    page.wait_for_selector("dialog[open]")
+    page.wait_for_selector(f"dialog {LOADING}", state="detached")
+    yield "attach, further"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    for opener, further in (("prompts", "dialog .offer"),):
         page.click(f"#{opener}")
         page.wait_for_selector("dialog[open]")
         page.wait_for_selector(f"dialog {LOADING}", state="detached")

@@ -183,14 +183,36 @@ def add_command(
     _add(context.obj, {"name": name, **words, **{key: value for key, value in values.items() if value}})
 
 
+@app.command("install")
+def install_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name in the gallery: time, fetch, files, git, memory or thinking.")],
+    folder: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The folder that the server may read and change.")
+    ] = None,
+) -> None:
+    """Install a server of the gallery: a pinned version, in the sandbox."""
+    from rkllm_mcp.config.gallery import server_table
+    from rkllm_mcp.config.servers import StdioServer
+    from rkllm_mcp.mcp_client.allowed_commands import refusal_here
+
+    session: Session = context.obj
+    table = server_table(name, str(Path(folder).expanduser().absolute()) if folder else None)
+    spec = StdioServer(name=name, command=table["command"], args=tuple(table["args"]))
+    if refused := refusal_here(spec, session.config().security.allowed_commands):
+        raise UsageError(f"{name} is not installed: {refused}")
+    _add(session, table)
+    session.status(f"It runs '{shlex.join([table['command'], *table['args']])}' in a sandbox, with the network.")
+    session.status(f"Try it with: rkllm-mcp servers test {name}")
+
+
 def _add(session: Session, entry: dict[str, Any]) -> None:
     """Add one server to the configuration file."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config
 
-    target, name = session.target_file(), str(entry["name"])
-    raw = {"servers": [entry]}
+    target, name, raw = session.target_file(), str(entry["name"]), {"servers": [entry]}
     build_config(raw, _every_variable(raw), "the new server", target.absolute())
     if name in _names_in(target):
         raise UsageError(f"{target} has a server {name!r}; remove it first, or choose another name")

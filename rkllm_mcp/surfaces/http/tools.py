@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
@@ -15,13 +17,15 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
-from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.gallery import gallery
+from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
@@ -33,6 +37,13 @@ if TYPE_CHECKING:
 _UPLOAD_BYTES = 500_000_000  # the knowledge server has a lower limit, its document_mb
 _PART_BYTES = 1_000_000
 _FORM_FIELDS = ("knowledge_base", "title", "collection")
+# The tools of the knowledge server for documents, and the right that each needs.
+_KNOWLEDGE_TOOLS: Mapping[str, Right] = {
+    "list_knowledge_bases": "tools",
+    "search_documents": "tools",
+    "create_knowledge_base": "write",
+    "remove_document": "write",
+}
 _YES = "send approve: true to allow it"
 
 
@@ -195,10 +206,53 @@ class UploadForm(DocumentedModel):
 
 async def add_document(request: Request) -> Response:
     """Add a file to a knowledge base; it is sent to the knowledge server in parts."""
-    app = tenant_of(request).app
-    server = next((each for each in app.toolbox.connections if is_knowledge(each.spec)), None)
-    if server is None:
-        raise HTTPError(404, "there is no knowledge server; the owner adds one to [[servers]] in the configuration")
+    return JSONResponse(await _taken(request, "add_document"), 201)
+
+
+class AttachmentForm(DocumentedModel):
+    """A file for a question."""
+
+    file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
+
+
+class Attachment(DocumentedModel):
+    """The text of a file."""
+
+    title: str
+    text: str
+    warnings: list[str] = Field(description="Sentences about possible losses.")
+    tokens: int | None = Field(description="Tokens of the text; null where a remote service answers.")
+
+
+async def attach(request: Request) -> Response:
+    """Read a file that becomes part of a question; the knowledge server parses it and stores nothing."""
+    read = await _taken(request, "read_document")
+    npu = service_of(request).model_host.npu
+    tokens = await count_tokens([read["text"]], npu.form.tokenizer) if npu else None
+    return JSONResponse({name: read[name] for name in ("title", "text", "warnings")} | {"tokens": tokens})
+
+
+class KnowledgeBody(bodies.RequestBody):
+    """A call of the knowledge server."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """What the tool is given."""
+
+
+async def ask_knowledge(request: Request) -> Response:
+    """List or search documents, make a knowledge base, or remove a document; the result is structured."""
+    body = await bodies.read(request, KnowledgeBody, service_of(request).body_limit)
+    tool = request.path_params["tool"]
+    if tool not in _KNOWLEDGE_TOOLS:
+        raise HTTPError(404, f"there is no {tool!r}; there are {', '.join(_KNOWLEDGE_TOOLS)}", param="tool")
+    if _KNOWLEDGE_TOOLS[tool] not in request.state.rights:
+        raise HTTPError(403, f"this key may not use {tool}; it lacks the right '{_KNOWLEDGE_TOOLS[tool]}'")
+    async with _knowledge(request) as call:
+        return JSONResponse(_structured(await call(tool, body.arguments), "arguments"))
+
+
+async def _taken(request: Request, tool: str) -> dict[str, Any]:
+    """Send the file of a form to a tool of the knowledge server; return the structured result."""
     try:
         async with bodies.bounded(request, _UPLOAD_BYTES).form(max_files=1, max_fields=10) as form:
             file = form.get("file")
@@ -206,26 +260,41 @@ async def add_document(request: Request) -> Response:
                 raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
             given = {name: value for name in _FORM_FIELDS if isinstance(value := form.get(name), str) and value}
             given["knowledge_base_id"] = given.pop("knowledge_base", "*")
-            async with app.toolbox.attending({}):
-                await server.available()
-                return JSONResponse(await _forwarded(server.call, file, given), 201)
+            async with _knowledge(request) as call:
+                return await _forwarded(partial(call, tool), file, given)
     except HTTPException as error:
         raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
 
 
+@asynccontextmanager
+async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable[dict[str, Any]]]]:
+    """Yield the function that calls a tool of the knowledge server."""
+    toolbox = tenant_of(request).app.toolbox
+    server = next((each for each in toolbox.connections if is_knowledge(each.spec)), None)
+    if server is None:
+        message = "there is no knowledge server; the owner adds one to [[servers]] in the configuration"
+        raise HTTPError(404, message, code="no_knowledge_server")
+    async with toolbox.attending({}):
+        await server.available()
+        yield server.call
+
+
+def _structured(result: dict[str, Any], param: str) -> dict[str, Any]:
+    if result["isError"]:
+        raise HTTPError(422, result_text(result), param=param, code="document_refused")
+    return cast("dict[str, Any]", result.get("structuredContent") or {})
+
+
 async def _forwarded(
-    call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]], file: UploadFile, arguments: dict[str, Any]
+    call: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], file: UploadFile, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Send a file to ``add_document`` in parts; return the structured result of the last."""
+    """Send a file to a tool in parts; return the structured result of the last."""
     size, facts = file.size or 0, dict[str, Any]()
     while True:
         data = base64.b64encode(await file.read(_PART_BYTES)).decode()
         more = facts.get("received", 0) + _PART_BYTES < size
         part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
-        result = await call("add_document", {**arguments, **part})
-        if result["isError"]:
-            raise HTTPError(422, result_text(result), param="file", code="document_refused")
-        facts = cast("dict[str, Any]", result.get("structuredContent") or {})
+        facts = _structured(await call({**arguments, **part}), "file")
         if not more:
             return facts
 
@@ -257,6 +326,70 @@ async def list_servers(request: Request) -> Response:
         for state in app.toolbox.servers()
     ]
     return JSONResponse({"servers": servers})
+
+
+class GalleryServer(DocumentedModel):
+    """A server that can be installed by name."""
+
+    name: str
+    title: str
+    description: str
+    description_ja: str
+    version: str = Field(description="The version that is installed.")
+    command: list[str] = Field(description="What runs on the board; FOLDER stands for a folder of its owner.")
+    reaches: list[str] = Field(description="internet, folder: what it works with.")
+    needs_folder: bool
+    installed: bool
+
+
+class Gallery(DocumentedModel):
+    """The servers that are shipped as a list with the release."""
+
+    servers: list[GalleryServer]
+
+
+async def list_gallery(request: Request) -> Response:
+    """List the servers that can be installed by name."""
+    names = {server.name for server in tenant_of(request).app.config.servers}
+    return JSONResponse({"servers": [{**each, "installed": each["name"] in names} for each in gallery()]})
+
+
+class Permission(DocumentedModel):
+    """A permanent decision about a tool."""
+
+    server: str
+    tool: str
+    kind: str = Field(description="always, never, or configured by always_allow.")
+
+
+class Permissions(DocumentedModel):
+    """All permanent decisions."""
+
+    permissions: list[Permission]
+
+
+class ToolName(bodies.RequestBody):
+    """A tool of a server."""
+
+    server: str
+    """The server's name; empty for tools without one."""
+    tool: str
+    """The server's own name of it."""
+
+
+async def list_permissions(request: Request) -> Response:
+    """List the permanent decisions about calls."""
+    found = await tenant_of(request).app.store.grants.all()
+    shown = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
+    return JSONResponse({"permissions": shown})
+
+
+async def forget_permission(request: Request) -> Response:
+    """Ask again before the calls of a tool."""
+    wish = bodies.query(request, ToolName)
+    if not await tenant_of(request).app.store.grants.forget(wish.server, wish.tool):
+        raise HTTPError(404, f"no decision about {wish.tool!r} is stored; GET /v1/approvals/lasting lists them")
+    return Response(status_code=204)
 
 
 async def enable_server(request: Request) -> Response:
@@ -328,6 +461,29 @@ _A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/
 _OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
 _OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
 ROUTES = (
+    Route(
+        "GET",
+        "/v1/servers/gallery",
+        list_gallery,
+        "List the servers that can be installed by name",
+        answers=(RouteResponse(Gallery),),
+    ),
+    Route(
+        "GET",
+        "/v1/approvals/lasting",
+        list_permissions,
+        "List the permanent decisions about calls",
+        answers=(RouteResponse(Permissions),),
+    ),
+    Route(
+        "DELETE",
+        "/v1/approvals/lasting",
+        forget_permission,
+        "Ask again before the calls of a tool",
+        query=ToolName,
+        answers=(RouteResponse(status=204, says="It is forgotten."),),
+        problems=(404,),
+    ),
     Route("GET", "/v1/tools", list_tools, "List the tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),)),
     Route("POST", "/v1/tools/{name}:enable", enable, "Switch a tool on", answers=_SWITCHED, problems=(404,)),
     Route("POST", "/v1/tools/{name}:disable", disable, "Switch a tool off", answers=_SWITCHED, problems=(404,)),
@@ -348,6 +504,25 @@ ROUTES = (
         body=UploadForm,
         body_media="multipart/form-data",
         answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/knowledge/{tool}",
+        ask_knowledge,
+        "List or search documents, make a knowledge base, or remove a document",
+        body=KnowledgeBody,
+        answers=(RouteResponse(dict[str, Any], says="The structured result of the knowledge server's tool."),),
+        problems=(403, 404),
+    ),
+    Route(
+        "POST",
+        "/v1/attachments",
+        attach,
+        "Read the text of a file for a question",
+        body=AttachmentForm,
+        body_media="multipart/form-data",
+        answers=(RouteResponse(Attachment),),
         problems=(404,),
     ),
     Route(

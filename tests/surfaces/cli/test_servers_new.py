@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.servers import StdioServer
 from tests.support.demo_app import make_demo
 from tests.support.outcome import Command
 
@@ -38,6 +40,28 @@ def test_a_new_server_passes_its_own_tests_and_is_called_through_the_host(tmp_pa
 
     called = demo.run("tools", "call", "count_words", '{"text": "one two three"}')
     assert (called.returncode, called.stdout.strip()) == (0, "3"), called.stderr
+
+
+def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_command_is_allowed(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    made = demo.run("servers", "install", "files", "--folder", str(tmp_path / "notes"))
+    assert (made.returncode, made.stdout.startswith("files: added to ")) == (0, True), made.stderr
+    (server,) = [each for each in load_config(demo.config).servers if each.name == "files"]
+    assert isinstance(server, StdioServer)
+    (package,) = [each for each in server.args if each.startswith("@modelcontextprotocol/")]
+    assert (server.command, package.count("@"), server.sandbox) == ("npx", 2, True)
+    assert [str(path) for path in server.sandbox_write] == [str(tmp_path / "notes")]
+    for words, said in (
+        (("nothing",), "the gallery has no server 'nothing'; it has time, fetch"),
+        (("git",), "--folder PATH"),
+        (("time", "--folder", "x"), "takes no --folder"),
+        (("files", "--folder", "x"), "has a server 'files'"),
+    ):
+        refused = demo.run("servers", "install", *words)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    demo.config.write_text(f'{demo.config.read_text("utf-8")}\n[security]\nallowed_commands = ["/bin/true"]\n', "utf-8")
+    refused = demo.run("servers", "install", "memory")
+    assert "security.allowed_commands allows /bin/true" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a/b", "-x", "ほげ"])

@@ -50,9 +50,17 @@ def test_a_key_with_the_right_to_write_adds_documents_of_any_size(tmp_path: Path
         whole = upload(service.url, "the-key-of-a-writer", "規則.txt", long, knowledge_base="規程", title="規則")
         broken = upload(service.url, "the-key-of-a-writer", "a.pdf", b"%PDF-1.7 nothing of the kind")
         headers = {"Authorization": "Bearer the-key-of-a-writer"}
+        read = httpx2.post(
+            f"{service.url}/v1/attachments",
+            files={"file": ("b.html", b"<h1>B</h1><p>Only read.</p>")},
+            headers={"Authorization": "Bearer the-key-of-a-chat"},
+            timeout=120,
+        )
         no_form = httpx2.post(f"{service.url}/v1/documents", json={}, headers=headers)
         no_file = httpx2.post(f"{service.url}/v1/documents", files={"x": ("a", b"b")}, headers=headers)
     assert codes == {"a-writer": 201, "a-chat": 403, "the-kitchen": 201, "the-garage": 403}
+    attached = read.json()
+    assert (read.status_code, "Only read." in attached["text"], attached["tokens"] > 2) == (200, True, True)
     (document,) = whole.json()["documents"]
     assert len(long) > 1_000_000
     assert (whole.status_code, document["title"], document["is_new"], document["chunks"] > 1000) == (

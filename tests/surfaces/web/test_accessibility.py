@@ -78,6 +78,8 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                 - article:
                   - heading "You" [level=2]
                   - paragraph: answer
+                  - button "Copy"
+                  - button "Edit"
                 - article:
                   - heading "Answer" [level=2]
                   - group: Thoughts
@@ -85,14 +87,16 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                   - group "Table":
                     - table
                   - button "Copy"
+                  - button "Copy"
                   - blockquote
                   - list:
                     - listitem:
                       - checkbox "done" [checked] [disabled]
                   - heading "Below" [level=3]
                   - button "Copy"
+                  - button "Ask again"
               - textbox "Your question"
-              - button "Attach a resource"
+              - button "Add"
               - button "Ask a prepared question"
               - button "Options for the next question"
               - button "Send"
@@ -119,9 +123,9 @@ def test_everything_is_reached_by_keys_and_what_is_covered_is_not(browser: Brows
         assert page.evaluate("document.getElementById('skip').inert"), "it would lead to what is covered"
         page.keyboard.press("Escape")
         assert page.evaluate("[document.getElementById('main').inert, document.activeElement.id]") == [False, "menu"]
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.keyboard.press("ArrowRight")
-        assert page.evaluate(active) == "tab-history"
+        assert page.evaluate(active) == "tab-documents"
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
         assert page.evaluate(active) == "tab-settings"
@@ -171,7 +175,7 @@ def test_words_from_right_to_left_are_set_so_wherever_they_stand(browser: Browse
 def test_somebodys_own_colours_leave_every_state_to_be_seen(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url, forced_colors="active") as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         switch = page.get_by_role("switch", name="Server weather")
         grounds = "(node) => [null, '::before'].map((part) => getComputedStyle(node, part).backgroundColor)"
         for state in ("true", "false"):

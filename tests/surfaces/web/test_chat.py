@@ -342,9 +342,11 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page = visit.page
         page.fill("#question", "Sum up")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_role("button", name="Monday").click()
         visit.await_question("Sum up @desk:memo://monday ")
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.click("dialog summary")
         page.get_by_label("page").fill("a b")
         page.get_by_label("path").fill("c/d")
@@ -380,10 +382,8 @@ def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(bro
 
 
 def test_code_gets_colours_formulas_their_signs_and_a_table_goes_into_a_sheet(browser: Browser) -> None:
-    words = (
-        "```py\ndef f():\n    return 'a'\n```\n\nIt costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n"
-        "| a | b |\n|---|---|\n| 1 | 2 |\n"
-    )
+    code, table = "```py\ndef f():\n    return 'a'\n```\n\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    words = f"{code}It costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n{table}"
     for size in (1, 1000):
         said = [text(words[place : place + size]) for place in range(0, len(words), size)]
         with (

@@ -41,6 +41,7 @@ def test_what_was_asked_without_a_network_waits_until_there_is_one(browser: Brow
     with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
         visit.answered("x")
+        page.click(".card summary")
         page.context.set_offline(True)
         visit.ask("y")
         page.wait_for_selector(OFFLINE)
@@ -153,7 +154,7 @@ def test_a_form_that_somebody_fills_in_stays_while_they_look_at_something_else(b
         visit.page.get_by_label("name").fill("Taro")
         service.questions.append(approval)
         visit.look_again()
-        visit.page.wait_for_selector("text=May send_mail be called?")
+        visit.page.wait_for_selector("text=Allow “send_mail” to run?")
         assert visit.page.get_by_label("name").input_value() == "Taro"
         assert visit.page.evaluate("document.activeElement.name") == "name"
         service.questions.remove(form)
@@ -198,9 +199,9 @@ def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_f
             # As far up as it goes, where the button is.
             page.evaluate("document.getElementById('messages').scrollTop = 0")
             top = "(node) => Math.round(node.getBoundingClientRect().top)"
-            before, name = first.evaluate(top), first.inner_text()
+            before, name = first.evaluate(top), first.locator("p").first.inner_text()
             page.get_by_role("button", name="Show what was said before").press("Enter")
-            same = page.locator(".message").filter(has_text=name.rpartition("\n")[2]).first
+            same = page.locator(".message").filter(has=page.get_by_text(name, exact=True)).first
             assert abs(same.evaluate(top) - before) <= 60, "what was read stays where it was"
         assert counts == [60, 120, 180, 240, 300, 360, 420, 500]
         texts = page.locator(".message p").all_inner_texts()

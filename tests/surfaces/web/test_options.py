@@ -81,3 +81,40 @@ def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_else
         page.wait_for_selector(".chosen-option", state="detached")
         visit.answered("x")
         assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}]
+
+
+def test_files_become_part_of_the_question_and_say_what_they_cost(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        picker = page.locator("body > [type=file]").or_(page.locator("[type=file]")).first
+        page.click("#attach")
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("menuitem", name="File").click()
+        del picker
+        chooser.value.set_files(
+            [
+                {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"buy milk"},
+                {"name": "rules.pdf", "mimeType": "application/pdf", "buffer": b"two days"},
+                {"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": b"x"},
+            ]
+        )
+        page.wait_for_selector("#files >> text=8 tokens >> nth=1")
+        assert "This model cannot read images." in page.inner_text("#files")
+        # A long paste is a file, and one tap makes it text again.
+        paste = """(text) => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text/plain", text);
+            const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+            document.getElementById("question").dispatchEvent(event);
+        }"""
+        page.evaluate(paste, "word " * 1000)
+        page.wait_for_selector("#files >> text=5,000 tokens")
+        page.wait_for_selector("text=920 tokens too many for this model")
+        page.get_by_role("button", name="Paste as text").click()
+        visit.await_question("word " * 1000 + " ")
+        visit.ask("Summarise")
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        read = "notes.txt:\n````\nbuy milk\n````\n\nrules.pdf:\n````\ntwo days\n````\n\nSummarise"
+        assert sent["message"] == read
+        assert page.locator("#files > *").count() == 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_servers_and_tools_have_switches_and_say_what_they_cost(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.wait_for_selector("text=Tools take 240 of the model's 4,096 tokens.")
         assert "it exited with code 1" in page.inner_text(".server:has-text('notes')")
         page.click(".server:has-text('files') summary")
@@ -39,7 +39,7 @@ def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_look
     tools = [tool(f"tool_{number}", f"server{number % 4}") for number in range(400)]
     with running(PageService(servers=servers, tools=tools)) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
-        visit.open_panel("tools")
+        visit.open_panel("servers")
         page.wait_for_selector(".server summary")
         assert page.locator(".tools li").count() == 0
         page.get_by_label("Search tools").fill("ＴＯＯＬ_37")
@@ -69,7 +69,8 @@ def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_look
 def test_the_history_is_a_timeline_and_a_table_that_say_the_same(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
-        visit.open_panel("history")
+        visit.open_panel("servers")
+        page.get_by_text("Activity").click()
         page.wait_for_selector(".timeline")
         assert page.get_attribute(".timeline", "aria-label") == (
             "Timeline of 2 calls, 1 failed; the table below says the same."
@@ -121,7 +122,7 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
         page.wait_for_selector("text=No conversation contains this.")
         page.get_by_label("Search conversations").fill("")
         page.get_by_role("button", name="More about y").click()
-        page.get_by_role("button", name="Rename").click()
+        page.get_by_role("menuitem", name="Rename").click()
         page.get_by_label("Title").fill("天気/予報")
         page.keyboard.press("Enter")
         page.wait_for_selector(".conversations >> text=天気/予報")
@@ -129,19 +130,55 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
         for action, name in (("Save as Markdown", "天気 予報.md"), ("Save as JSON", "天気 予報.json")):
             page.click("#manage")
             with page.expect_download() as download:
-                page.get_by_role("button", name=action).click()
+                page.get_by_role("menuitem", name=action).click()
             assert download.value.suggested_filename == name
             saved = Path(download.value.path()).read_text("utf-8")
             assert (saved == "# 天気/予報\n") if name.endswith("md") else json.loads(saved)["title"] == "天気/予報"
-        for button, left in (("Cancel", ["c1", "c2"]), ("Delete", ["c1"])):
+        page.get_by_role("button", name="More about x").click()
+        page.get_by_role("menuitem", name="Pin").click()
+        page.wait_for_selector(".conversations .group >> text=Pinned")
+        assert page.locator(".conversations li > a").all_inner_texts()[0].startswith("x")
+        # What is deleted can be taken back for some seconds, and is gone afterwards or when the page is left.
+        for button, left in (("Undo", ["c1", "c2"]), ("", ["c1"])):
             page.click("#manage")
-            page.get_by_role("button", name="Delete").click()
-            page.wait_for_selector("dialog >> text=Delete “天気/予報” for good?")
-            page.get_by_role("button", name=button).click()
-            page.wait_for_selector("dialog", state="detached")
-            if button == "Delete":
-                page.wait_for_selector("#welcome")
+            page.get_by_role("menuitem", name="Delete").click()
+            page.wait_for_selector("#welcome")
+            assert page.locator(".conversations li > a").count() == 1
+            if button:
+                page.get_by_role("button", name=button).click()
+                page.wait_for_selector(".conversations li:nth-child(4) > a")
+            else:
+                with page.expect_response(lambda response: response.request.method == "DELETE"):
+                    page.evaluate("dispatchEvent(new Event('pagehide'))")
             assert list(service.conversations) == left
+
+
+def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_question(browser: Browser) -> None:
+    tools = [
+        {"name": name, "qualified_name": f"mcp__s__{name}", "server": "s", "enabled": True, "tokens": 9}
+        for name in "ab"
+    ]
+    with running(PageService(tools=tools)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Settings of this conversation").click()
+        page.get_by_label("System text").fill("Be brief.")
+        page.get_by_label("Temperature").fill("0.3")
+        page.get_by_label("s / b").uncheck()
+        page.get_by_role("button", name="Save").click()
+        visit.answered("x")
+        sent = service.sent("/v1/execute")[0]
+        assert (sent["system"], sent["settings"]) == ("Be brief.", {"temperature": 0.3, "tools": ["mcp__s__a"]})
+        service.conversations["c1"].update(settings=sent["settings"], system=sent["system"])
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Settings of this conversation").click()
+        assert page.get_by_label("System text").input_value() == "Be brief."
+        page.get_by_label("s / b").check()
+        page.get_by_label("On", exact=True).check()
+        with page.expect_response("**/v1/conversations/c1"):
+            page.get_by_role("button", name="Save").click()
+        (changed,) = [body for method, _, body in service.requests if method == "PATCH"]
+        assert changed == {"system": "Be brief.", "settings": {"temperature": 0.3, "thinking": True}}
 
 
 def test_a_key_is_asked_for_once_kept_in_the_window_and_sent_in_a_header_only(browser: Browser) -> None:
@@ -220,6 +257,71 @@ def test_a_model_that_is_emulated_is_said_to_be_on_the_first_sight_and_beside_ev
 def test_a_question_that_waits_from_elsewhere_can_be_answered_here(browser: Browser) -> None:
     asked: Json = {"kind": "approval", "id": "q7", "name": "send_mail", "arguments": {}, "reason": "It sends."}
     with running(PageService(questions=[asked])) as service, visiting(browser, service.url) as visit:
-        visit.page.get_by_role("button", name="No", exact=True).click()
+        visit.page.get_by_role("button", name="Don’t allow").click()
         visit.page.wait_for_selector("text=Refused.")
         assert service.sent("/v1/approvals/q7") == [{"decision": "deny"}]
+
+
+def test_a_server_is_added_from_the_gallery_and_a_lasting_permission_taken_back(browser: Browser) -> None:
+    allowed: Json = {"server": "files", "tool": "write_file", "kind": "always"}
+    with (
+        running(PageService(permissions=[allowed])) as service,
+        visiting(browser, service.url, permissions=["clipboard-read", "clipboard-write"]) as visit,
+    ):
+        page = visit.page
+        page.locator("#welcome-more").get_by_role("button", name="Add a server").click()
+        page.locator(".fold > summary", has_text="Add a server").click()
+        card = page.locator(".server", has_text="Reads web pages.")
+        assert "It may reach: the internet" in card.inner_text()
+        assert "uvx mcp-server-fetch==2026.10.24" in card.inner_text()
+        card.get_by_role("button", name="Copy").click()
+        page.wait_for_selector("text=Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == "rkllm-mcp servers install fetch"
+        page.locator(".fold > summary", has_text="Remembered permissions").click()
+        page.wait_for_selector("text=files / write_file")
+        page.get_by_role("button", name="Ask again").click()
+        page.wait_for_selector("text=Nothing is allowed or refused for good.")
+        assert service.permissions == []
+
+
+def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser) -> None:
+    source: Json = {"document": "rules.md", "page": 3, "passage": "Two days a week.", "score": 0.8}
+    answer = [text("Two days."), {"kind": "sources", "items": [source]}]
+    with (
+        running(PageService({"x": answer}, documents={"a.md": "remote work"})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+        visit.open_panel("documents")
+        page.wait_for_selector(".documents >> text=a.md")
+        new = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
+        page.locator("#panel [type=file]").set_input_files([new])
+        page.wait_for_selector(".documents >> text=b.txt")
+        page.fill("#document-search", "allowance")
+        page.press("#document-search", "Enter")
+        page.wait_for_selector(".found >> text=0.83")
+        page.locator(".documents li", has_text="a.md").get_by_role("button", name="Remove").click()
+        page.get_by_role("button", name="Remove", exact=True).first.click()
+        page.wait_for_selector(".documents >> text=a.md", state="detached")
+        page.click("#panel-close")
+        visit.answered("x")
+        page.get_by_text("Sources: 1").click()
+        page.get_by_role("button", name="rules.md").click()
+        page.wait_for_selector("#panel >> text=Two days a week.")
+        visit.reload()
+        page.wait_for_selector("text=Sources: 1")
+
+
+def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:
+    models: list[Json] = [{"id": "small", "loaded": True}, {"id": "large", "loaded": False}]
+    with running(PageService({"x": [text("a")]}, models=models)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.get_by_role("button", name="small").click()
+        page.get_by_role("menuitemradio", name="large").click()
+        page.wait_for_selector("#model:has-text('large')")
+        assert service.sent("/v1/models:load") == [{"model": "large"}]
+        visit.answered("x")
+        page.get_by_role("button", name="Ask again").click()
+        page.get_by_role("menuitem", name="With small").click()
+        page.wait_for_selector("#stop", state="hidden")
+        assert service.sent("/v1/execute")[-1]["model"] == "small"

@@ -12,6 +12,8 @@ import { records } from "./sse.js";
 const SILENCE_MS = 30_000;
 // What is no stream is answered in a moment, or the board is not there.
 const PATIENCE_MS = 30_000;
+// A large file is read page by page.
+const UPLOAD_MS = 300_000;
 
 /** The board answered, and the answer is no. */
 export class Refusal extends Error {
@@ -87,7 +89,23 @@ export class Api {
 
   /** @param {string} path */
   async delete(path) {
-    await this.#send("DELETE", path, undefined, AbortSignal.timeout(PATIENCE_MS));
+    // It goes through although the page is left.
+    await this.#send("DELETE", path, undefined, AbortSignal.timeout(PATIENCE_MS), true);
+  }
+
+  /**
+   * Send a file.
+   *
+   * @param {string} path
+   * @param {File} file
+   * @param {Record<string, string>} [fields] what goes with it
+   * @returns {Promise<any>}
+   */
+  async upload(path, file, fields = {}) {
+    const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.set(name, value);
+    form.set("file", file);
+    return (await this.#send("POST", path, form, AbortSignal.timeout(UPLOAD_MS))).json();
   }
 
   /**
@@ -147,16 +165,18 @@ export class Api {
    * @param {string} path
    * @param {unknown} body
    * @param {AbortSignal} signal
+   * @param {boolean} [keepalive]
    */
-  async #send(method, path, body, signal) {
+  async #send(method, path, body, signal, keepalive = false) {
     const headers = new Headers({ Accept: "application/json, text/event-stream", "Accept-Language": language() });
     const key = this.#key();
     if (key) headers.set("Authorization", `Bearer ${key}`);
-    if (body !== undefined) headers.set("Content-Type", "application/json");
-    const content = body === undefined ? undefined : JSON.stringify(body);
+    const isForm = body instanceof FormData;
+    if (body !== undefined && !isForm) headers.set("Content-Type", "application/json");
+    const content = body === undefined ? undefined : isForm ? body : JSON.stringify(body);
     let response;
     try {
-      response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store" });
+      response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store", keepalive });
     } catch {
       throw this.#lost(signal);
     }

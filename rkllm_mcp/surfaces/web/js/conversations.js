@@ -2,22 +2,25 @@
  * The list of conversations: found by their words, opened by their addresses, renamed, exported and deleted.
  *
  * @typedef {import("./api.js").Api} Api
- * @typedef {{id: string, title: string, updated: number | string, created: number | string, messages: number}} Entry
+ * @typedef {{id: string, title: string, updated: number | string, created: number | string, messages: number,
+ *   pinned?: boolean, passage?: string}} Entry
  */
-import { announce } from "./chat/announcer.js";
 import { button, iconButton } from "./buttons.js";
 import { openDialog } from "./dialogs/dialog.js";
-import { confirmed, written } from "./dialogs/small.js";
+import { written } from "./dialogs/small.js";
 import { byId, fill, h, icon, tell } from "./dom.js";
 import { language, moment, named, say, t } from "./i18n.js";
+import { openMenu } from "./menu.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf } from "./router.js";
 import { secondsOf } from "./time.js";
+import { showToast } from "./toast.js";
 
 const PAGE = 50;
 // The board lists no more at once; older ones are found by their words.
 const MOST = 500;
 const TYPING_MS = 200;
+const DAY_MS = 86_400_000;
 
 export class Conversations {
   /** @type {Entry[]} */
@@ -33,12 +36,15 @@ export class Conversations {
   #limit = PAGE;
   #count = 0;
   #drawn = "";
+  /** @type {Map<string, () => void>} those that are deleted in a moment */
+  #leaving = new Map();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
 
   /**
    * @param {Api} api
-   * @param {{gone: (id: string) => void, loaded: () => void}} told which one was deleted, and when the list is new
+   * @param {{gone: (id: string) => void, loaded: () => void, settings: (id: string) => Promise<void>}} told which one is deleted,
+   *   when the list is new, and whose settings are wanted
    */
   constructor(api, told) {
     this.#api = api;
@@ -82,26 +88,27 @@ export class Conversations {
   /**
    * What can be done with a conversation.
    *
-   * @param {string} id
+   * @param {HTMLElement} from the button that asks
+   * @param {string} id empty for a new one
    * @param {string} [called] its title where the list has none yet
    */
-  async manage(id, called) {
-    const title = this.titleOf(id) || called || t("conversations.untitled");
-    const action = await openDialog("conversations.actions", {}, (close) => [
-      h("p", { class: "one-line" }, h("strong", {}, title)),
-      h(
-        "div",
-        { class: "menu" },
-        ["rename", "markdown", "json", "delete"].map((name) =>
-          button(`conversations.${name}`, () => close(name), { class: name === "delete" && "danger" }),
-        ),
-      ),
-    ]);
-    await this.#attempt(async () => {
-      if (action === "rename") await this.#rename(id, this.titleOf(id) || (called ?? ""));
-      if (action === "markdown" || action === "json") await this.#export(id, title, action);
-      if (action === "delete") await this.#delete(id, title);
-    });
+  manage(from, id, called = "") {
+    const title = this.titleOf(id) || called;
+    const shown = title || t("conversations.untitled");
+    const isPinned = this.#entries.find((entry) => entry.id === id)?.pinned ?? false;
+    const act = (/** @type {() => Promise<void>} */ work) => () => void this.#attempt(work);
+    const stored = [
+      { phrase: "conversations.rename", act: act(() => this.#rename(id, title)) },
+      {
+        phrase: isPinned ? "conversations.unpin" : "conversations.pin",
+        act: act(() => this.#change(id, { pinned: !isPinned })),
+      },
+      { phrase: "conversations.markdown", act: act(() => this.#export(id, shown, "markdown")) },
+      { phrase: "conversations.json", act: act(() => this.#export(id, shown, "json")) },
+      { phrase: "conversations.delete", act: () => this.#delete(id), isDanger: true },
+    ];
+    const settings = { phrase: "conversations.settings", act: act(() => this.#told.settings(id)) };
+    openMenu(from, id === this.#open ? [settings, ...(id ? stored : [])] : stored);
   }
 
   /**
@@ -111,7 +118,15 @@ export class Conversations {
   async #rename(id, title) {
     const name = await written("conversations.rename", "conversations.title", title);
     if (!name) return;
-    await this.#api.patch(`/v1/conversations/${encodeURIComponent(id)}`, { title: name });
+    await this.#change(id, { title: name });
+  }
+
+  /**
+   * @param {string} id
+   * @param {object} values
+   */
+  async #change(id, values) {
+    await this.#api.patch(`/v1/conversations/${encodeURIComponent(id)}`, values);
     await this.load();
   }
 
@@ -135,16 +150,29 @@ export class Conversations {
   }
 
   /**
+   * Leave it out at once, and delete it when nobody has asked for it back.
+   *
    * @param {string} id
-   * @param {string} title
    */
-  async #delete(id, title) {
-    if (!(await confirmed("conversations.delete", "conversations.delete_question", { title }, "conversations.delete")))
-      return;
-    await this.#api.delete(`/v1/conversations/${encodeURIComponent(id)}`);
-    announce(t("conversations.deleted"));
+  #delete(id) {
+    const finish = () => {
+      if (!this.#leaving.delete(id)) return;
+      void this.#attempt(() => this.#api.delete(`/v1/conversations/${encodeURIComponent(id)}`).then(() => this.load()));
+    };
+    const keep = () => {
+      if (!this.#leaving.delete(id)) return;
+      this.#draw();
+      location.hash = addressOf(id);
+    };
+    this.#leaving.set(id, finish);
     this.#told.gone(id);
-    await this.load();
+    this.#draw();
+    showToast("conversations.deleted", "conversations.undo", keep, finish);
+  }
+
+  /** Nobody can ask for anything back any more. */
+  settle() {
+    for (const finish of [...this.#leaving.values()]) finish();
   }
 
   /** @param {() => Promise<void>} work */
@@ -171,7 +199,7 @@ export class Conversations {
     const rows = [
       ...begun.map(({ id, title }) => ({ id, title, updated: now, created: now, messages: 1 })),
       ...this.#entries,
-    ];
+    ].filter(({ id }) => !this.#leaving.has(id));
     tell(this.#note, rows.length === 0 ? say(none) : "");
     // Drawn anew under somebody's finger, a row would miss the click that it is about to get.
     const drawn = JSON.stringify([rows, this.#count, this.#open, this.#running, language()]);
@@ -186,11 +214,14 @@ export class Conversations {
         {},
         button("conversations.older", () => this.#more(), { class: "quiet" }),
       );
-    fill(
-      this.#list,
-      rows.map((entry) => this.#row(entry)),
-      older,
-    );
+    let group = "";
+    const nodes = rows.flatMap((entry) => {
+      const before = group;
+      group = groupOf(entry);
+      const head = group !== before && h("li", { class: "group" }, h("h2", {}, say(`conversations.${group}`)));
+      return head ? [head, this.#row(entry)] : [this.#row(entry)];
+    });
+    fill(this.#list, nodes, older);
     // Drawn anew, the row keeps the focus that it had.
     if (focused)
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-entry="${CSS.escape(focused)}"]`))?.focus();
@@ -215,11 +246,26 @@ export class Conversations {
       h("span", { class: "one-line", dir: "auto" }, title),
       dots,
       when,
+      entry.passage && h("span", { class: "muted passage one-line", dir: "auto" }, entry.passage),
     );
-    const more = iconButton("more", "conversations.actions_of", () => this.manage(entry.id), {
+    const manage = (/** @type {Event} */ event) =>
+      this.manage(/** @type {HTMLElement} */ (event.currentTarget), entry.id, entry.title);
+    const more = iconButton("more", "conversations.actions_of", manage, {
       ...named("conversations.actions_of", { title }),
       "data-entry": `${entry.id} more`,
     });
     return h("li", { class: isOpen && "open" }, link, more);
   }
+}
+
+/**
+ * The part of the list that a conversation stands in.
+ *
+ * @param {Entry} entry
+ */
+function groupOf(entry) {
+  if (entry.pinned) return "pinned";
+  const day = new Date(secondsOf(entry.updated || entry.created) * 1000).setHours(0, 0, 0, 0);
+  const days = Math.round((new Date().setHours(0, 0, 0, 0) - day) / DAY_MS);
+  return days <= 0 ? "today" : days === 1 ? "yesterday" : days <= 7 ? "week" : "before";
 }

@@ -3,16 +3,22 @@ import { Access } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
 import { Desk } from "./chat/desk.js";
+import { Files } from "./chat/files.js";
 import { QuestionOptions } from "./chat/options.js";
+import { Welcome } from "./chat/welcome.js";
 import { Conversations } from "./conversations.js";
 import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
-import { byId, tell } from "./dom.js";
+import { byId, h, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { BoardPanel } from "./panels/board.js";
-import { HistoryPanel } from "./panels/history.js";
+import { keepPage, notify } from "./home.js";
+import { onKey } from "./keys.js";
+import { openMenu } from "./menu.js";
+import { ModelPicker } from "./models.js";
+import { DocumentsPanel } from "./panels/documents.js";
 import { Panel } from "./panels/panel.js";
 import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
-import { ToolsPanel } from "./panels/tools.js";
+import { ServersPanel } from "./panels/servers.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf } from "./router.js";
 
@@ -36,17 +42,33 @@ const conversations = new Conversations(api, {
     if (desk.thread.id === id) location.hash = addressOf("");
   },
   loaded: () => mark(),
+  settings: (id) => changeSettings(id),
 });
-const desk = new Desk(api, { changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
+const models = new ModelPicker(api, () => void introduce());
+const desk = new Desk(api, { models: () => models.models, changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
 const options = new QuestionOptions(api);
 const composer = new Composer({
-  send: (text) => ask({ message: text }),
+  send: (text) => {
+    if (files.isReading) return false;
+    const isTaken = ask({ message: files.with(text) });
+    if (isTaken) files.spent();
+    return isTaken;
+  },
   stop: () => desk.stop(),
 });
+const files = new Files(api, {
+  write: (text) => composer.insert(text),
+  index: (file) => {
+    panel.open("documents");
+    void documents.add([file]);
+  },
+});
+const documents = new DocumentsPanel(api);
+const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
 const panel = new Panel(
   {
-    tools: new ToolsPanel(api),
-    history: new HistoryPanel(api),
+    servers: new ServersPanel(api),
+    documents,
     board: new BoardPanel(api),
     settings: new SettingsPanel({
       isSet: () => access.isKeySet,
@@ -60,7 +82,10 @@ const narrow = matchMedia("(max-width: 60rem)");
 /** @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null}} */
 const state = { hasDrawer: false, running: 0, look: null };
 
-/** @param {import("./chat/thread.js").Wish} wish */
+/**
+ * @param {import("./chat/thread.js").Wish} wish
+ * @returns {boolean}
+ */
 function ask(wish) {
   const isTaken = desk.ask({ ...wish, options: { ...options.chosen, ...wish.options } });
   if (isTaken) options.spent();
@@ -77,6 +102,7 @@ function followDesk() {
   const before = state.running;
   state.running = desk.running.length;
   if (state.running >= before) return;
+  void notify(desk.thread.title || "rkllm-mcp", t("end.answered"));
   void conversations.load();
   void introduce();
   panel.refresh();
@@ -87,7 +113,6 @@ function mark() {
   const title = conversations.titleOf(desk.thread.id) || desk.thread.title;
   byId("title").replaceChildren(title || say("conversations.new"));
   document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
-  byId("manage").hidden = !desk.thread.id;
 }
 
 async function route() {
@@ -100,18 +125,31 @@ async function route() {
   if (!narrow.matches) composer.focus();
 }
 
+/**
+ * The options of a conversation; those of a new one go with its first question.
+ *
+ * @param {string} id
+ */
+async function changeSettings(id) {
+  const { chosenSettings } = await import("./dialogs/settings.js");
+  const { thread } = desk;
+  const path = `/v1/conversations/${encodeURIComponent(id)}`;
+  const chosen = await chosenSettings(api, id ? await api.get(path) : thread.begin);
+  if (chosen && id) await api.patch(path, chosen);
+  else if (chosen) thread.begin = chosen;
+}
+
 /** Who is asked, and whether that is a real board. */
 async function introduce() {
-  const note = byId("welcome-note");
   try {
     const me = await api.get("/v1/me");
-    byId("model").textContent = me.model;
+    void models.show(me.model);
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
-    tell(note, say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+    await welcome.show(me);
   } catch (error) {
-    tell(note, sentenceOf(error));
+    tell(byId("welcome-note"), sentenceOf(error));
   }
 }
 
@@ -167,32 +205,48 @@ function coverPage() {
   byId("shade").hidden = !isDrawerOver;
 }
 
-/** @param {KeyboardEvent} event */
-function onKey(event) {
-  if (document.querySelector("dialog[open]") || event.isComposing) return;
-  const isWriting = event.target instanceof Element && event.target.matches("input, textarea, select");
-  if (event.key === "Escape") {
-    event.preventDefault();
+/** What the keys do; Escape closes what is open, or else stops the answer. */
+const ACTIONS = {
+  escape: () => {
     if (state.hasDrawer) openDrawer(false);
     else if (panel.isOpen && byId("panel").contains(document.activeElement)) panel.close();
     else if (desk.isRunning) desk.stop();
     else panel.close();
-  } else if (event.key === "/" && !isWriting && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
+  },
+  search: () => {
+    if (narrow.matches) openDrawer(true);
+    byId("sidebar").hidden = false;
+    document.body.classList.remove("has-no-list");
+    byId("conversation-search").focus();
+  },
+  begin: () => {
+    location.hash = addressOf("");
     composer.focus();
-  }
-}
+  },
+  list: () => {
+    if (narrow.matches) openDrawer(!state.hasDrawer);
+    else byId("sidebar").hidden = !byId("sidebar").hidden;
+    document.body.classList.toggle("has-no-list", byId("sidebar").hidden);
+  },
+  write: () => composer.focus(),
+  help: () => panel.open("settings"),
+  editLast: () => !desk.isRunning && desk.thread.editLast(),
+  turn: (/** @type {HTMLElement} */ message, /** @type {number} */ step) => desk.thread.questionAt(message)?.turn(step),
+};
 
 function listen() {
   addEventListener("hashchange", route);
-  addEventListener("keydown", onKey);
+  addEventListener("keydown", (event) => onKey(event, ACTIONS));
   narrow.addEventListener("change", coverPage);
   // A phone may take the page from memory whenever it is not looked at, and say nothing.
   document.addEventListener("visibilitychange", () =>
-    document.visibilityState === "visible" ? void look() : composer.leave(desk.thread.unsent),
+    document.visibilityState === "visible" ? void look().then(mark) : composer.leave(desk.thread.unsent),
   );
   addEventListener("focus", () => void look());
-  addEventListener("pagehide", () => composer.leave(desk.thread.unsent));
+  addEventListener("pagehide", () => {
+    composer.leave(desk.thread.unsent);
+    conversations.settle();
+  });
   byId("reconnect").addEventListener("click", () => access.connection.retry());
   byId("menu").addEventListener("click", () => openDrawer(true));
   byId("drawer-close").addEventListener("click", () => openDrawer(false));
@@ -204,10 +258,29 @@ function listen() {
   for (const link of document.querySelectorAll("[data-panel]")) link.addEventListener("click", () => openDrawer(false));
   for (const link of document.querySelectorAll("[data-new]"))
     link.addEventListener("click", () => (desk.thread.id ? undefined : route()));
-  byId("manage").addEventListener("click", () => conversations.manage(desk.thread.id, desk.thread.title));
-  byId("attach").addEventListener("click", async () => {
-    const reference = await chosenResource(api);
-    if (reference) composer.insert(reference);
+  byId("manage").addEventListener("click", () =>
+    conversations.manage(byId("manage"), desk.thread.id, desk.thread.title),
+  );
+  const picker = h("input", { type: "file", multiple: true, hidden: true });
+  picker.addEventListener("change", () => {
+    files.add([...(picker.files ?? [])]);
+    picker.value = "";
+  });
+  byId("attach").addEventListener("click", () =>
+    openMenu(byId("attach"), [
+      { phrase: "attach.file", act: () => picker.click() },
+      {
+        phrase: "attach.resource",
+        act: async () => {
+          const reference = await chosenResource(api);
+          if (reference) composer.insert(reference);
+        },
+      },
+    ]),
+  );
+  byId("messages").addEventListener("source", (event) => {
+    panel.open("documents");
+    void documents.show(/** @type {CustomEvent} */ (event).detail);
   });
   byId("prompts").addEventListener("click", async () => {
     const prompt = await chosenPrompt(api);
@@ -217,6 +290,7 @@ function listen() {
 
 listen();
 coverPage();
+keepPage();
 const code = codeOf(location.hash);
 if (code) {
   // Taken out first: a code that was used is of no use in a bookmark or in the history.

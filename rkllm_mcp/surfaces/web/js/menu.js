@@ -47,7 +47,7 @@ export function openMenu(from, entries) {
     const place = items.indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
     items[(place + step + items.length) % items.length]?.focus();
   });
-  document.body.append(node);
+  (from.closest("main, nav, aside") ?? document.body).append(node);
   node.showPopover();
   const at = from.getBoundingClientRect();
   const { width, height } = node.getBoundingClientRect();

@@ -11,7 +11,9 @@
  * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
  * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
  * @typedef {{kind: "resource", uri: string}} Attached
- * @typedef {Words | Call | Mistake | Question | Attached} Segment
+ * @typedef {{document: string, page: number | null, passage: string, score: number | null}} Source
+ * @typedef {{kind: "sources", items: Source[]}} Sources
+ * @typedef {Sources | Words | Call | Mistake | Question | Attached} Segment
  * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,
  *   decode_ms: number, first_ms: number, last: number}} Costs
  * @typedef {{reason: string, error: string | null}} Ending
@@ -55,6 +57,8 @@ export class Answer {
         return [this.#begin({ kind: "question", event, isOver: false })];
       case "resource":
         return [this.#begin({ kind: "resource", uri: event.uri })];
+      case "sources":
+        return event.items.length > 0 ? [this.#begin({ kind: "sources", items: event.items })] : [];
       case "end":
         return this.#end(event);
       case "status":

@@ -159,7 +159,9 @@ export class AnswerView {
     const { again } = this.around;
     return [
       text && copyButton(() => this.answer.text, announce),
-      again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget))),
+      again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget)), {
+          class: "icon-button again",
+        }),
       costs && costsView(costs),
     ].filter((part) => part instanceof Node);
   }
@@ -229,9 +231,38 @@ function viewOf(segment, api) {
       const details = h("details", {}, h("summary", {}, say("tool.unreadable")), h("p", {}, segment.reason), raw);
       return { node: h("section", { class: "card tool", "data-state": "failed" }, details), update: () => undefined };
     }
+    case "sources":
+      return { node: sourcesView(segment.items), update: () => undefined };
     case "resource":
       return { node: h("p", { class: "chip" }, icon("clip"), h("span", {}, segment.uri)), update: () => undefined };
   }
+}
+
+/**
+ * The passages that a search found; each opens in its document.
+ *
+ * @param {import("./answer.js").Source[]} items
+ */
+function sourcesView(items) {
+  const row = (/** @type {import("./answer.js").Source} */ source) => {
+    const control = h(
+      "button",
+      { type: "button", class: "quiet source" },
+      icon("book"),
+      h("span", { class: "one-line", dir: "auto" }, source.document),
+      source.page !== null && h("span", { class: "muted" }, say("documents.page", { n: source.page })),
+    );
+    control.addEventListener("click", () => {
+      control.dispatchEvent(new CustomEvent("source", { bubbles: true, detail: source }));
+    });
+    return h("li", {}, control);
+  };
+  return h(
+    "details",
+    { class: "sources" },
+    h("summary", {}, say("sources.title", { count: items.length })),
+    h("ul", {}, items.map(row)),
+  );
 }
 
 /** @returns {View} */

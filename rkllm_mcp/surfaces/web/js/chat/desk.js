@@ -27,7 +27,8 @@ export class Desk {
 
   /**
    * @param {Api} api
-   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void}} told when an answer begins or ends, and when a conversation
+   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void,
+   *   models: () => import("../models.js").Model[]}} told when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
   constructor(api, told) {
@@ -128,7 +129,11 @@ export class Desk {
 
   /** @param {string} id */
   #blank(id) {
-    return new Thread(this.#api, id, { changed: (thread) => this.#noted(thread), ask: this.#told.ask });
+    return new Thread(this.#api, id, {
+      changed: (thread) => this.#noted(thread),
+      ask: this.#told.ask,
+      models: this.#told.models,
+    });
   }
 
   /** @param {Thread} thread */

@@ -5,11 +5,12 @@
  * @typedef {import("../api.js").Api} Api
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
- * @typedef {{force_tool?: string, allowed_tools?: string[], tokens?: Record<string, string>}} Options
+ * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
  * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
  *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
  *   question of which this is another version
- * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean}} Told when the thread gets its id and when an
+ * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
+ *   models: () => import("../models.js").Model[]}} Told when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
 import { ConnectionLost, Refusal } from "../api.js";
@@ -31,6 +32,8 @@ const NOT_FOUND = 404;
 export class Thread {
   node = h("div", { class: "thread" });
   title = "";
+  /** @type {import("../dialogs/settings.js").Settings} what a new conversation begins with */
+  begin = { settings: {}, system: null };
   /** @type {string[]} questions that wait for the answer under way */
   queued = [];
   /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
@@ -184,7 +187,9 @@ export class Thread {
 
   /** Write the last question in other words. */
   editLast() {
-    [...this.#questions].sort(([one], [other]) => one - other).at(-1)?.[1].edit();
+    const last = [...this.#questions].sort(([one], [other]) => one - other).at(-1)?.[1];
+    last?.edit();
+    return last !== undefined;
   }
 
   /** @param {HTMLElement} node of a message on the page */
@@ -228,6 +233,10 @@ export class Thread {
       openMenu(from, [
         { phrase: "chat.again_same", act: () => ask({}) },
         { phrase: "chat.again_bare", act: () => ask({ allowed_tools: [] }) },
+        ...this.#told
+          .models()
+          .filter(({ loaded }) => !loaded)
+          .map(({ id }) => ({ phrase: "chat.again_with", values: { name: id }, act: () => ask({ model: id }) })),
       ]);
     return { api: this.#api, again };
   }
@@ -321,7 +330,13 @@ export class Thread {
   /** @param {Wish} wish */
   #request({ message, prompt, options, history, again, replaces }) {
     const asked = again ? { again } : prompt ? { prompt } : { message };
-    return { ...asked, ...options, history, replaces, conversation: this.id || undefined, approvals: "ask" };
+    const { settings, system } = this.begin;
+    const begin = {
+      ...(Object.keys(settings).length > 0 && { settings }),
+      ...(system && { system }),
+    };
+    const rest = { history, replaces, approvals: "ask" };
+    return { ...asked, ...options, ...rest, ...(this.id ? { conversation: this.id } : begin) };
   }
 
   /**

@@ -1,28 +1,8 @@
-/** Short dialogs: is that meant, what is it to be called, which key. */
+/** Short dialogs: what something is to be called, and which key. */
 import { button } from "../buttons.js";
 import { h } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { openDialog } from "./dialog.js";
-
-/**
- * @param {string} title
- * @param {string} question
- * @param {import("../i18n.js").Values} values what stands in the question
- * @param {string} action what the button that does it says
- * @returns {Promise<boolean>}
- */
-export async function confirmed(title, question, values, action) {
-  const answer = await openDialog(title, {}, (close) => [
-    h("p", {}, say(question, values)),
-    h(
-      "div",
-      { class: "choices" },
-      button("cancel", () => close(), { autofocus: true }),
-      button(action, () => close("yes"), { class: "danger" }),
-    ),
-  ]);
-  return answer === "yes";
-}
 
 /**
  * @param {string} title

@@ -53,6 +53,17 @@ export class Panel {
     if (hadFocus) this.#opener?.focus();
   }
 
+  /**
+   * Open it at one of its tabs.
+   *
+   * @param {string} name
+   */
+  open(name) {
+    this.#opener = /** @type {HTMLElement | null} */ (document.activeElement);
+    this.#show(name);
+    this.#buttons.get(name)?.focus();
+  }
+
   /** @param {HTMLElement} opener */
   #toggle(opener) {
     const name = opener.dataset["panel"] ?? "";

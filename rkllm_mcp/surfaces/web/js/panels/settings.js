@@ -1,7 +1,8 @@
 /** The wishes of whoever uses this browser: language, colours, the key; and which keys do what. */
-import { button } from "../buttons.js";
-import { byId, h } from "../dom.js";
-import { bestLanguage, say, speak } from "../i18n.js";
+import { button, toggle } from "../buttons.js";
+import { byId, fill, h } from "../dom.js";
+import { canNotify } from "../home.js";
+import { bestLanguage, say, speak, t } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 
 const SHORTCUTS = /** @type {const} */ ([
@@ -9,6 +10,15 @@ const SHORTCUTS = /** @type {const} */ ([
   ["Shift + Enter", "keys.line"],
   ["Esc", "keys.stop"],
   ["/", "keys.focus"],
+  ["Ctrl + K", "keys.search"],
+  ["Ctrl + Shift + O", "keys.new"],
+  ["Ctrl + B", "keys.list"],
+  ["↑", "keys.edit_last"],
+  ["↑ ↓", "keys.messages"],
+  ["C / E / R", "keys.message"],
+  ["← →", "keys.versions"],
+  ["Ctrl + Alt + Enter", "keys.allow"],
+  ["Ctrl + Alt + ⌫", "keys.deny"],
 ]);
 
 /** @type {Record<string, string>} when the style sheet with the dark colours holds */
@@ -30,7 +40,8 @@ export class SettingsPanel {
       // The button itself is gone then.
       change.focus();
     });
-    this.node.append(
+    fill(
+      this.node,
       choice(
         "language",
         "settings.language",
@@ -51,6 +62,13 @@ export class SettingsPanel {
         ],
         applyTheme,
       ),
+      canNotify() &&
+        h(
+          "section",
+          { class: "server-head" },
+          h("h3", {}, say("settings.notices")),
+          toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
+        ),
       h("section", {}, h("h3", {}, say("key.label")), this.#key, h("div", { class: "choices" }, change, this.#forget)),
       h(
         "section",
@@ -69,6 +87,17 @@ export class SettingsPanel {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
     this.#forget.hidden = !this.#keys.isSet();
   }
+}
+
+/**
+ * Say when an answer is ready that nobody was looking at, if the browser is allowed to.
+ *
+ * @param {boolean} isOn
+ */
+async function notices(isOn) {
+  const isAllowed = isOn && (await Notification.requestPermission()) === "granted";
+  prefer("notices", isAllowed ? "on" : "");
+  document.querySelector("#panel-content [role=switch]")?.setAttribute("aria-checked", String(isAllowed));
 }
 
 /** Speak the language that was chosen, or the one that the browser prefers. */

@@ -1,0 +1,97 @@
+/**
+ * The empty page: who answers, what can be done here, and four questions that work with the tools that are on.
+ *
+ * @typedef {import("../api.js").Api} Api
+ */
+import { button, copyButton } from "../buttons.js";
+import { byId, fill, h, tell } from "../dom.js";
+import { say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { announce } from "./announcer.js";
+
+const SHOWN = 4;
+/** @type {[RegExp | null, string][]} what a tool is called, and a question for it; without one any model can answer */
+const QUESTIONS = [
+  [/weather|forecast|天気/i, "suggest.weather"],
+  [/search_(documents|knowledge)|knowledge|search_docs/i, "suggest.documents"],
+  [/current_time|get_time|convert_time|clock/i, "suggest.time"],
+  [/write_file|create_file/i, "suggest.note"],
+  [/list_(directory|files|folder)|read_file/i, "suggest.files"],
+  [/calculat|evaluate/i, "suggest.sum"],
+  [/convert_unit|units?$/i, "suggest.unit"],
+  [/fetch|browse/i, "suggest.web"],
+  [null, "suggest.explain"],
+  [null, "suggest.translate"],
+  [null, "suggest.letter"],
+  [null, "suggest.plan"],
+];
+
+export class Welcome {
+  #api;
+  #actions;
+
+  /**
+   * @param {Api} api
+   * @param {{ask: (message: string) => void, open: (panel: string) => void}} actions
+   */
+  constructor(api, actions) {
+    this.#api = api;
+    this.#actions = actions;
+  }
+
+  /** @param {{model: string, emulated: boolean}} me */
+  async show(me) {
+    tell(byId("welcome-note"), say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+    if (byId("welcome").hidden) return;
+    try {
+      const [{ tools, tokens }, { servers }, board] = await Promise.all([
+        this.#api.get("/v1/tools"),
+        this.#api.get("/v1/servers"),
+        this.#api.get("/v1/board"),
+      ]);
+      const on = tools.filter((/** @type {any} */ tool) => tool.enabled !== false);
+      this.#offer(on);
+      this.#tell(servers.length, on.length, tokens, board.context_tokens);
+    } catch (error) {
+      tell(byId("welcome-cost"), sentenceOf(error));
+    }
+  }
+
+  /** @param {any[]} tools */
+  #offer(tools) {
+    const works = (/** @type {RegExp | null} */ name) => !name || tools.some((tool) => name.test(tool.name));
+    const wanted = QUESTIONS.filter(([name]) => works(name)).slice(0, SHOWN);
+    fill(
+      byId("suggestions"),
+      wanted.map(([, phrase]) => h("li", {}, button(phrase, () => this.#actions.ask(t(phrase)), { class: "suggestion" }))),
+    );
+  }
+
+  /**
+   * @param {number} servers
+   * @param {number} tools
+   * @param {number} tokens
+   * @param {number} size
+   */
+  #tell(servers, tools, tokens, size) {
+    const command = "rkllm-mcp setup";
+    const first = h(
+      "div",
+      { class: "notice" },
+      h("p", {}, say("welcome.first"), " ", h("code", {}, command)),
+      copyButton(() => command, announce),
+    );
+    fill(
+      byId("welcome-cost"),
+      servers === 0 && tools === 0
+        ? first
+        : h("p", { class: "muted small", id: "welcome-tools" }, say("welcome.tools", { servers, tools, tokens, size })),
+      size > 0 && tools > 0 && h("meter", { min: 0, max: size, high: size / 2, value: tokens, "aria-labelledby": "welcome-tools" }),
+    );
+    fill(
+      byId("welcome-more"),
+      button("servers.add", () => this.#actions.open("servers"), { class: "quiet" }),
+      button("documents.add", () => this.#actions.open("documents"), { class: "quiet" }),
+    );
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * The model in the header: where there are several and the key may, a menu has another one loaded.
+ *
+ * @typedef {{id: string, loaded?: boolean, capabilities?: string[]}} Model
+ */
+import { announce } from "./chat/announcer.js";
+import { byId } from "./dom.js";
+import { say, t } from "./i18n.js";
+import { openMenu } from "./menu.js";
+import { sentenceOf } from "./problems.js";
+
+export class ModelPicker {
+  /** @type {Model[]} those that chat */
+  models = [];
+  #button = /** @type {HTMLButtonElement} */ (byId("model"));
+  #api;
+  #changed;
+
+  /**
+   * @param {import("./api.js").Api} api
+   * @param {() => void} changed told when another one is loaded
+   */
+  constructor(api, changed) {
+    this.#api = api;
+    this.#changed = changed;
+    this.#button.addEventListener("click", () => this.#open());
+  }
+
+  /** @param {string} name of the model that answers */
+  async show(name) {
+    this.#button.textContent = name;
+    const { data } = await this.#api.get("/v1/models").catch(() => ({ data: [] }));
+    this.models = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
+    this.#button.disabled = this.models.length < 2;
+  }
+
+  #open() {
+    const entry = (/** @type {Model} */ { id, loaded }) => ({
+      phrase: "model.name",
+      values: { name: id },
+      isOn: loaded ?? false,
+      note: t(loaded ? "model.ready" : "model.loads"),
+      act: () => void this.#load(id),
+    });
+    openMenu(this.#button, this.models.map(entry));
+  }
+
+  /** @param {string} name */
+  async #load(name) {
+    this.#button.replaceChildren(say("model.loading", { model: name }));
+    announce(t("model.loading", { model: name }));
+    try {
+      await this.#api.post("/v1/models:load", { model: name });
+    } catch (error) {
+      announce(sentenceOf(error));
+    }
+    this.#changed();
+  }
+}

@@ -1,0 +1,199 @@
+/**
+ * Documents: the knowledge bases, their files, adding some, and a search that shows why a passage was found.
+ *
+ * @typedef {import("../api.js").Api} Api
+ */
+import { Refusal } from "../api.js";
+import { button, iconButton } from "../buttons.js";
+import { announce } from "../chat/announcer.js";
+import { fill, h, icon, tell } from "../dom.js";
+import { figure, say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+
+const SHOWN = 8;
+
+export class DocumentsPanel {
+  node = h("div", { class: "panel-body" });
+  #note = h("p", { class: "muted", role: "status" }, say("loading"));
+  #base = h("select", { id: "document-base", change: () => this.#list() });
+  #uploads = h("div", { class: "uploads" });
+  #files = h("ul", { class: "documents" });
+  #words = h("input", { type: "search", id: "document-search", autocomplete: "off" });
+  #found = h("div", { role: "status" });
+  #body = h("div", { hidden: true });
+  #cursor = "";
+  #api;
+
+  /** @param {Api} api */
+  constructor(api) {
+    this.#api = api;
+    const picker = h("input", { type: "file", multiple: true, hidden: true });
+    picker.addEventListener("change", () => {
+      void this.add([...(picker.files ?? [])]);
+      picker.value = "";
+    });
+    const search = h(
+      "form",
+      { class: "filters" },
+      h("label", { for: "document-search" }, say("documents.try")),
+      this.#words,
+      h("button", { type: "submit" }, say("search")),
+    );
+    search.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.#search();
+    });
+    this.#body.append(
+      h("div", { class: "filters" }, h("label", { for: "document-base" }, say("documents.base")), this.#base),
+      h("div", { class: "choices" }, button("documents.add", () => picker.click(), { class: "primary" }), picker),
+      this.#uploads,
+      this.#files,
+      search,
+      this.#found,
+    );
+    this.node.append(this.#note, this.#body);
+  }
+
+  async load() {
+    try {
+      const { knowledge_bases: bases } = await this.#ask("list_knowledge_bases", {});
+      const before = this.#base.value;
+      fill(
+        this.#base,
+        bases.map((/** @type {any} */ base) =>
+          h("option", { value: base.knowledge_base_id }, `${base.name} (${figure(base.total_documents)})`),
+        ),
+      );
+      if (bases.some((/** @type {any} */ base) => base.knowledge_base_id === before)) this.#base.value = before;
+      this.#body.hidden = bases.length === 0;
+      tell(this.#note, bases.length === 0 ? say("documents.no_bases") : "");
+      if (bases.length === 0) this.#note.append(" ", button("documents.make", () => this.#make()));
+      else await this.#list();
+    } catch (error) {
+      const isNone = error instanceof Refusal && error.code === "no_knowledge_server";
+      this.#body.hidden = true;
+      tell(this.#note, isNone ? say("documents.no_server") : sentenceOf(error));
+    }
+  }
+
+  /**
+   * Add files to the base that is shown, one after the other.
+   *
+   * @param {File[]} files
+   */
+  async add(files) {
+    if (!this.#base.value) await this.load();
+    const rows = files.map((file) => {
+      const state = h("span", { class: "muted" }, say("documents.waiting"));
+      const row = h("p", { class: "chip" }, icon("file"), h("span", { class: "one-line" }, file.name), state);
+      this.#uploads.append(row);
+      return { file, row, state };
+    });
+    for (const { file, row, state } of rows) {
+      fill(state, say("documents.reading"));
+      try {
+        const { documents } = await this.#api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
+        announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
+        row.remove();
+      } catch (error) {
+        row.classList.add("error");
+        fill(state, sentenceOf(error));
+        announce(sentenceOf(error));
+      }
+    }
+    await this.load();
+  }
+
+  /**
+   * Show a passage that an answer names, in its document.
+   *
+   * @param {{document: string, passage: string, page: number | null, score: number | null}} source
+   */
+  async show(source) {
+    await this.load();
+    fill(this.#found, passageView({ title: source.document, ...source }, true));
+    this.#found.scrollIntoView({ block: "nearest" });
+  }
+
+  async #make() {
+    try {
+      await this.#ask("create_knowledge_base", { name: t("panel.documents") });
+      await this.load();
+    } catch (error) {
+      tell(this.#note, sentenceOf(error));
+    }
+  }
+
+  /** @param {string} [cursor] of a further page */
+  async #list(cursor = "") {
+    const given = { knowledge_base_id: this.#base.value, ...(cursor && { cursor }) };
+    const { documents = [], next_cursor: next = "" } = await this.#ask("list_knowledge_bases", given);
+    this.#cursor = next;
+    const rows = documents.map((/** @type {any} */ document) => this.#row(document));
+    if (cursor) this.#files.lastElementChild?.remove();
+    else fill(this.#files, documents.length === 0 && h("li", { class: "muted" }, say("documents.none")));
+    this.#files.append(...rows);
+    if (next) this.#files.append(h("li", {}, button("documents.more", () => this.#list(this.#cursor), { class: "quiet" })));
+  }
+
+  /** @param {any} document */
+  #row(document) {
+    const name = document.title || document.uri;
+    const remove = async () => {
+      await this.#ask("remove_document", { document_id: document.document_id });
+      announce(t("conversations.deleted"));
+      await this.load();
+    };
+    const sure = () => fill(row, h("p", {}, say("documents.sure", { name })), button("documents.remove", remove, { class: "danger" }), button("cancel", () => this.#list()));
+    const row = h(
+      "li",
+      {},
+      icon("file"),
+      h("span", { class: "names" }, h("span", { class: "one-line", dir: "auto" }, name), h("span", { class: "muted small" }, say("documents.passages", { count: document.chunks }))),
+      iconButton("close", "documents.remove", sure),
+    );
+    return row;
+  }
+
+  async #search() {
+    const query = this.#words.value.trim();
+    if (!query) return;
+    fill(this.#found, say("loading"));
+    try {
+      const given = { query, knowledge_base_id: this.#base.value, max_results: SHOWN };
+      const { results } = await this.#ask("search_documents", given);
+      const view = (/** @type {any} */ found) =>
+        passageView({ title: found.metadata.title, passage: found.content, page: found.metadata.page, score: found.score }, false);
+      fill(this.#found, results.length === 0 ? h("p", { class: "muted" }, say("documents.nothing")) : results.map(view));
+    } catch (error) {
+      fill(this.#found, h("p", { class: "error" }, sentenceOf(error)));
+    }
+  }
+
+  /**
+   * @param {string} tool
+   * @param {object} given
+   */
+  #ask(tool, given) {
+    return this.#api.post(`/v1/knowledge/${tool}`, { arguments: given });
+  }
+}
+
+/**
+ * @param {{title: string, passage: string, page: number | null, score: number | null}} found
+ * @param {boolean} isOpen
+ */
+function passageView({ title, passage, page, score }, isOpen) {
+  return h(
+    "details",
+    { class: "found", open: isOpen },
+    h(
+      "summary",
+      {},
+      score !== null && h("span", { class: "score" }, figure(score, 2)),
+      h("span", { class: "one-line", dir: "auto" }, title),
+      page !== null && h("span", { class: "muted" }, say("documents.page", { n: page })),
+    ),
+    h("p", { class: "as-written", dir: "auto" }, passage),
+  );
+}

@@ -1,0 +1,105 @@
+/**
+ * Servers: those in use with their tools, those to add, what was allowed for good, and what the tools did.
+ *
+ * @typedef {import("../api.js").Api} Api
+ */
+import { button, copyButton } from "../buttons.js";
+import { announce } from "../chat/announcer.js";
+import { fill, h } from "../dom.js";
+import { language, say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { HistoryPanel } from "./history.js";
+import { ToolsPanel } from "./tools.js";
+
+export class ServersPanel {
+  node = h("div", { class: "panel-body" });
+  #api;
+  #tools;
+  #history;
+
+  /** @param {Api} api */
+  constructor(api) {
+    this.#api = api;
+    this.#tools = new ToolsPanel(api);
+    this.#history = new HistoryPanel(api);
+    this.node.append(
+      this.#tools.node,
+      this.#fold("servers.add", (place) => this.#gallery(place)),
+      this.#fold("servers.permissions", (place) => this.#permissions(place)),
+      this.#fold("servers.activity", async (place) => {
+        fill(place, this.#history.node);
+        await this.#history.load();
+      }),
+    );
+  }
+
+  async load() {
+    await this.#tools.load();
+  }
+
+  /**
+   * A part that is fetched whenever it is unfolded.
+   *
+   * @param {string} phrase
+   * @param {(place: HTMLElement) => Promise<void>} show
+   */
+  #fold(phrase, show) {
+    const place = h("div", { class: "fold-body" });
+    const details = h("details", { class: "fold" }, h("summary", {}, say(phrase)), place);
+    details.addEventListener("toggle", () => {
+      if (details.open) show(place).catch((error) => fill(place, h("p", { class: "error", role: "alert" }, sentenceOf(error))));
+    });
+    return details;
+  }
+
+  /** @param {HTMLElement} place */
+  async #gallery(place) {
+    const { servers } = await this.#api.get("/v1/servers/gallery");
+    const row = (/** @type {any} */ server) => {
+      const command = `rkllm-mcp servers install ${server.name}${server.needs_folder ? " --folder PATH" : ""}`;
+      const reaches = server.reaches.length > 0 ? server.reaches : ["nothing"];
+      return h(
+        "section",
+        { class: "server" },
+        h("div", { class: "names" }, h("h3", {}, server.title), h("span", { class: "muted" }, server.version)),
+        h("p", {}, language() === "ja" ? server.description_ja : server.description),
+        h("p", { class: "small" }, say("servers.may"), " ", reaches.flatMap((/** @type {string} */ name) => [say(`servers.may.${name}`), " "])),
+        h("p", { class: "small" }, say("servers.runs")),
+        h("pre", { tabindex: 0 }, server.command.join(" ")),
+        server.installed
+          ? h("p", { class: "muted small" }, say("servers.installed"))
+          : h("div", { class: "command" }, h("code", {}, command), copyButton(() => command, announce)),
+      );
+    };
+    fill(place, h("p", { class: "muted small" }, say("servers.add_help")), servers.map(row));
+  }
+
+  /** @param {HTMLElement} place */
+  async #permissions(place) {
+    const { permissions } = await this.#api.get("/v1/approvals/lasting");
+    const forget = async (/** @type {any} */ { server, tool }) => {
+      const query = new URLSearchParams({ server, tool });
+      await this.#api.delete(`/v1/approvals/lasting?${query}`);
+      announce(t("servers.forgotten"));
+      await this.#permissions(place);
+      /** @type {HTMLElement | null} */ (place.closest("details")?.querySelector("summary") ?? null)?.focus();
+    };
+    fill(
+      place,
+      permissions.length === 0 && h("p", { class: "muted" }, say("servers.no_permissions")),
+      permissions.map((/** @type {any} */ permission) =>
+        h(
+          "div",
+          { class: "server-head" },
+          h(
+            "div",
+            { class: "names" },
+            h("code", {}, permission.server ? `${permission.server} / ${permission.tool}` : permission.tool),
+            h("span", { class: permission.kind === "never" ? "badge caution" : "badge" }, say(`permission.${permission.kind}`)),
+          ),
+          button("servers.forget", () => forget(permission), { class: "quiet" }),
+        ),
+      ),
+    );
+  }
+}

@@ -1,0 +1,29 @@
+/** A line at the lower edge that says what was done and takes it back, for some seconds. */
+import { button } from "./buttons.js";
+import { byId, fill } from "./dom.js";
+import { say } from "./i18n.js";
+
+const SHOWN_MS = 8000;
+/** @type {{over: () => void}} */
+const now = { over: () => undefined };
+
+/**
+ * @param {string} phrase
+ * @param {string} action what the button says
+ * @param {() => void} act
+ * @param {() => void} [over] when it is gone without the button
+ */
+export function showToast(phrase, action, act, over = () => undefined) {
+  now.over();
+  const place = byId("toast");
+  const end = (/** @type {() => void} */ work) => {
+    clearTimeout(timer);
+    now.over = () => undefined;
+    place.hidden = true;
+    work();
+  };
+  const timer = setTimeout(() => end(over), SHOWN_MS);
+  now.over = () => end(over);
+  fill(place, say(phrase), button(action, () => end(act)));
+  place.hidden = false;
+}
