@@ -301,8 +301,12 @@ def pull_runtime(session: Session, version: str) -> int:
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
+    said: list[str] = []
     with download_progress(session) as report:
-        path = action(version, progress=report, say=session.status, licence=session.status)
+        path = action(version, progress=report, say=said.append, licence=said.append)
+    # Lines among the bars would be taken apart.
+    for text in said:
+        session.status(text)
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():
         session.status(f"Another one is in use; to take this one: rkllm-mcp runtime use {path}")
