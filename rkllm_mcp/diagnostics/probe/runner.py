@@ -19,7 +19,6 @@ from typing import IO, Any
 from rkllm_mcp.app.model_form import model_form
 from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.diagnostics.bench import prompts_for
 from rkllm_mcp.diagnostics.probe.child import request_for
 from rkllm_mcp.diagnostics.probe.experiments import LIMIT
 from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
@@ -278,6 +277,8 @@ def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[Runti
     Raises:
         RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
     """
+    from rkllm_mcp.diagnostics.bench import prompts_for
+
     model = chosen_model(config)
     form = model_form(config, model)
     profile = probe(engine_settings(config, model), prompts_for(form), on_step=on_step)
