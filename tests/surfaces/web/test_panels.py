@@ -11,7 +11,7 @@ from tests.support.page_service import Json, PageService, running, text
 from tests.support.page_views import busy_service, server, tool
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, FilePayload
 
 
 def test_servers_and_tools_have_switches_and_say_what_they_cost(browser: Browser) -> None:
@@ -294,7 +294,7 @@ def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser
         page = visit.page
         visit.open_panel("documents")
         page.wait_for_selector(".documents >> text=a.md")
-        new = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
+        new: FilePayload = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
         page.locator("#panel [type=file]").set_input_files([new])
         page.wait_for_selector(".documents >> text=b.txt")
         page.fill("#document-search", "allowance")
