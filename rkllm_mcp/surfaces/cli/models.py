@@ -301,8 +301,12 @@ def pull_runtime(session: Session, version: str) -> int:
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
+    said: list[str] = []
     with download_progress(session) as report:
-        path = action(version, progress=report, say=session.status, licence=session.status)
+        path = action(version, progress=report, say=said.append, licence=said.append)
+    # Lines among the bars would be taken apart.
+    for text in said:
+        session.status(text)
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():
         session.status(f"Another one is in use; to take this one: rkllm-mcp runtime use {path}")
@@ -430,21 +434,12 @@ def add_command(
     raise typer.Exit(add(context.obj, wish))
 
 
-@app.command("use")
-def use_command(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
-) -> None:
-    """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
-    raise typer.Exit(use(context.obj, name))
-
-
 @app.command(
     "convert",
-    add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def convert_command(context: typer.Context) -> None:
-    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's rkllm-toolkit; --help shows the options."""
+    """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's toolkit; '-- --help' shows the options."""
     from runpy import run_path
 
     package = Path(rkllm_mcp.__file__).parent
@@ -452,6 +447,14 @@ def convert_command(context: typer.Context) -> None:
     places = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
     program = next(place for place in places if place.is_file())
     raise typer.Exit(run_path(str(program))["main"](context.args))
+
+
+@app.command("use")
+def use_command(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
+) -> None:
+    """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
+    raise typer.Exit(use(context.obj, name))
 
 
 @app.command("remove")
