@@ -293,7 +293,7 @@ class _Reading:
                 text = f"Error: {text}" if block.is_error else text
                 self.add(BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or ""), place)
         rest = [block for block in blocks if block.type != "tool_result"]
-        if not rest:
+        if blocks and not rest:
             return
         added = BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
         if message.role == "system" and self.messages and self.messages[-1].role == "user":

@@ -15,16 +15,17 @@ MOST_PARTS = 1_000
 MOST_TOKENS = 100
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
+    """Return a number without fraction as an integer, and any other value as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # JSON has one kind of number, and some languages write 3 as 3.0.
-Integer = Annotated[int, BeforeValidator(_whole)]
-TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(whole)]
+TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on what was typed there.
 Limit = Positive | Literal[-1, -2]
 

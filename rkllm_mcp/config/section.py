@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
 
@@ -105,7 +105,13 @@ def _checked_keep_alive(value: str | float) -> str | float:
     return value
 
 
-KeepAlive: TypeAlias = Annotated[int | float | str, AfterValidator(_checked_keep_alive)]
+# The rule of ``keep_alive_s``, for readers of the schema.
+_DURATION = r"^-?(\d+(\.\d+)?|(\d+(\.\d+)?(ms|s|m|h))+)$"
+KeepAlive: TypeAlias = Annotated[
+    int | float | str,
+    AfterValidator(_checked_keep_alive),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DURATION}]}),
+]
 
 
 def combination(key: str, found: str, allowed: str) -> PydanticCustomError:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -68,7 +69,8 @@ class FoundFile:
 class Hub:
     """A hub; ``endpoint`` and ``cache`` default to the values of HF_ENDPOINT and HF_HOME."""
 
-    endpoint: str | None = None  # default: HF_ENDPOINT
+    # The library reads the variable only when it is imported.
+    endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
     cache: Path | None = None  # default: HF_HOME
     by_hand: str = "Copy the files here and use 'rkllm-mcp models add PATH'."  # advice without a network
 

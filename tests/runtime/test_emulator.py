@@ -39,9 +39,7 @@ def test_a_release_that_is_not_emulated_is_an_error_with_those_that_are() -> Non
 def installed(folder: Path) -> Path:
     """The package as a wheel installs it: sources inside, no checkout around it."""
     package = folder / "site" / "rkllm_mcp"
-    (package / "runtime").mkdir(parents=True)
-    for name in ("__init__.py", "errors.py", "runtime/__init__.py", "runtime/emulator.py"):
-        shutil.copy(REPOSITORY / "rkllm_mcp" / name, package / name)
+    shutil.copytree(REPOSITORY / "rkllm_mcp", package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(REPOSITORY / "native", package / "_native", ignore=shutil.ignore_patterns("build", "__pycache__"))
     return folder / "site"
 

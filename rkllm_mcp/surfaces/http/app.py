@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -58,6 +59,9 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+
+
 def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Return the application of ``service``; ``mounts`` are paths outside the API, such as the page's files."""
     app = Starlette(routes=[*_dispatched(routes), *mounts])
@@ -86,13 +90,20 @@ def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = route.handler
     ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
-    return [StarletteRoute(path, _dispatch(path, methods), methods=list(methods)) for path, methods in ordered]
+    # A fixed path takes every method and refuses those that it has not, before a path with parameters is asked.
+    return [
+        StarletteRoute(path, _dispatch(path, methods), methods=list(methods) if "{" in path else _METHODS)
+        for path, methods in ordered
+    ]
 
 
 def _dispatch(path: str, methods: Mapping[str, Handler]) -> Handler:
     async def dispatch(request: Request) -> Response:
         request.scope[ROUTE] = path
         method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
+        if method not in methods:
+            allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         return await methods[method](request)
 
     return dispatch

@@ -6,14 +6,14 @@ import json
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import summary_dict
 from rkllm_mcp.app.recorder import replace_turns
-from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive
+from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -112,9 +112,9 @@ class Changed(bodies.RequestBody):
 class VersionBody(bodies.RequestBody):
     """A version of a question."""
 
-    position: Annotated[int, Field(ge=0, le=10**9)]
+    position: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(whole)]
     """The question's place among the messages, from 0."""
-    version: Annotated[int, Field(ge=1, le=10**9)]
+    version: Annotated[int, Field(ge=1, le=10**9), BeforeValidator(whole)]
     """Which one, from 1, in the order in which they were asked."""
 
 

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again, replace_turns
-from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
+from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
@@ -78,14 +78,21 @@ def _is_given(name: str, type_: str) -> dict[str, Any]:
 class ExecuteBody(bodies.RequestBody):
     """A question."""
 
-    # The rule of ``_check_question``, for readers of the schema.
+    # The rules of ``_check_question``, for readers of the schema.
     model_config = ConfigDict(
         json_schema_extra={
             "oneOf": [
                 _is_given("message", "string"),
                 _is_given("prompt", "object"),
                 {"required": ["again"], "properties": {"again": {"const": True}}},
-            ]
+            ],
+            "anyOf": [
+                {"properties": {"replaces": {"type": "null"}}},
+                {
+                    "required": ["replaces", "conversation"],
+                    "properties": {"conversation": {"type": "string", "minLength": 1}, "again": {"const": False}},
+                },
+            ],
         }
     )
 
@@ -93,7 +100,7 @@ class ExecuteBody(bodies.RequestBody):
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
     prompt: PromptBody | None = None
     """A server's prepared question instead."""
-    replaces: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    replaces: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(whole)] | None = None
     """The position in its conversation of the question that the message replaces. That question stays with all behind
     it as an earlier version (POST /v1/conversations/{id}/versions)."""
     again: bool = False

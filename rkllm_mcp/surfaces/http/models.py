@@ -61,7 +61,7 @@ async def choose_model(
             raise HTTPError(400, f"keep_alive: {error}", param="keep_alive") from None
         request.state.keep_alive_s = seconds if tenants.may_switch(tenant.name) else None
     chosen = (name or "").removesuffix(default_tag)
-    if {chosen, name} & {"", None, DEFAULT_MODEL, *service.config.service.model_aliases}:
+    if name is None or {chosen, name} & {DEFAULT_MODEL, *service.config.service.model_aliases}:
         chosen = ""
     elif chosen != service.model_host.name:
         await _check_named(request, chosen)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -72,6 +72,16 @@ class NameBody(bodies.LenientBody):
 
 class PullBody(NameBody):
     """The model to download: a name of the catalogue, or OWNER/REPOSITORY[:FILE] of Hugging Face."""
+
+    # One of both is given; for readers of the schema.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": "string", "minLength": 1}}}
+                for name in ("model", "name")
+            ]
+        }
+    )
 
     stream: bool = True
 
@@ -173,6 +183,8 @@ async def pull(request: Request) -> Response:
     """Download a model, with lines about its progress."""
     _check_owner(request)
     body = await bodies.read(request, PullBody, service_of(request).body_limit, takes_any_type=True)
+    if not body.wanted:
+        raise HTTPError(400, "name the model to download", param="model")
     wish = _wish(body.wanted)
     if body.stream:
         return line_stream(partial(_pulled, wish), NDJSON)

@@ -258,7 +258,7 @@ def test_a_question_that_waits_from_elsewhere_can_be_answered_here(browser: Brow
     asked: Json = {"kind": "approval", "id": "q7", "name": "send_mail", "arguments": {}, "reason": "It sends."}
     with running(PageService(questions=[asked])) as service, visiting(browser, service.url) as visit:
         visit.page.get_by_role("button", name="Don’t allow").click()
-        visit.page.wait_for_selector("text=Refused.")
+        visit.page.wait_for_selector("text=You did not allow this.")
         assert service.sent("/v1/approvals/q7") == [{"decision": "deny"}]
 
 
