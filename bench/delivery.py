@@ -1,4 +1,4 @@
-"""How long a token takes from the runtime's callback to whoever awaits it, and how long the callback keeps the runtime.
+"""How long a token takes from the runtime's callback to its consumer, and how long the callback keeps the runtime.
 
     python bench/delivery.py [--json] [--abi 1.2.0|1.2.3|1.3.0|1.3.1]
 
@@ -8,7 +8,7 @@ Four ways, in one run, so that the ratios hold on any machine:
 * ``socket``  a process that only writes the time into a socket, and a bare asyncio reader: what the kernel and the
               event loop take when one process wakes another;
 * ``queue``   ctypes in this process, the callback decodes and puts into a ``queue.Queue``, a thread takes out: the
-              usual wrapper at its best (nobody polls);
+              usual wrapper at its best (nothing polls);
 * ``engine``  this project: worker process, frames, asyncio.
 
 Three paces: ``board``, 33 tokens a second, as an RK3588 decodes; ``brisk``, 1000 a second; ``flat`` out, as no NPU can.

@@ -270,7 +270,7 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
 
 
 def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
-    """Return samples of the vocabulary, as far as the known part of the mask reaches; empty if they are no text."""
+    """Return samples of the vocabulary within the known part of the mask; empty if they are no text."""
     stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
     if not isinstance(stored, MaskedStrings):
         return {}

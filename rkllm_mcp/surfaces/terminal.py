@@ -231,7 +231,7 @@ class Terminal:
         self._open = None
 
     def _lines(self, text: str) -> str:
-        """Return whole lines; on a screen they are broken between words, indented as far as they were."""
+        """Return whole lines; on a screen they are broken between words, with their indentation."""
         text = printable(text)
         if self._plain or not wants_color(self._err(), self._env):
             return f"{text}\n"

@@ -193,7 +193,7 @@ class Me(DocumentedModel):
     language: str = Field(description="The language that the configuration asks in: en or ja.")
     emulated: bool
     model: str
-    needs_key: bool = Field(description="Nobody comes in without a key.")
+    needs_key: bool = Field(description="Requests without a key are refused.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 

@@ -1,4 +1,4 @@
-"""Requests that name another installed model: it is loaded in their turn, and goes again when nobody uses it."""
+"""Requests that name another installed model: it is loaded in their turn, and goes again when it is not used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 /**
  * Whether the board is there. When something did not come through, it is looked for until it answers again: after pauses
- * that grow, at once when the network comes back or somebody looks at the page, and never while nobody does.
+ * that grow, at once when the network comes back or the page is shown, and never while it is hidden.
  */
 
 const PAUSES_MS = [1000, 2000, 4000, 8000, 15_000];

@@ -150,7 +150,7 @@ export class Conversations {
   }
 
   /**
-   * Leave it out at once, and delete it when nobody has asked for it back.
+   * Leave it out at once, and delete it unless it is asked for back.
    *
    * @param {string} id
    */
@@ -170,7 +170,7 @@ export class Conversations {
     showToast("conversations.deleted", "conversations.undo", keep, finish);
   }
 
-  /** Nobody can ask for anything back any more. */
+  /** Nothing can be asked for back any more. */
   settle() {
     for (const finish of [...this.#leaving.values()]) finish();
   }
@@ -201,7 +201,7 @@ export class Conversations {
       ...this.#entries,
     ].filter(({ id }) => !this.#leaving.has(id));
     tell(this.#note, rows.length === 0 ? say(none) : "");
-    // Drawn anew under somebody's finger, a row would miss the click that it is about to get.
+    // Drawn anew under a finger, a row would miss the click that it is about to get.
     const drawn = JSON.stringify([rows, this.#count, this.#open, this.#running, language()]);
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;

@@ -1,6 +1,6 @@
 /**
  * At home on a device: the worker that keeps the page for times without a connection, and a notice when an answer is
- * ready that nobody was looking at. Both need a connection that the browser trusts; elsewhere the title has a mark.
+ * ready while the page was hidden. Both need a connection that the browser trusts; elsewhere the title has a mark.
  */
 import { preference } from "./preferences.js";
 

@@ -153,7 +153,7 @@ async function introduce() {
   }
 }
 
-/** Everything anew, for somebody else perhaps. */
+/** Everything anew, for another user perhaps. */
 async function refresh() {
   await Promise.all([introduce(), conversations.load(), desk.reload(), showQuestions()]);
   panel.refresh();
@@ -165,7 +165,7 @@ async function catchUp() {
   panel.refresh();
 }
 
-/** What has happened in other windows; whoever comes back to this one is told of by two events at once. */
+/** What has happened in other windows; coming back to this one fires two events at once. */
 function look() {
   state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions()]).finally(() => {
     state.look = null;

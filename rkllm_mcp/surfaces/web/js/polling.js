@@ -1,4 +1,4 @@
-/** Work that is repeated only while somebody can see what comes of it. */
+/** Work that is repeated only while the page is shown. */
 
 /**
  * @param {() => Promise<void>} work

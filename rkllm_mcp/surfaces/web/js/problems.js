@@ -1,5 +1,5 @@
 /**
- * Failures become sentences for whoever uses the page, ending with what can be done. The board's own words are English
+ * Failures become sentences for the user of the page, ending with what can be done. The board's own words are English
  * and say both; in another language they stand behind the page's.
  */
 import { ConnectionLost, Refusal } from "./api.js";

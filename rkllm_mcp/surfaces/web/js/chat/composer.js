@@ -1,6 +1,6 @@
 /**
  * Where a question is written. Enter sends and Shift+Enter begins a line, but while an input method is composing Enter
- * belongs to it: whoever writes Japanese confirms a word with it.
+ * belongs to it: in Japanese it confirms a word.
  */
 import { byId } from "../dom.js";
 import { t } from "../i18n.js";

@@ -72,12 +72,12 @@ export class Desk {
     else if (id) await this.#load(thread);
   }
 
-  /** Fetch what is on the page again, because somebody else looks at it. */
+  /** Fetch what is on the page again, because another user looks at it. */
   async reload() {
     if (this.thread.id && !this.thread.isRunning) await this.#load(this.thread);
   }
 
-  /** Show what has happened to what is on the page while nobody looked or nothing came through. */
+  /** Show what has happened to what is on the page while the page was hidden or offline. */
   async refresh() {
     // What is on the page is better than an error; what is wrong is said elsewhere.
     for (const thread of this.#unsettled) if (thread !== this.thread) void thread.refresh().catch(() => false);
@@ -113,7 +113,7 @@ export class Desk {
       card.node.remove();
       this.#waiting.delete(id);
     }
-    // A card that is there already stays as it is: somebody may have begun to fill it in.
+    // A card that is there already stays as it is: the user may have begun to fill it in.
     for (const question of questions) {
       if (this.#waiting.has(question.id)) continue;
       const card = new QuestionCard(question, this.#api);

@@ -42,7 +42,7 @@ export class QuestionOptions {
     this.#show();
   }
 
-  /** Whoever has another key may be somebody else. */
+  /** Another key may be another user's. */
   forget() {
     this.#tool = NONE;
     this.#tokens = {};

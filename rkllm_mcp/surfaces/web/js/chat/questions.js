@@ -48,7 +48,7 @@ export class QuestionCard {
     return !this.#isOver;
   }
 
-  /** Nobody waits for it any more. An answer that is on its way says by itself what became of it. */
+  /** It is not waited for any more. An answer that is on its way says by itself what became of it. */
   close() {
     this.#isOver = true;
     if (!this.#isBusy && !this.#isSettled) this.#settle("question.over");

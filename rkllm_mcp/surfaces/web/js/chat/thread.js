@@ -100,7 +100,7 @@ export class Thread {
     this.#reading?.comeBack();
     if (this.isRunning || !this.id) return false;
     const stored = await this.#stored();
-    // Somebody may have asked since.
+    // A question may have been asked since.
     if (this.isRunning) return false;
     const isOther = this.#said.some(({ role, text }, place) => role === "user" && text !== stored.messages[place]?.text);
     if (isOther) this.#draw(stored);

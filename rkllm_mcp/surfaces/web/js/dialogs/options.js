@@ -136,7 +136,7 @@ function tokenRow(name, value, removed) {
     spellcheck: "false",
     "aria-describedby": error.id,
   });
-  // Shown as a password, so that nobody reads along and no keyboard learns it; no browser may offer to keep it.
+  // Shown as a password, so that it is not read along and no keyboard learns it; no browser may offer to keep it.
   const what = h("input", { id: `${id}-value`, type: "password", value, autocomplete: "off", spellcheck: "false" });
   const row = h(
     "div",

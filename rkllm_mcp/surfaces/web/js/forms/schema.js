@@ -130,7 +130,7 @@ function readText(field, text) {
   if (field.least !== null && length < field.least) return problem("form.short", field.least);
   if (field.most !== null && length > field.most) return problem("form.long", field.most);
   if (FORMATS[field.format]?.test(text) === false) return { problem: { phrase: `form.format.${field.format}` } };
-  // A browser's field has no time zone; the moment meant is the one on the clock of whoever fills it.
+  // A browser's field has no time zone; the moment meant is the one on the clock of the user.
   const isLocal = field.format === "date-time" && !/(?:[zZ]|[+-]\d{2}:?\d{2})$/.test(text);
   return { value: isLocal ? new Date(text).toISOString() : text };
 }

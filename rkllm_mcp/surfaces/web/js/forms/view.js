@@ -39,7 +39,7 @@ export class FormView {
   }
 
   /**
-   * Show what somebody else found wrong.
+   * Show what the server found wrong.
    *
    * @param {string} place the name of a field, or a path that ends with it
    * @param {string} message

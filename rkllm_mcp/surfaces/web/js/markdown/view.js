@@ -199,7 +199,7 @@ export class MarkdownView {
 
   /**
    * A heading stands one level below the one that it belongs to; the page has its own first and second. Models begin with
-   * the third and leave levels out: whoever walks from heading to heading would look for the ones between.
+   * the third and leave levels out: a reader who goes from heading to heading would look for the ones between.
    *
    * @param {number} level as it was written
    * @param {Node[]} content

@@ -1,5 +1,5 @@
 /**
- * How the board is, measured anew every two seconds while somebody looks. What a board does not tell is a dash, never a
+ * How the board is, measured anew every two seconds while it is shown. What a board does not tell is a dash, never a
  * nought.
  *
  * @typedef {import("../api.js").Api} Api

@@ -1,4 +1,4 @@
-/** The wishes of whoever uses this browser: language, colours, the key; and which keys do what. */
+/** The settings of this browser: language, colours, the key; and which keys do what. */
 import { button, toggle } from "../buttons.js";
 import { byId, fill, h } from "../dom.js";
 import { canNotify } from "../home.js";
@@ -90,7 +90,7 @@ export class SettingsPanel {
 }
 
 /**
- * Say when an answer is ready that nobody was looking at, if the browser is allowed to.
+ * Say when an answer is ready while the page was hidden, if the browser is allowed to.
  *
  * @param {boolean} isOn
  */
