@@ -59,9 +59,6 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
-
-
 def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Return the application of ``service``; ``mounts`` are paths outside the API, such as the page's files."""
     app = Starlette(routes=[*_dispatched(routes), *mounts])
@@ -90,11 +87,12 @@ def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = route.handler
     ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
-    # A fixed path takes every method and refuses those that it has not, before a path with parameters is asked.
-    return [
-        StarletteRoute(path, _dispatch(path, methods), methods=list(methods) if "{" in path else _METHODS)
-        for path, methods in ordered
-    ]
+    found = [StarletteRoute(path, _dispatch(path, methods), methods=list(methods)) for path, methods in ordered]
+    for route in found:
+        if "{" not in route.path:
+            # It takes every method and refuses those that it has not, before a path with parameters is asked.
+            route.methods = None
+    return list[BaseRoute](found)
 
 
 def _dispatch(path: str, methods: Mapping[str, Handler]) -> Handler:
