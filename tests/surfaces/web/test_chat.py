@@ -304,11 +304,11 @@ def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browse
         sent = service.sent("/v1/execute")[-1]
         assert (sent["message"], sent["replaces"], sent["conversation"]) == ("zwei", 0, "c1")
         assert page.locator(".message").count() == 2, "what was asked behind it belongs to the earlier version"
-        assert "Version 2 of 2" in page.inner_text(".versions")
+        page.wait_for_selector(".versions >> text=Version 2 of 2")
         page.get_by_role("button", name="Earlier version").click()
         page.wait_for_selector("text=To two.")
         assert service.sent("/v1/conversations/c1/versions") == [{"position": 0, "version": 1}]
-        assert "Version 1 of 2" in page.inner_text(".versions")
+        page.wait_for_selector(".versions >> text=Version 1 of 2")
         visit.reload()
         page.wait_for_selector("text=To two.")
         # The same again, without tools, from the keyboard.
@@ -316,7 +316,7 @@ def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browse
         page.keyboard.press("Enter")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#stop", state="hidden")
+        page.wait_for_selector(".versions >> text=Version 2 of 2")
         sent = service.sent("/v1/execute")[-1]
         assert (sent["message"], sent["replaces"], sent["allowed_tools"]) == ("two", 2, [])
 
