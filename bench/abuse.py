@@ -67,24 +67,62 @@ class Abused:
         return {"tally": self.tally.as_json(), "kills": self.kills, "hostile": self.hostile, "healthz": longest}
 
 
-class _Run:
-    """One run against one service."""
+class Disturbances:
+    """Kills of the worker and probes of ``/healthz`` beside the questions of one run against one service."""
 
-    def __init__(self, service: LoadedService, seed: int, budget: Budget) -> None:
+    def __init__(self, service: LoadedService, seed: int, budget: Budget, tally: Tally) -> None:
         self.service = service
         self.seed = seed
         self.budget = budget
-        self.abused = Abused(Tally("abuse"))
-        self.tally = self.abused.tally
-        self.answers = 0
+        self.tally = tally
+        self.kills = 0
+        self.healthz_s: list[float] = []
+        self._answers = 0
         self._answered = anyio.Event()
+
+    def note_answer(self) -> None:
+        """Count an answer that is over."""
+        self._answers += 1
+        self._answered.set()
+        self._answered = anyio.Event()
+
+    async def kill(self) -> None:
+        """Kill the worker after some answers, again and again."""
+        dice = random.Random(self.seed)
+        while True:
+            due, began = self._answers + dice.randint(*ANSWERS_BETWEEN_KILLS), time.monotonic()
+            while self._answers < due:
+                await self._answered.wait()
+            if self.budget.is_timed:
+                await anyio.sleep(max(0.0, SECONDS_BETWEEN_KILLS - (time.monotonic() - began)))
+            self.kills += kill_workers(self.service.process.pid)
+
+    async def probe(self) -> None:
+        """Ask ``/healthz`` again and again."""
+        http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
+        async with http:
+            while True:
+                began = time.monotonic()
+                status = (await http.get("/healthz")).status_code
+                self.healthz_s.append(time.monotonic() - began)
+                if status != 200:
+                    self.tally.find(f"/healthz is {status}")
+                await anyio.sleep(PROBE_PAUSE_S)
+
+
+class _Run(Disturbances):
+    """One run against one service."""
+
+    def __init__(self, service: LoadedService, seed: int, budget: Budget) -> None:
+        super().__init__(service, seed, budget, Tally("abuse"))
+        self.abused = Abused(self.tally, healthz_s=self.healthz_s)
         self.hostile_round = anyio.Event()
 
     async def run(self, clients: int) -> Abused:
         hostile = max(1, round(clients * HOSTILE_SHARE))
         async with anyio.create_task_group() as disturbing:
-            disturbing.start_soon(self._probe)
-            disturbing.start_soon(self._kill)
+            disturbing.start_soon(self.probe)
+            disturbing.start_soon(self.kill)
             for number in range(hostile):
                 disturbing.start_soon(Hostile(self, number).run)
             async with anyio.create_task_group() as asking:
@@ -94,35 +132,8 @@ class _Run:
             await self.hostile_round.wait()
             disturbing.cancel_scope.cancel()
         self.tally.end()
+        self.abused.kills = self.kills
         return self.abused
-
-    def note_answer(self) -> None:
-        """An answer is over."""
-        self.answers += 1
-        self._answered.set()
-        self._answered = anyio.Event()
-
-    async def _kill(self) -> None:
-        """Kill the worker after some answers, again and again."""
-        dice = random.Random(self.seed)
-        while True:
-            due, began = self.answers + dice.randint(*ANSWERS_BETWEEN_KILLS), time.monotonic()
-            while self.answers < due:
-                await self._answered.wait()
-            if self.budget.is_timed:
-                await anyio.sleep(max(0.0, SECONDS_BETWEEN_KILLS - (time.monotonic() - began)))
-            self.abused.kills += kill_workers(self.service.process.pid)
-
-    async def _probe(self) -> None:
-        http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
-        async with http:
-            while True:
-                began = time.monotonic()
-                status = (await http.get("/healthz")).status_code
-                self.abused.healthz_s.append(time.monotonic() - began)
-                if status != 200:
-                    self.tally.find(f"/healthz is {status}")
-                await anyio.sleep(PROBE_PAUSE_S)
 
 
 def kill_workers(root: int) -> int:

@@ -27,7 +27,7 @@ from typing import Any
 import anyio
 import httpx2
 
-from bench.abuse import ANSWERS_BETWEEN_KILLS, PROBE_PAUSE_S, SECONDS_BETWEEN_KILLS, kill_workers
+from bench.abuse import Disturbances
 from bench.load_clients import PATIENCE_S
 from bench.load_service import KEYS, LoadedService, loaded_service, said
 from bench.soak_tally import Budget, Tally
@@ -60,54 +60,27 @@ class Exchanged:
         return {"tally": self.tally.as_json(), **about, "healthz": health}
 
 
-class _Run:
+class _Run(Disturbances):
     def __init__(self, service: LoadedService, seed: int, budget: Budget) -> None:
-        self.service = service
-        self.seed = seed
-        self.budget = budget
-        self.exchanged = Exchanged(Tally("exchange"))
-        self.tally = self.exchanged.tally
-        self.answers = 0
-        self._answered = anyio.Event()
+        super().__init__(service, seed, budget, Tally("exchange"))
+        self.exchanged = Exchanged(self.tally, healthz_s=self.healthz_s)
 
     async def run(self, clients: int) -> Exchanged:
         async with anyio.create_task_group() as disturbing:
-            disturbing.start_soon(self._probe)
-            disturbing.start_soon(self._kill)
+            disturbing.start_soon(self.probe)
+            disturbing.start_soon(self.kill)
             async with anyio.create_task_group() as asking:
                 for number in range(clients):
                     asking.start_soon(_KINDS[number % len(_KINDS)](self, number).run)
             disturbing.cancel_scope.cancel()
         self.tally.end()
+        self.exchanged.kills = self.kills
         return self.exchanged
 
-    def note_answer(self, took_s: float) -> None:
-        """An answer is over, so many seconds after it was first asked for."""
+    def note_wait(self, took_s: float) -> None:
+        """Count an answer that is over, so many seconds after it was first asked for."""
         self.exchanged.longest_s = max(self.exchanged.longest_s, took_s)
-        self.answers += 1
-        self._answered.set()
-        self._answered = anyio.Event()
-
-    async def _kill(self) -> None:
-        dice = random.Random(self.seed)
-        while True:
-            due, began = self.answers + dice.randint(*ANSWERS_BETWEEN_KILLS), time.monotonic()
-            while self.answers < due:
-                await self._answered.wait()
-            if self.budget.is_timed:
-                await anyio.sleep(max(0.0, SECONDS_BETWEEN_KILLS - (time.monotonic() - began)))
-            self.exchanged.kills += kill_workers(self.service.process.pid)
-
-    async def _probe(self) -> None:
-        http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
-        async with http:
-            while True:
-                began = time.monotonic()
-                status = (await http.get("/healthz")).status_code
-                self.exchanged.healthz_s.append(time.monotonic() - began)
-                if status != 200:
-                    self.tally.find(f"/healthz is {status}")
-                await anyio.sleep(PROBE_PAUSE_S)
+        self.note_answer()
 
 
 class _Client:
@@ -132,7 +105,7 @@ class _Client:
                         tally.outcomes["asked again"] += 1
                         await anyio.sleep(pause_s)
                     tally.outcomes["answered"] += 1
-                    self._run.note_answer(time.monotonic() - began)
+                    self._run.note_wait(time.monotonic() - began)
                 except Exception as error:  # noqa: BLE001  # whatever happens to a client is a finding
                     tally.find(f"{name}: {error!r}")
             await self.finish()

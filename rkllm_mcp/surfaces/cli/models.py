@@ -15,63 +15,16 @@ import typer
 import rkllm_mcp
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
+from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import is_interactive, table
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
     from rkllm_mcp.models.hub import Report
-    from rkllm_mcp.models.install import Addition, ModelSources, Pull
+    from rkllm_mcp.models.install import ModelSources
 
 
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
-
-
-def list_all(session: Session, *, as_json: bool) -> int:
-    """Print every model that has a card: present or not, speed, and fit for this board."""
-    from rkllm_mcp.models.install import ModelSources
-
-    sources = ModelSources()
-    folders = sources.models()
-    if as_json:
-        values = [_as_dict(sources, folder) for folder in folders]
-        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
-        return EXIT_DONE
-    # What is here first: the catalogue is longer than what a person has.
-    folders.sort(key=lambda folder: bool(folder.missing))
-    sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
-    if not folders:
-        session.status(f"No models in {', '.join(str(place) for place in sources.directories)}.")
-    elif any(folder.missing for folder in folders):
-        session.status(
-            "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
-            "'rkllm-mcp models pull NAME|OWNER/NAME[:FILE]' fetches a model, 'models convert' makes one on a PC."
-        )
-    return EXIT_DONE
-
-
-def show(session: Session, name: str, *, as_json: bool) -> int:
-    """Print one model's card and files, also of a model that is not installed.
-
-    Raises:
-        ModelNotFoundError: no model has this name or path.
-    """
-    from rkllm_mcp.models.cards import load_model
-    from rkllm_mcp.models.install import ModelSources
-
-    sources = ModelSources()
-    known = next((folder for folder in sources.models() if folder.folder.name == name), None)
-    values = _as_dict(sources, known or load_model(name))
-    if as_json:
-        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
-    else:
-        rows = [
-            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
-            for key, value in values.items()
-            if value is not None
-        ]
-        sys.stdout.write(table((), rows, session.terminal.columns))
-    return EXIT_DONE
 
 
 def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
@@ -106,79 +59,6 @@ def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
         "tokenizer": str(folder.tokenizer),
         "missing": [str(path) for path in folder.missing],
     }
-
-
-def pull(session: Session, wish: Pull) -> int:
-    """Fetch a model and print its folder.
-
-    Raises:
-        RkllmMcpError: the download failed; the next call continues it.
-    """
-    from rkllm_mcp.models.install import pull as action
-
-    try:
-        with download_progress(session) as report:
-            folder = action(_sources(session), wish, report)
-    except KeyboardInterrupt:
-        session.status("What has arrived is kept; the same command goes on with it.")
-        raise
-    return _print_folder(session, folder)
-
-
-def add(session: Session, wish: Addition) -> int:
-    """Add a file that is here and print the model's folder.
-
-    Raises:
-        RkllmMcpError: it is no model, or something about it is not known.
-    """
-    from rkllm_mcp.models.install import add as action
-
-    asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-    with download_progress(session) as report:
-        folder = action(_sources(session), wish, asker, report)
-    return _print_folder(session, folder)
-
-
-def remove(session: Session, name: str, *, sure: bool) -> int:
-    """Remove a model that the user installed, after asking.
-
-    Raises:
-        UsageError: the user did not install it, or did not confirm.
-    """
-    sources = _sources(session)
-    folder = sources.removable(name)
-    if not sure:
-        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-        if not asker.confirm(f"Remove {folder} with everything in it?", "--yes"):
-            session.status("Nothing was removed.")
-            return EXIT_DONE
-    freed = sources.folders.remove(name)
-    sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
-    size = f"{freed / 2**30:.1f} GiB" if freed >= 2**27 else f"{freed / 2**20:.1f} MiB"
-    session.status(f"{size} became free.")
-    return EXIT_DONE
-
-
-def use(session: Session, name: str) -> int:
-    """Write a model into the configuration, and have a running service load it.
-
-    Raises:
-        ModelNotFoundError: it is not installed.
-        UsageError: the running service could not load it; nothing was written.
-    """
-    from rkllm_mcp.config.editing import set_value
-    from rkllm_mcp.config.loading import read_file
-    from rkllm_mcp.models.cards import load_model
-
-    folder, target = load_model(name), session.target_file()
-    told = _load_in_service(session, folder.name)
-    file = read_file(target) if target.exists() else {}
-    # A file with a path keeps that key: it may have only one of them.
-    by_path = "path" in file.get("model", {})
-    set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
-    sys.stdout.write(f"{folder.name}: {folder.folder}\n")
-    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
-    return EXIT_DONE
 
 
 def _load_in_service(session: Session, name: str) -> str:
@@ -221,10 +101,9 @@ def _sources(session: Session) -> ModelSources:
     return ModelSources(say=session.status)
 
 
-def _print_folder(session: Session, folder: ModelFolder) -> int:
+def _print_folder(session: Session, folder: ModelFolder) -> None:
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
     session.status(f"Try it: rkllm-mcp chat --model {folder.folder.name}")
-    return EXIT_DONE
 
 
 @contextmanager
@@ -260,10 +139,18 @@ def _silently(name: str, done: int, total: int | None) -> None:
     del name, done, total
 
 
-def list_runtimes(session: Session, *, as_json: bool) -> int:
-    """Print the libraries of this machine in the order in which they are used, and the releases to download."""
+app = typer.Typer(no_args_is_help=True)
+runtime_app = typer.Typer(no_args_is_help=True)
+
+
+@runtime_app.command("list")
+def list_runtimes_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
+) -> None:
+    """List the runtime libraries of this machine and the releases that can be downloaded."""
     from rkllm_mcp.app.runtimes import identified_libraries, library_in_use, pullable_releases
 
+    session: Session = context.obj
     libraries = identified_libraries()
     chosen = library_in_use(session.config().runtime.library)
     entries: list[dict[str, Any]] = [
@@ -282,25 +169,25 @@ def list_runtimes(session: Session, *, as_json: bool) -> int:
     ]
     if as_json:
         sys.stdout.write(f"{json.dumps(entries, ensure_ascii=False, indent=2)}\n")
-        return EXIT_DONE
+        return
     rows = [
         (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
         for entry in entries
     ]
     sys.stdout.write(table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns))
     session.status("'rkllm-mcp runtime pull RELEASE' fetches one, 'rkllm-mcp runtime use PATH' takes a file of yours.")
-    return EXIT_DONE
 
 
-def pull_runtime(session: Session, version: str) -> int:
-    """Fetch a release of the runtime and print its path.
-
-    Raises:
-        RkllmMcpError: the download failed; the next call continues it.
-    """
+@runtime_app.command("pull")
+def pull_runtime_command(
+    context: typer.Context,
+    version: Annotated[str, typer.Argument(metavar="RELEASE", help="Release from 'runtime list', such as 1.3.0.")],
+) -> None:
+    """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
+    session: Session = context.obj
     said: list[str] = []
     with download_progress(session) as report:
         path = action(version, progress=report, say=said.append, licence=said.append)
@@ -310,52 +197,6 @@ def pull_runtime(session: Session, version: str) -> int:
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():
         session.status(f"Another one is in use; to take this one: rkllm-mcp runtime use {path}")
-    return EXIT_DONE
-
-
-def use_runtime(session: Session, wanted: str) -> int:
-    """Write a library into the configuration, and say which release it is.
-
-    Raises:
-        RkllmMcpError: the file is no library that this program can load, or the configuration cannot be written.
-    """
-    from rkllm_mcp.app.runtimes import identify
-    from rkllm_mcp.config.editing import set_value
-
-    target = session.target_file()
-    if wanted == "auto":
-        set_value(target, "runtime", "library", wanted)
-        sys.stdout.write("auto: the first library of 'rkllm-mcp runtime list'\n")
-    else:
-        library = identify(wanted)
-        if library.problem:
-            raise UsageError(f"{library.problem.rstrip('.')}; 'rkllm-mcp runtime list' shows what there is")
-        set_value(target, "runtime", "library", str(library.file.path))
-        known = "by its checksum" if library.official_release else "not a published file by its checksum"
-        sys.stdout.write(f"RKLLM {library.release} ({known}): {library.file.path}\n")
-    session.status(f"Written to {target} as [runtime] library.")
-    return EXIT_DONE
-
-
-app = typer.Typer(no_args_is_help=True)
-runtime_app = typer.Typer(no_args_is_help=True)
-
-
-@runtime_app.command("list")
-def list_runtimes_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
-    """List the runtime libraries of this machine and the releases that can be downloaded."""
-    raise typer.Exit(list_runtimes(context.obj, as_json=as_json))
-
-
-@runtime_app.command("pull")
-def pull_runtime_command(
-    context: typer.Context,
-    version: Annotated[str, typer.Argument(metavar="RELEASE", help="Release from 'runtime list', such as 1.3.0.")],
-) -> None:
-    """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
-    raise typer.Exit(pull_runtime(context.obj, version))
 
 
 @runtime_app.command("use")
@@ -366,7 +207,22 @@ def use_runtime_command(
     ],
 ) -> None:
     """Use a library of this machine from now on; its release is named by its checksum."""
-    raise typer.Exit(use_runtime(context.obj, path))
+    from rkllm_mcp.app.runtimes import identify
+    from rkllm_mcp.config.editing import set_value
+
+    session: Session = context.obj
+    target = session.target_file()
+    if path == "auto":
+        set_value(target, "runtime", "library", path)
+        sys.stdout.write("auto: the first library of 'rkllm-mcp runtime list'\n")
+    else:
+        library = identify(path)
+        if library.problem:
+            raise UsageError(f"{library.problem.rstrip('.')}; 'rkllm-mcp runtime list' shows what there is")
+        set_value(target, "runtime", "library", str(library.file.path))
+        known = "by its checksum" if library.official_release else "not a published file by its checksum"
+        sys.stdout.write(f"RKLLM {library.release} ({known}): {library.file.path}\n")
+    session.status(f"Written to {target} as [runtime] library.")
 
 
 _AnyPlatform = Annotated[
@@ -380,7 +236,25 @@ def list_command(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
 ) -> None:
     """List known models: installed or not, their speed, and whether they fit this board."""
-    raise typer.Exit(list_all(context.obj, as_json=as_json))
+    from rkllm_mcp.models.install import ModelSources
+
+    session: Session = context.obj
+    sources = ModelSources()
+    folders = sources.models()
+    if as_json:
+        values = [_as_dict(sources, folder) for folder in folders]
+        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+        return
+    # What is here first: the catalogue is longer than what a person has.
+    folders.sort(key=lambda folder: bool(folder.missing))
+    sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
+    if not folders:
+        session.status(f"No models in {', '.join(str(place) for place in sources.directories)}.")
+    elif any(folder.missing for folder in folders):
+        session.status(
+            "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
+            "'rkllm-mcp models pull NAME|OWNER/NAME[:FILE]' fetches a model, 'models convert' makes one on a PC."
+        )
 
 
 @app.command("show")
@@ -390,7 +264,22 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
     """Show one model's card and files."""
-    raise typer.Exit(show(context.obj, name, as_json=as_json))
+    from rkllm_mcp.models.cards import load_model
+    from rkllm_mcp.models.install import ModelSources
+
+    session: Session = context.obj
+    sources = ModelSources()
+    known = next((folder for folder in sources.models() if folder.folder.name == name), None)
+    values = _as_dict(sources, known or load_model(name))
+    if as_json:
+        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+    else:
+        rows = [
+            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
+            for key, value in values.items()
+            if value is not None
+        ]
+        sys.stdout.write(table((), rows, session.terminal.columns))
 
 
 @app.command("pull")
@@ -408,9 +297,16 @@ def pull_command(
     any_platform: _AnyPlatform = False,
 ) -> None:
     """Download a model and its tokenizer; an interrupted download is resumed."""
-    from rkllm_mcp.models.install import Pull
+    from rkllm_mcp.models.install import Pull, pull
 
-    raise typer.Exit(pull(context.obj, Pull(name, repository, file, any_platform)))
+    session: Session = context.obj
+    try:
+        with download_progress(session) as report:
+            folder = pull(_sources(session), Pull(name, repository, file, any_platform), report)
+    except KeyboardInterrupt:
+        session.status("What has arrived is kept; the same command goes on with it.")
+        raise
+    _print_folder(session, folder)
 
 
 @app.command("add")
@@ -428,10 +324,14 @@ def add_command(
     any_platform: _AnyPlatform = False,
 ) -> None:
     """Add a local .rkllm file; asks for whatever the file does not contain."""
-    from rkllm_mcp.models.install import Addition
+    from rkllm_mcp.models.install import Addition, add
 
+    session: Session = context.obj
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
-    raise typer.Exit(add(context.obj, wish))
+    asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+    with download_progress(session) as report:
+        folder = add(_sources(session), wish, asker, report)
+    _print_folder(session, folder)
 
 
 @app.command(
@@ -454,7 +354,19 @@ def use_command(
     context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
 ) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
-    raise typer.Exit(use(context.obj, name))
+    from rkllm_mcp.config.editing import set_value
+    from rkllm_mcp.config.loading import read_file
+    from rkllm_mcp.models.cards import load_model
+
+    session: Session = context.obj
+    folder, target = load_model(name), session.target_file()
+    told = _load_in_service(session, folder.name)
+    file = read_file(target) if target.exists() else {}
+    # A file with a path keeps that key: it may have only one of them.
+    by_path = "path" in file.get("model", {})
+    set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
+    sys.stdout.write(f"{folder.name}: {folder.folder}\n")
+    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
 
 
 @app.command("remove")
@@ -464,4 +376,15 @@ def remove_command(
     yes: _Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
-    raise typer.Exit(remove(context.obj, name, sure=yes))
+    session: Session = context.obj
+    sources = _sources(session)
+    folder = sources.removable(name)
+    if not yes:
+        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+        if not asker.confirm(f"Remove {folder} with everything in it?", "--yes"):
+            session.status("Nothing was removed.")
+            return
+    freed = sources.folders.remove(name)
+    sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
+    size = f"{freed / 2**30:.1f} GiB" if freed >= 2**27 else f"{freed / 2**20:.1f} MiB"
+    session.status(f"{size} became free.")
