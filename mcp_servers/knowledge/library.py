@@ -36,7 +36,6 @@ from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_inde
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
-    remove_embedding,
     set_active_embedding,
     set_next_embedding,
 )
@@ -325,8 +324,6 @@ class Library:
             mark_text_index_stale(connection, base.key)
             if self._target_embedder:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
-                if base.next_embedding is not None:
-                    remove_embedding(connection, base.next_embedding)
 
     def _index_state(self, base_id: str, access: Access) -> IndexState:
         with self._database.reading() as connection:

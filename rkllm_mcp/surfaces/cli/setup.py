@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
@@ -457,6 +458,8 @@ class _Setup:
         show_link(config, is_system=is_service and os.geteuid() == 0)
         if is_loopback(config.service.host):
             self.tell("page_here")
+        if any(map(is_knowledge, config.servers)):
+            self.tell("embedder")
         self.tell("done")
 
     # --- undo -------------------------------------------------------------------------------------------------------
