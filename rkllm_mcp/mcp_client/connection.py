@@ -38,7 +38,8 @@ from rkllm_mcp.mcp_client.lifecycle import (
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client, resource_names
-from rkllm_mcp.mcp_client.transports import Channel, open_channel
+from rkllm_mcp.mcp_client.transports import open_channel
+from rkllm_mcp.mcp_client.transports.channel import Channel
 from rkllm_mcp.mcp_client.wire_log import sdk_logs
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
 
@@ -190,7 +191,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 error = caught
         if channel is None:
             return _Outcome(error, was_heard=not isinstance(self.spec, StdioServer))
-        return _Outcome(error, channel.ending(), channel.was_heard)
+        return _Outcome(error, channel.ending(), channel.was_heard())
 
     async def _serve(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.callbacks import Callbacks
     from rkllm_mcp.mcp_client.message_filter import MessageListener
     from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
-    from rkllm_mcp.mcp_client.transports import Channel
+    from rkllm_mcp.mcp_client.transports.channel import Channel
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -192,7 +192,7 @@ def make_client(
     from mcp_types import Implementation
 
     return Client(
-        channel.served or filter_messages(channel.streams(), ear),
+        channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
         mode=era.mode(),
         prior_discover=era.prior(),
         client_info=Implementation(name="rkllm-mcp", version=_version()),

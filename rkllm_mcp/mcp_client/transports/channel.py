@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -83,7 +83,8 @@ async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, sou
 
 @asynccontextmanager
 async def exchange(
-    read: Callable[[Incoming], Awaitable[None]], write: Callable[[Outgoing, Incoming], Awaitable[None]]
+    read: Callable[[Incoming], Coroutine[Any, Any, None]],
+    write: Callable[[Outgoing, Incoming], Coroutine[Any, Any, None]],
 ) -> AsyncGenerator[TransportStreams]:
     """Open the streams of a session, while ``read`` delivers the server's messages and ``write`` sends the host's."""
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
