@@ -190,7 +190,7 @@ def _set_aside(tenant: str, conversation_id: str, position: int, connection: sql
 def _show_version(
     tenant: str, conversation_id: str, position: int, number: int, connection: sqlite3.Connection
 ) -> bool:
-    """Exchange the turns from ``position`` on for a version; return False if there is none of that number.
+    """Exchange the turns from ``position`` on for a version; return False if no version has that number.
 
     Versions are numbered from 1 in the order in which they were asked; -1 is the one that was replaced last.
     """
@@ -245,7 +245,7 @@ def _insert(
 
 
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
-    """Return the summary of a row; of its text only the passage around what was searched."""
+    """Return the summary of a row; of its text only the passage around the words of the search."""
     text = " ".join(str(row[6]).split()) if len(row) > 6 and row[6] else ""
     start = max(0, text.lower().find(search.lower()) - _BEFORE_CHARS)
     passage = text[start : start + _PASSAGE_CHARS]
@@ -277,7 +277,7 @@ def _delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> 
 class Conversations:
     """Stored conversations; ``clock`` returns seconds since 1970.
 
-    Methods raise ``StoreError`` if the file cannot be read or written. What is written is on disk when they return.
+    Methods raise ``StoreError`` if the file cannot be read or written. Written data is on disk when they return.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Conversations:
             conversation.draft, conversation.replaces = range(stop - len(turns), stop), None
 
     async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
-        """Write what the answer of the draft has become; return False if the draft was deleted."""
+        """Update the answer of the draft; return False if the draft was deleted."""
         position = conversation.draft.stop - 1 if conversation.draft else -1
         turn = _storable(turn)
         values = (turn.text, turn.thinking, turn.events, tenant, conversation.id, position)
@@ -399,7 +399,7 @@ class Conversations:
         return await self._database.change(query, (*storable.values(), tenant, conversation_id), durable=True) > 0
 
     async def show_version(self, tenant: str, conversation_id: str, position: int, number: int) -> bool:
-        """Exchange the turns from a question on for a version of it, from 1; return False if there is none."""
+        """Exchange the turns from a question on for a version of it, from 1; return False if it does not exist."""
         work = partial(_show_version, tenant, conversation_id, position, number)
         return await self._database.ask(work, durable=True)
 

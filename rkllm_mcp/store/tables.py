@@ -175,7 +175,7 @@ class DeviceKeys:
         return (device, key) if await self._database.ask(work, durable=True) else None
 
     async def find(self, key: str) -> Device | None:
-        """Return the device of a key; None if there is none (any more)."""
+        """Return the device of a key; None if it was revoked or never existed."""
         number = key.removeprefix(DEVICE_PREFIX).partition("-")[0]
         known = [(device, entry) for device, entry in await self._devices() if device.id == number]
         return next((device for device, entry in known if matches(key, entry)), None)
@@ -185,7 +185,7 @@ class DeviceKeys:
         return [device for device, _ in await self._devices()]
 
     async def revoke(self, number: str) -> bool:
-        """Delete the key of a device; return False if there is none of this id."""
+        """Delete the key of a device; return False if no device has this id."""
         query = "DELETE FROM texts WHERE kind = ? AND key = ?"
         return await self._database.change(query, (_KEYS, number), durable=True) > 0
 
