@@ -35,28 +35,25 @@ _NAMED_RESOURCES = 50
 _RESOURCES_PATIENCE_S = 5.0
 
 
-class Page(Protocol):
-    """One page of a list."""
-
+class _PageOfList(Protocol):
     @property
-    def next_cursor(self) -> str | None:
-        """Cursor of the next page; None on the last."""
-        ...
+    def next_cursor(self) -> str | None: ...
 
 
-_Page = TypeVar("_Page", bound=Page)
+_Page = TypeVar("_Page", bound=_PageOfList)
 _Item = TypeVar("_Item")
 
 
 async def all_pages(
-    fetch: Callable[[str | None], Awaitable[_Page]],
+    fetch: Callable[..., Awaitable[_Page]],
     items_of: Callable[[_Page], Sequence[_Item]],
     note: Callable[[str], None],
     what: str,
 ) -> list[_Item]:
     """Return the items of all pages; write a line to ``note`` if the list does not end.
 
-    ``fetch`` requests the page at a cursor, ``items_of`` returns the items of a page, ``what`` names them in the note.
+    ``fetch`` requests the page at its argument ``cursor``, ``items_of`` returns the items of a page, ``what`` names
+    them in the note.
 
     Raises:
         MCPError: the server refused.
@@ -70,7 +67,7 @@ async def all_pages(
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         try:
-            page = await fetch(cursor)
+            page = await fetch(cursor=cursor)
         except MCPError as error:
             if error.error.code == METHOD_NOT_FOUND and not items:
                 return []
