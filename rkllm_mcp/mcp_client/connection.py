@@ -42,6 +42,7 @@ from rkllm_mcp.mcp_client.transports import open_channel
 from rkllm_mcp.mcp_client.transports.channel import Channel
 from rkllm_mcp.mcp_client.wire_log import sdk_logs
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
+from rkllm_mcp.toolcalls.results import text_result
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -145,7 +146,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         try:
             return await self.request(partial(run, context=context), context)
         except ServerRefusedError as error:
-            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            return text_result(str(error), is_error=True)
 
     def _runs_as_task(self, tool: str) -> bool:
         return any(spec.as_task for spec in self.tools if spec.wire_name == tool)

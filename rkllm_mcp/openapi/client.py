@@ -22,6 +22,7 @@ import httpx2
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.openapi.operations import Operation
 from rkllm_mcp.openapi.request import Request, origin_of
+from rkllm_mcp.toolcalls.results import size_text, text_result
 
 _MAX_REDIRECTS = 5
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
@@ -200,11 +201,6 @@ def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], 
     return text_result(text, is_error=is_error)
 
 
-def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """Return the JSON of a ``tools/call`` result with one text."""
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
 def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> str:
     status = f"{answer.status} {answer.reason}".strip()
     if not answer.is_text:
@@ -253,9 +249,4 @@ def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
 
 
 def _size(answer: HttpResult) -> str:
-    size = answer.size_bytes
-    if size is None:
-        return "unknown size"
-    if size < 1000:
-        return f"{size} bytes"
-    return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
+    return "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)

@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,11 @@ import anyio.to_thread
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
-from rkllm_mcp.config.servers import OpenAPIServer
+from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.arguments import Arguments, arguments_of
-from rkllm_mcp.openapi.client import result_of, text_result
+from rkllm_mcp.openapi.client import result_of
 from rkllm_mcp.openapi.document import (
     DocumentError,
     Node,
@@ -44,6 +43,7 @@ from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.toolcalls.arguments import ArgumentError
+from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
     names = (operation.name, operation.id, operation.path, f"{operation.method} {operation.path}", *operation.tags)
 
     def has(patterns: Sequence[str]) -> bool:
-        return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns for name in names if name)
+        return any(matches_any(name, patterns) for name in names if name)
 
     return (spec.include is None or has(spec.include)) and not has(spec.exclude)
 

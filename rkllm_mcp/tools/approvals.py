@@ -8,12 +8,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
+from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, matches_any, target_of
 from rkllm_mcp.events import Approval
 from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
@@ -222,8 +221,8 @@ class Approvals:
             reason = question_of("repeated", spec.name, name, language, has_changed=False)
             return _Question("repeated", reason, key)
         has_changed = grant is not None and grant.fingerprint != fingerprint
-        must_ask = _matches(name, spec.always_ask)
-        is_named = _matches(name, spec.always_allow) and not must_ask
+        must_ask = matches_any(name, spec.always_ask)
+        is_named = matches_any(name, spec.always_allow) and not must_ask
         if is_named and grant is None:
             self.grants.keep(spec.name, name, StoredApproval("configured", fingerprint))
         concern = _concern(spec, tool, call.arguments, is_unasked=is_named and not has_changed)
@@ -277,7 +276,7 @@ def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
 
 def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
     """Return why a call needs approval; None if it needs none."""
-    must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
+    must_ask = matches_any(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
     trusted = bool(spec.trusted)
@@ -295,7 +294,7 @@ def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
     return [
         name
         for name, tool in names
-        if _concern(spec, tool, {}, is_unasked=_matches(name, spec.always_allow)) == "unknown"
+        if _concern(spec, tool, {}, is_unasked=matches_any(name, spec.always_allow)) == "unknown"
     ]
 
 
@@ -310,7 +309,3 @@ def _verdict(
     if decision in ("deny", "never"):
         return refusal(decision, "deny", name, language)
     return ApprovalVerdict("granted" if standing else decision)
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
