@@ -79,19 +79,31 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
 def _with_value(text: str, section: str, key: str, line: str) -> str:
     """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary."""
     lines = text.splitlines(keepends=True)
-    header = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]")
-    start = next((number for number, each in enumerate(lines) if header.match(each)), None)
+    header, assigned = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]"), re.compile(rf"^(\s*){re.escape(key)}\s*=")
+    start, old = _places(lines, header, assigned)
     if start is None:
         return _with_block(text, f"[{section}]\n{line}\n")
-    end = next((number for number in range(start + 1, len(lines)) if _TABLE.match(lines[number])), len(lines))
-    assigned = re.compile(rf"^(\s*){re.escape(key)}\s*=")
-    old = next((number for number in range(start + 1, end) if assigned.match(lines[number])), None)
     if old is not None:
         comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
         lines[old] = f"{line}{comment[0] if comment else ''}\n"
     else:
         lines[start] = f"{lines[start].rstrip()}\n{line}\n"
     return "".join(lines)
+
+
+def _places(
+    lines: Sequence[str], header: re.Pattern[str], key: re.Pattern[str], index: int = 0
+) -> tuple[int | None, int | None]:
+    """Return the positions of the ``index``-th table with this header, and of a key in it; None if missing."""
+    starts = [number for number, line in enumerate(lines) if header.match(line)]
+    if index >= len(starts):
+        return None, None
+    for number in range(starts[index] + 1, len(lines)):
+        if _TABLE.match(lines[number]):
+            break
+        if key.match(lines[number]):
+            return starts[index], number
+    return starts[index], None
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
@@ -159,18 +171,15 @@ def _comment(label: str) -> str:
 def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
     lines = text.splitlines(keepends=True)
-    start = next((number for number, line in enumerate(lines) if _SERVICE_TABLE.match(line)), None)
+    start, old = _places(lines, _SERVICE_TABLE, _API_KEYS)
     if start is None:
         return _with_block(text, f"[service]\napi_keys = [\n{item}]\n")
-    for number in range(start + 1, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if found := _API_KEYS.match(lines[number]):
-            rest = lines[number][found.end() :].lstrip(" \t")
-            # Text after the bracket gets its own line; a bracket alone closes the list.
-            rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
-            lines[number] = f"{found[0]}\n{item}{rest}"
-            return "".join(lines)
+    if old is not None and (found := _API_KEYS.match(lines[old])):
+        rest = lines[old][found.end() :].lstrip(" \t")
+        # Text after the bracket gets its own line; a bracket alone closes the list.
+        rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
+        lines[old] = f"{found[0]}\n{item}{rest}"
+        return "".join(lines)
     head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
     return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
 
@@ -178,14 +187,9 @@ def _with_key(text: str, item: str) -> str:
 def _with_tenant_key(text: str, index: int, entry: str) -> str:
     """Return the text with another key in the ``index``-th ``[[tenants]]``."""
     lines = text.splitlines(keepends=True)
-    starts = [number for number, line in enumerate(lines) if _TENANTS_TABLE.match(line)]
-    first = starts[index] + 1 if index < len(starts) else len(lines)
-    for number in range(first, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if _API_KEY.match(lines[number]):
-            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[number])
-            break
+    _, old = _places(lines, _TENANTS_TABLE, _API_KEY, index)
+    if old is not None:
+        lines[old] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[old])
     return "".join(lines)
 
 

@@ -197,7 +197,6 @@ def make_client(
         log_level=log_level or "info",
         message_handler=tool_changes_to(changes.note, callbacks.message),
         sampling_callback=callbacks.sampling,
-        sampling_capabilities=callbacks.sampling_capabilities,
         elicitation_callback=callbacks.elicitation,
         list_roots_callback=callbacks.roots,
         extensions=callbacks.extensions,

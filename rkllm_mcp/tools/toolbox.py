@@ -171,23 +171,12 @@ class Toolbox:
                 return shown[close[0]]
         return None
 
-    def disable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Disable a tool, or all tools of a server, and return them.
+    def switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
+        """Enable or disable a tool, or all tools of a server, and return them.
 
         Raises:
             ToolboxError: no tool or server has that name.
         """
-        return self._switch(name, is_on=False)
-
-    def enable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Enable a tool, or all tools of a server, and return them.
-
-        Raises:
-            ToolboxError: no tool or server has that name.
-        """
-        return self._switch(name, is_on=True)
-
-    def _switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
         # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
