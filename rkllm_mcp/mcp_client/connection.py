@@ -37,7 +37,7 @@ from rkllm_mcp.mcp_client.lifecycle import (
 )
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
-from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client, resource_names
+from rkllm_mcp.mcp_client.session import call_tool, follow_changes, list_tools, make_client, resource_names
 from rkllm_mcp.mcp_client.transports import open_channel
 from rkllm_mcp.mcp_client.transports.channel import Channel
 from rkllm_mcp.mcp_client.wire_log import sdk_logs
@@ -88,7 +88,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._lists_resources = restarts and headers is None
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
-        self._use, self._changes = Use(), Changes()
+        self._use, self._tools_changed = Use(), anyio.Event()
         if spec.lazy:
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
@@ -139,15 +139,12 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """See ``ToolServer``."""
-        as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
-        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
+        as_task = any(spec.as_task for spec in self.tools if spec.wire_name == tool)
+        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, context=context, as_task=as_task)
         try:
-            return await self.request(partial(run, context=context), context)
+            return await self.request(run, context)
         except ServerRefusedError as error:
             return text_result(str(error), is_error=True)
-
-    def _runs_as_task(self, tool: str) -> bool:
-        return any(spec.as_task for spec in self.tools if spec.wire_name == tool)
 
     # --- one connection, in the task of run() ------------------------------------------------------------------------
 
@@ -223,13 +220,16 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         # Bound to this connection's event: a late signal must not close the next connection.
         ear = MessageListener(self._over.set, self._note, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
-        return make_client(channel, era, ear, callbacks, self._changes, self.spec.log_level)
+        return make_client(channel, era, ear, callbacks, self._note_change, self.spec.log_level)
+
+    def _note_change(self) -> None:
+        self._tools_changed.set()
 
     def _note(self, line: str) -> None:
         self.notes.add(self._clean(line))
 
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
-        self._changes.forget()
+        self._tools_changed = anyio.Event()
         self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
         if self._lists_resources:
             self.resource_names = await resource_names(client)
@@ -264,10 +264,15 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._over.set()
 
     async def _follow_changes(self, client: Client) -> None:
+        async def follow() -> None:
+            while True:
+                await self._tools_changed.wait()
+                await self._list_changed_tools(client)
+
         def failed(error: Exception) -> None:
             self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
 
-        await follow_changes(client, self._changes, lambda: self._list_changed_tools(client), failed)
+        await follow_changes(client, follow, failed)
 
     def _end(self, error: Exception | None, ending: str) -> None:
         was_ready, self._opened = self._opened is not None, None
