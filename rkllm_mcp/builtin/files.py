@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rkllm_mcp.builtin.function import LocalFunction, LocalToolError
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.builtin.function import LocalFunction, LocalToolError, definitions
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
 MOST_READ_BYTES = 1 << 20
@@ -34,44 +33,14 @@ _Entry: TypeAlias = "tuple[str, os.stat_result]"
 
 def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
     """Yield the tools for ``folder``; ``write`` adds the one that creates and replaces files."""
-    path = {"type": "string", "description": "path in the folder, such as notes.txt or letters/2026.md"}
-    start = {"type": "integer", "minimum": 1, "description": "first line to read; 1 if omitted"}
-    text = {"type": "string", "description": "words to look for in names and contents"}
-    rows: list[tuple[str, str, dict[str, Any], tuple[str, ...], Callable[..., str]]] = [
-        (
-            "list_directory",
-            "Lists the files of the user's folder, or of a folder in it (ファイルの一覧).",
-            {"path": {**path, "description": "folder to list; the user's folder itself if omitted"}},
-            (),
-            _list,
-        ),
-        (
-            "read_text_file",
-            "Reads a text file of the user's folder (ファイルを読む).",
-            {"path": path, "first_line": start},
-            ("path",),
-            _read,
-        ),
-        (
-            "search_files",
-            "Finds files of the user's folder by name or content (ファイルを探す).",
-            {"text": text},
-            ("text",),
-            _search,
-        ),
-        (
-            "write_file",
-            "Writes a text file in the user's folder; replaces one of that name (ファイルに保存).",
-            {"path": path, "content": {"type": "string"}},
-            ("path", "content"),
-            _write,
-        ),
-    ]
-    for name, description, properties, required, function in rows if write else rows[:-1]:
-        is_reader = function is not _write
-        schema = {"type": "object", "properties": properties, "required": list(required)}
-        tool = ToolSpec(name, description, schema, read_only=is_reader, destructive=not is_reader)
-        yield LocalFunction(tool, partial(_told, function, folder))
+    functions: dict[str, Callable[..., str]] = {
+        "list_directory": _list,
+        "read_text_file": _read,
+        "search_files": _search,
+        **({"write_file": _write} if write else {}),
+    }
+    for name, function in functions.items():
+        yield LocalFunction(definitions()[name], partial(_told, function, folder))
 
 
 def _told(function: Callable[..., str], folder: Path, **arguments: Any) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -91,6 +94,13 @@ class LocalFunction:
             what = str(error).strip()[:_MAX_ERROR_CHARS]
             sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
             return text_result(sentence, is_error=True)
+
+
+@cache
+def definitions() -> dict[str, ToolSpec]:
+    """Return the definitions of the built-in tools by name, read from their file at the first use."""
+    tools: dict[str, Any] = json.loads(Path(__file__).with_name("tools.json").read_text("utf-8"))
+    return {name: ToolSpec(name, **definition) for name, definition in tools.items()}
 
 
 def validated(schema: Mapping[str, Any]) -> dict[str, Any]:

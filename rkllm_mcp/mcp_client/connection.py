@@ -74,6 +74,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         *,
         on_change: Callable[[Any], None] | None = None,
         restarts: bool = True,
+        ping_patience_s: float = PING_PATIENCE_S,
         headers: Mapping[str, str] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
@@ -86,6 +87,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._memory = ServerCache(spec, self._host.remembered)
         # Only of connections that all requests of a toolbox share.
         self._lists_resources = restarts and headers is None
+        self._ping_patience_s = ping_patience_s
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
         self._use, self._tools_changed = Use(), anyio.Event()
@@ -253,8 +255,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 await self._use.given_up.wait()
             # A server that runs a call may be too busy to answer a ping.
             await self._use.none()
-            if not await answers(client, PING_PATIENCE_S):
-                self._verdict = f"did not answer a ping within {PING_PATIENCE_S:g} s"
+            if not await answers(client, self._ping_patience_s):
+                self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
                 self._over.set()
                 return
 

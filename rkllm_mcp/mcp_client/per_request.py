@@ -9,8 +9,8 @@ Follows mission "MCP統合設計", トークン置換機能 and トークンの�
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -106,23 +106,22 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             ServerUnavailableError: a token is missing, or the server cannot be connected with it.
             ServerRefusedError: the server returned an error.
         """
-        await self._running.wait()
-        with self.held(context.tokens) as connection:
+        async with self.held(context.tokens) as connection:
             return await connection.request(operation, context)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """Call a tool on the connection of the request's tokens; see ``ToolServer``."""
-        await self._running.wait()
-        with self.held(context.tokens) as connection:
+        async with self.held(context.tokens) as connection:
             return await connection.call(tool, arguments, context)
 
-    @contextmanager
-    def held(self, tokens: Mapping[str, str]) -> Generator[Connection]:
-        """Open or share the connection of these tokens inside this block.
+    @asynccontextmanager
+    async def held(self, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
+        """Open or share the connection of these tokens inside this block, once ``run`` has started.
 
         Raises:
             ServerUnavailableError: a token is missing.
         """
+        await self._running.wait()
         own = tokens_for(self.spec.name, self.spec.headers_template, tokens)
         try:
             headers = tuple(fill(self.spec.headers_template, own).items())
@@ -137,10 +136,6 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             if not session.users:
                 self._sessions.pop(headers, None)
                 session.connection.stop()
-
-    async def running(self) -> None:
-        """Wait until ``run`` has started."""
-        await self._running.wait()
 
     def _connect(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
         if self._tasks is None:
@@ -171,13 +166,12 @@ async def connected_with(connections: Iterable[object], tokens: Mapping[str, str
 
     A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
     """
-    with ExitStack() as sessions:
+    async with AsyncExitStack() as sessions:
         opened: list[Connection] = []
         for connection in connections:
             if isinstance(connection, PerRequestConnection) and tokens:
-                await connection.running()
                 try:
-                    opened.append(sessions.enter_context(connection.held(tokens)))
+                    opened.append(await sessions.enter_async_context(connection.held(tokens)))
                 except ServerUnavailableError as error:
                     connection.notes.add(str(error))
         for session in opened:
@@ -195,8 +189,7 @@ async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> As
     if isinstance(connection, Connection):
         yield connection
         return
-    await connection.running()
-    with connection.held(tokens) as session:
+    async with connection.held(tokens) as session:
         yield session
 
 

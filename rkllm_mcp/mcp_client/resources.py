@@ -79,16 +79,6 @@ async def list_templates(client: Client, connection: AnyConnection) -> list[Reso
     ]
 
 
-async def read_resource(client: Client, server: str, uri: str, limit_chars: int) -> ResourceContent:
-    """Read a resource; its text is truncated to ``limit_chars`` characters."""
-    result = await client.read_resource(uri)
-    contents = tuple(content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents)
-    text = contents_text(contents)
-    if rest := max(0, len(text) - limit_chars):
-        text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
-    return ResourceContent(server, uri, text, rest > 0, contents)
-
-
 def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
     """Return the text for the model; several contents are separated by their URIs."""
     readable = [_decoded(content) for content in contents]
@@ -168,23 +158,6 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"there are {', '.join(names)}" if names else "there are none"
 
 
-async def complete(
-    client: Client,
-    reference: PromptReference | ResourceTemplateReference,
-    argument: str,
-    value: str,
-    others: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the server's suggestions for ``argument``, of which ``value`` is typed; empty if it supports none.
-
-    ``others`` are the arguments that are already filled in.
-    """
-    if client.server_capabilities.completions is None:
-        return ()
-    result = await client.complete(reference, {"name": argument, "value": value}, dict(others) or None)
-    return tuple(result.completion.values)
-
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -254,13 +227,13 @@ class ResourceHub:
         """
         connection, uri = await self.locate(reference, context)
         name = connection.spec.name
-        content = await _request(
-            connection,
-            lambda client: read_resource(client, name, uri, limit_chars),
-            context,
-            f"resource '{uri}' of server '{name}' could not be read",
-        )
-        return replace(content, text=without_invisible(content.text)[0])
+        problem = f"resource '{uri}' of server '{name}' could not be read"
+        result = await _request(connection, lambda client: client.read_resource(uri), context, problem)
+        contents = tuple(each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in result.contents)
+        text = contents_text(contents)
+        if rest := max(0, len(text) - limit_chars):
+            text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
+        return ResourceContent(name, uri, without_invisible(text)[0], rest > 0, contents)
 
     async def subscribe(
         self,
@@ -368,9 +341,14 @@ class ResourceHub:
         """Return completions for an argument of the reference that ``find`` returns."""
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             connection, reference = await find()
-            return await connection.request(
-                lambda client: complete(client, reference, argument, value, others or {}), context
-            )
+
+            async def ask(client: Client) -> tuple[str, ...]:
+                if client.server_capabilities.completions is None:
+                    return ()
+                typed = {"name": argument, "value": value}
+                return tuple((await client.complete(reference, typed, dict(others or {}) or None)).completion.values)
+
+            return await connection.request(ask, context)
         return ()
 
     # --- finding the server ------------------------------------------------------------------------------------------

@@ -44,8 +44,7 @@ def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
 def _scheme(name: str, definition: Node) -> Scheme | None:
     kind, key = as_text(definition.get("type")).lower(), as_text(definition.get("name"))
     if kind == "apikey" and key:
-        places = {"header": "header", "query": "query", "cookie": "cookie"}
-        place = places.get(as_text(definition.get("in")))
+        place = as_text(definition.get("in"))
         return Scheme(name, place, key) if place in ("header", "query", "cookie") else None
     if kind == "http" and as_text(definition.get("scheme")).lower() == "basic":
         return Scheme(name, "basic")

@@ -583,11 +583,7 @@ class Syntax:
     bare_anywhere: bool = False
 
 
-def _table(*syntaxes: Syntax) -> dict[str, Syntax]:
-    return {syntax.name: syntax for syntax in syntaxes}
-
-
-SYNTAXES: dict[str, Syntax] = _table(
+_SYNTAXES = (
     Syntax("project_json", (PROJECT_JSON,)),
     Syntax("project_xml", (PROJECT_XML,)),
     Syntax("hermes", (HERMES,)),
@@ -599,18 +595,7 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax("functionary_v31", (FUNCTION_JSON,)),
     Syntax("pythonic_list", (PYTHON_LIST, PYTHON_START), bare_behind_sentence=True),
     Syntax("llama4_pythonic", (PYTHON_START, PYTHON_LIST), bare_behind_sentence=True),
-    Syntax(
-        "gemma3",
-        (
-            TOOL_CODE,
-            PYTHON_TAG,
-            PYTHON_FENCE,
-            JSON_FENCE,
-            PYTHON_LIST,
-            PYTHON_CALLS,
-            BARE_JSON,
-        ),
-    ),
+    Syntax("gemma3", (TOOL_CODE, PYTHON_TAG, PYTHON_FENCE, JSON_FENCE, PYTHON_LIST, PYTHON_CALLS, BARE_JSON)),
     Syntax("functiongemma", (FUNCTIONGEMMA, GEMMA_UNMARKED)),
     Syntax("gemma4", (GEMMA4, GEMMA_UNMARKED), thinking="gemma4"),
     Syntax("internlm2", (INTERNLM2,)),
@@ -637,14 +622,12 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax("apertus", (APERTUS,)),
     Syntax("seed_oss", (SEED_OSS,), thinking="seed"),
     Syntax("minimax_m2", (MINIMAX_M2,)),
-    Syntax(
-        "xlam_json",
-        (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON),
-        bare_behind_sentence=True,
-    ),
+    Syntax("xlam_json", (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON), bare_behind_sentence=True),
     Syntax("json_list", (JSON_LIST, JSON_FENCE)),
     Syntax("bare_json", (BARE_JSON,)),
 )
+
+SYNTAXES: dict[str, Syntax] = {syntax.name: syntax for syntax in _SYNTAXES}
 """Every syntax by its name."""
 
 LINE_FORMATS = (BARE_JSON, JSON_LIST, PYTHON_LIST, PYTHON_LINE, GEMMA_UNMARKED)

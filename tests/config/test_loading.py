@@ -53,7 +53,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
     user.write_text("[agent]\nmax_rounds = 2\n")
     assert load_config(env=env, cwd=tmp_path).agent.max_rounds == 2
     here.write_text("[agent]\nmax_rounds = 3\n")
-    assert load_config(env=env, cwd=tmp_path).source == here
+    assert load_config(env=env, cwd=tmp_path).origin.source == here
 
 
 @pytest.mark.parametrize(
