@@ -127,11 +127,7 @@ def _write(folder: Path, path: str, content: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """Return the components of a path in the folder.
-
-    Raises:
-        LocalToolError: the path leaves the folder, or is no path.
-    """
+    """Return the components of a path in the folder."""
     parts = [part for part in path.strip().removeprefix("./").split("/") if part not in ("", ".")]
     if path.strip().startswith(("/", "~")) or ".." in parts or "\0" in path:
         raise LocalToolError(f"'{path[:80]}' is not in the user's folder; write a path without / at its beginning.")
@@ -185,12 +181,7 @@ def _check_regular(found: os.stat_result, name: str) -> None:
 
 
 def _text_of(opened: int, name: str) -> tuple[str, bool]:
-    """Return the text of a file in an open folder, and True if that is all of it.
-
-    Raises:
-        LocalToolError: it is no text file.
-        OSError: it cannot be read.
-    """
+    """Return the text of a file in an open folder, and True if that is all of it."""
     if not name:
         raise LocalToolError("That is the folder itself; name a file.")
     # Without O_NONBLOCK opening a pipe would wait for a writer.

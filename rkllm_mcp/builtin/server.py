@@ -37,7 +37,7 @@ def _device_of(read_device: DeviceReader | None) -> Function:
 
 
 # Each makes the function of a tool from a device reader, which is None if there are no readings.
-_MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
+MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
     "clock": lambda _: clock_of(),
     "calculator": lambda _: calculate,
     "convert_units": lambda _: convert_units,
@@ -108,7 +108,7 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
     if configured.problem:
         raise EntryPointError(configured.problem)
     if configured.entry_point is None:
-        base = LocalFunction(definitions()[configured.name], _MAKERS[configured.name](read_device))
+        base = LocalFunction(definitions()[configured.name], MAKERS[configured.name](read_device))
     else:
         base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool

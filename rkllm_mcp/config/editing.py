@@ -1,8 +1,8 @@
 """Edits of a configuration file that preserve the rest of it, including comments.
 
 A TOML file is edited as text, a JSON file as a value. Every edit is verified before it is written: the new file must
-contain the old values and exactly the requested change; otherwise nothing is written, and the error shows the change to
-make by hand.
+contain the old values and exactly the requested change; otherwise nothing is written, and the ``ConfigError``
+shows the change to make by hand. A file that cannot be read or written is a ``ConfigError``, too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ def to_toml(table: Mapping[str, Any], header: str) -> str:
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
-    """Append servers to a configuration file, creating it if necessary.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
-    """
+    """Append servers to a configuration file, creating it if necessary."""
     before = read_file(path) if path.exists() else {}
     if _is_json(path, before):
         _write_json(path, _with_json_servers(before, servers))
@@ -50,11 +46,7 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Remove a server from a configuration file.
-
-    Raises:
-        ConfigError: the server is not in the file, or the file cannot be edited automatically.
-    """
+    """Remove a server from a configuration file."""
     before = read_file(path)
     wanted, index = _without_server(before, name)
     if wanted is None:
@@ -63,11 +55,7 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
-    """Set one key of a section in a configuration file, creating both if necessary.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
-    """
+    """Set one key of a section in a configuration file, creating both if necessary."""
     before = read_file(path) if path.exists() else {}
     table: dict[str, Any] = before.get(section, {})
     line = f"{toml_key(key)} = {toml_value(value)}"
@@ -110,9 +98,6 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner to a configuration file, creating it if necessary.
 
     ``entry`` is the stored form of the key; ``label`` becomes a comment.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     service: dict[str, Any] = before.get("service", {})
@@ -127,9 +112,6 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with an API key to a configuration file, or a further key to an existing tenant.
 
     ``entry`` is the stored form of the key; ``label`` becomes a comment.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     tenants: list[dict[str, Any]] = before.get("tenants", [])

@@ -194,11 +194,7 @@ def open_connection_services(
     allowed_commands: Sequence[str] | None = None,
     sandbox: SandboxFolders = NO_FOLDERS,
 ) -> Generator[ConnectionServices]:
-    """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
-
-    Raises:
-        OSError: the log cannot be written.
-    """
+    """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``."""
     wire = WireLog(folder / "wire.log") if log_wire else None
     try:
         yield ConnectionServices(

@@ -181,11 +181,7 @@ async def connected_with(connections: Iterable[object], tokens: Mapping[str, str
 
 @asynccontextmanager
 async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
-    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block.
-
-    Raises:
-        ServerUnavailableError: a token is missing.
-    """
+    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block."""
     if isinstance(connection, Connection):
         yield connection
         return

@@ -54,10 +54,6 @@ async def all_pages(
 
     ``fetch`` requests the page at its argument ``cursor``, ``items_of`` returns the items of a page, ``what`` names
     them in the note.
-
-    Raises:
-        MCPError: the server refused.
-        ValidationError: a response is invalid.
     """
     from mcp import MCPError
     from mcp_types import METHOD_NOT_FOUND
@@ -219,9 +215,6 @@ async def call_tool(
     """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
 
     ``as_task`` is True for a tool that requires a task of 2025-11-25.
-
-    Raises:
-        Exception: several unrelated types; see ``session.errors``.
     """
     from mcp import MCPError
 

@@ -121,12 +121,7 @@ class Tasks(ClientExtension):
 async def call_as_task(
     client: Client, tool: str, arguments: Mapping[str, Any], context: CallContext, limit_s: float
 ) -> types.CallToolResult:
-    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds.
-
-    Raises:
-        MCPError: the server refused the call, or its task failed.
-        ValidationError: a response is invalid.
-    """
+    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds."""
     params = types.CallToolRequestParams(
         name=tool, arguments=dict(arguments), task=types.TaskMetadata(ttl=int(limit_s * 1000))
     )

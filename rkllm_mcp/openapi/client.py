@@ -83,7 +83,7 @@ class HttpClient:
         ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
 
         Raises:
-            ExchangeError: no response, or a redirect to another origin.
+            HttpClientError: no response, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:

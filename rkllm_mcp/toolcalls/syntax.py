@@ -66,7 +66,7 @@ class CallFormat:
     confirm: Confirmation
     # Makes the scanner of one body, given the markers that cannot occur outside strings and values.
     scanner: Callable[[Markers], Scanner]
-    # Parses a body into calls.
+    # Parses a body into calls; raises UnreadableError if the body is not written in this form.
     read: Callable[[str], tuple[ParsedCall, ...]]
     # The format in one line, for a model that made a mistake.
     example: str

@@ -37,9 +37,6 @@ class TagReader:
         """Parse ``body``, from ``Tags.begins`` to the end of the call.
 
         The project's own style, Qwen3-Coder's, MiniCPM5's, MiniMax's, GLM's.
-
-        Raises:
-            UnreadableError: no name, an argument without name or given twice, text outside arguments.
         """
         scanner = TagScanner(self.tags, Markers(()))
         verdict, _ = scanner.scan(body, 0)

@@ -35,7 +35,8 @@ def open_channel(
     longer than a connect. ``transport`` overrides the configured one. ``headers`` are sent to a remote server.
 
     Raises:
-        OSError: the program cannot be started (on entering).
+        OSError: the program cannot be started, or the host cannot be reached (on entering).
+        ServerUnavailableError: the program is not allowed, or its sandbox or in-process object cannot be used.
     """
     grace_s = host.timings.stop_grace_s
     if spec.name in host.in_process:
@@ -58,9 +59,6 @@ def _in_process(server: object) -> Channel:
     """Return the channel of a server object: ``mcp.Client`` calls it directly.
 
     ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
-
-    Raises:
-        ServerUnavailableError: the configured object is not an MCP server.
     """
     from mcp.server import Server
     from mcp.server.mcpserver import MCPServer

@@ -127,12 +127,7 @@ async def open_stdio(
     allowed_commands: Sequence[str] | None,
     sandbox: SandboxFolders = NO_FOLDERS,
 ) -> AsyncGenerator[Channel]:
-    """Start the server's program; end it and its process group on exit.
-
-    Raises:
-        OSError: the program cannot be started.
-        ServerUnavailableError: the program is not allowed, or its sandbox is not available.
-    """
+    """Start the server's program; end it and its process group on exit."""
     async with open_child(await launch_of(spec, allowed_commands, folders=sandbox), notes, stop_grace_s) as child:
         program = _Program(child, notes, stop_grace_s)
         streams = partial(exchange, program.read_messages, program.write_messages)
