@@ -157,7 +157,9 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         reported = outcome = await self._attempt(era, deadline)
         # A program that ended before it read anything cannot be started, whatever it is told.
         while (
-            self._has_failed_before(deadline)
+            self._opened is None
+            and not self._stopping
+            and deadline.left_s > 0
             and outcome.was_heard
             and (era := transport_fallback(self.spec, self._memory, era, outcome.error))
         ):
@@ -166,9 +168,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             # The error of a transport that was not configured would mislead: report the one before.
             reported = reported if era.transport else outcome
         self._end(reported.error, reported.ending)
-
-    def _has_failed_before(self, deadline: Deadline) -> bool:
-        return self._opened is None and not self._stopping and deadline.left_s > 0
 
     async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
         """Try one protocol revision and transport.

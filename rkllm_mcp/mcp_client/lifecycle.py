@@ -156,10 +156,6 @@ async def answers(client: Client, patience_s: float) -> bool:
 CallbacksFor: TypeAlias = Callable[[MCPServerConfig, Sequence[CallContext], Callable[[str], None]], Callbacks]
 
 
-def _no_callbacks(_spec: MCPServerConfig, _in_flight: Sequence[CallContext], _note: Callable[[str], None]) -> Callbacks:
-    return Callbacks()
-
-
 @dataclass(frozen=True)
 class Timings:
     """Pauses of all connections, seconds."""
@@ -173,7 +169,7 @@ class ConnectionServices:
     """Services that connections may use."""
 
     remembered: Remembered = field(default_factory=Forgetful)
-    callbacks_for: CallbacksFor = _no_callbacks
+    callbacks_for: CallbacksFor = lambda _spec, _in_flight, _note: Callbacks()
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any

@@ -218,8 +218,9 @@ def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> st
 def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> str:
     status = f"{answer.status} {answer.reason}".strip()
     advice = _ADVICE.get(answer.status, "the API itself has failed; try again later" if answer.status >= 500 else "")
-    if answer.status == 401 and (wanted := _tokens_of(operation)):
-        advice = f"{advice}; it takes the token {wanted}"
+    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
+    if answer.status == 401 and names:
+        advice = f"{advice}; it takes the token {' or '.join(names)}"
     if wait := answer.headers.get("retry-after", "")[:40]:
         advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
     text = _text(answer, secrets) if answer.is_text else ""
@@ -229,11 +230,6 @@ def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> 
         text = f"{text[:_MAX_ERROR_CHARS]}…"
     sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
-
-
-def _tokens_of(operation: Operation) -> str:
-    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
-    return " or ".join(names)
 
 
 def _text(answer: HttpResult, secrets: Sequence[str]) -> str:

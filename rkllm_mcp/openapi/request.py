@@ -210,7 +210,10 @@ def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str
     if media_type == "application/x-www-form-urlencoded":
         return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
     if media_type.startswith("multipart/"):
-        return f"{media_type}; boundary={boundary}", _multipart(given, boundary)
+        parts = [
+            f"--{boundary}\r\n".encode() + part + b"\r\n" for field, value in given for part in _parts(field, value)
+        ]
+        return f"{media_type}; boundary={boundary}", b"".join(parts) + f"--{boundary}--\r\n".encode()
     return None
 
 
@@ -226,11 +229,6 @@ def _form_pairs(field: BodyField, value: Any) -> list[str]:
         value = to_json(value)
     style = field.style or "form"
     return in_query(Parameter(field.key, field.name, "query", style, field.explode), value)
-
-
-def _multipart(given: Sequence[tuple[BodyField, Any]], boundary: str) -> bytes:
-    parts = [part for field, value in given for part in _parts(field, value)]
-    return b"".join(f"--{boundary}\r\n".encode() + part + b"\r\n" for part in parts) + f"--{boundary}--\r\n".encode()
 
 
 def _parts(field: BodyField, value: Any) -> Iterator[bytes]:

@@ -684,7 +684,7 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     ]
     marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
     thinking = (
-        tuple(tags.at_the_beginning() for tags in THINKING.values())
+        tuple(replace(tags, anywhere=False) for tags in THINKING.values())
         if names is None
         else tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes))))
     )

@@ -366,12 +366,9 @@ def read_python_calls(body: str) -> tuple[ParsedCall, ...]:
     except UnreadableError:
         calls = _python_calls(LiteralReader(text, raw_quotes=True))
     if headline and len(calls) == 1 and calls[0].name == _PLACEHOLDER:
-        calls = (_renamed(calls[0], headline.group(1)),)
+        (call,) = calls
+        calls = (ParsedCall(headline.group(1), call.arguments, repaired=call.repaired, positional=call.positional),)
     return calls
-
-
-def _renamed(call: ParsedCall, name: str) -> ParsedCall:
-    return ParsedCall(name, call.arguments, repaired=call.repaired, positional=call.positional)
 
 
 def _python_calls(reader: LiteralReader) -> tuple[ParsedCall, ...]:

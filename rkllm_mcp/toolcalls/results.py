@@ -28,7 +28,8 @@ def result_text(result: Mapping[str, Any]) -> str:
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
     if structured is not None and (not texts or _repeats(blocks, structured)):
-        texts = [_structured_text(structured)]
+        value = _unwrapped(structured)
+        texts = [value if isinstance(value, str) else to_json(value)]
     whole = "\n".join(texts)
     if not whole.strip():
         whole = "The tool failed without an error message." if result.get("isError") else "(no output)"
@@ -111,11 +112,6 @@ def _first(parts: Mapping[str, Any], names: Sequence[str], kind: type | tuple[ty
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     """Return the JSON of a ``tools/call`` result with one text."""
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
-def _structured_text(structured: Any) -> str:
-    value = _unwrapped(structured)
-    return value if isinstance(value, str) else to_json(value)
 
 
 def _unwrapped(structured: Any) -> Any:

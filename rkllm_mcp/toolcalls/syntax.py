@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -202,10 +202,6 @@ class ThinkingTags:
     # The model also thinks in the middle of an answer, and a closer without opener has no meaning. For other
     # families the marks count only at the beginning of the answer, and are text later.
     anywhere: bool = False
-
-    def at_the_beginning(self) -> ThinkingTags:
-        """Return the same marks, counting only at the beginning of the answer."""
-        return replace(self, anywhere=False)
 
 
 THINKING: dict[str, ThinkingTags] = {

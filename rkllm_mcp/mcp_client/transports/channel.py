@@ -27,10 +27,6 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 _SHOWN_CHARS = 1000
 
 
-def _is_heard() -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Channel:
     """An open transport to one server."""
@@ -38,7 +34,7 @@ class Channel:
     streams: Callable[[], Transport] | None  # makes the SDK transport for one ``mcp.Client``; None: ``served`` is used
     served: Any = None  # the in-process server object
     ending: Callable[[], str] = str  # how the server ended, such as ``exited with code 3``; empty if the host ended it
-    was_heard: Callable[[], bool] = _is_heard  # False if the server certainly received no message
+    was_heard: Callable[[], bool] = lambda: True  # False if the server certainly received no message
 
 
 def message_in(frame: bytes | str) -> SessionMessage | None:
