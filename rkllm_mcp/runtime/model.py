@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Input
-from rkllm_mcp.runtime.abi.common import CallFailedError, LoadParameters, require
+from rkllm_mcp.runtime.abi.common import LoadParameters, require
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
@@ -149,7 +150,7 @@ class NativeModel:
         Raises:
             RunRejectedError: the runtime refused it.
         """
-        adapter = self.abi.structs["RKLLMLoraAdapter"]
+        adapter = self.abi.types["RKLLMLoraAdapter"]
         self._referenced.append(adapter(lora_adapter_path=path.encode(), lora_adapter_name=name.encode(), scale=scale))
         with _rejections():
             self._functions.rkllm_load_lora(self._handle, byref(self._referenced[-1]))

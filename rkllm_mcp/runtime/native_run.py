@@ -30,10 +30,10 @@ from rkllm_mcp.runtime.abi.common import (
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
     Abi,
-    CallFailedError,
     LoadParameters,
     Perf,
 )
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import NativeInput
 

@@ -272,10 +272,10 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
         rows = OutputSelection("all", mode=RKLLM_INFER_GET_LOGITS)
         run = model.new_run(prompt_of("hello"), Heard().on_token, GenerationOptions(0), rows=rows)
         assert isinstance(run, RowsRun)
-        structs, values = model.abi.structs, (c_float * 6)(1, 2, 3, 4, 5, 6)
-        none = structs["RKLLMResult"]()
-        prompts = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 2))
-        generated = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 1))
+        types, values = model.abi.types, (c_float * 6)(1, 2, 3, 4, 5, 6)
+        none = types["RKLLMResult"]()
+        prompts = types["RKLLMResult"](logits=types["RKLLMResultLogits"](values, 3, 2))
+        generated = types["RKLLMResult"](logits=types["RKLLMResultLogits"](values, 3, 1))
         told = [run.on_result(pointer(result), 0, 1) for result in (none, prompts, generated)]
         for thread in threading.enumerate():
             if thread.name.startswith("rkllm-abort"):
