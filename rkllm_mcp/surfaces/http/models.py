@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Annotated, Literal
 
 from anyio import to_thread
@@ -87,11 +88,14 @@ async def _check_named(request: Request, name: str) -> None:
 
 
 class Model(DocumentedModel):
-    """A model."""
+    """A model; OpenAI's and Anthropic's clients find their own fields."""
 
     id: str = Field(description="Its name.")
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
+    display_name: str = Field(description="Its name.")
     created: int = Field(description="Since when it is served, Unix time.")
+    created_at: datetime = Field(description="The same as a date.")
     owned_by: str = OWNED_BY
     capabilities: list[Capability] = Field(description="What it can do.")
     loaded: bool = Field(
@@ -105,6 +109,9 @@ class Models(DocumentedModel):
 
     object: Literal["list"] = "list"
     data: list[Model]
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
 
 
 class LoadBody(bodies.RequestBody):
@@ -126,7 +133,9 @@ async def _models(request: Request) -> list[Model]:
     return [
         Model(
             id=name,
+            display_name=name,
             created=int(service.started_unix),
+            created_at=datetime.fromtimestamp(int(service.started_unix), timezone.utc),
             capabilities=list(listed[of].capabilities),
             loaded=listed[of].is_loaded,
             context_tokens=listed[of].context_tokens,
@@ -137,12 +146,13 @@ async def _models(request: Request) -> list[Model]:
 
 async def list_models(request: Request) -> Response:
     """List the models."""
-    return JSONResponse(Models(data=await _models(request)).model_dump())
+    models = await _models(request)
+    return JSONResponse(Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json"))
 
 
 async def show_model(request: Request) -> Response:
     """Show one model."""
-    return JSONResponse((await _model(request, request.path_params["model"])).model_dump())
+    return JSONResponse((await _model(request, request.path_params["model"])).model_dump(mode="json"))
 
 
 async def _model(request: Request, wanted: str) -> Model:
@@ -159,7 +169,7 @@ async def load_model(request: Request) -> Response:
     body = await bodies.read(request, LoadBody, service_of(request).body_limit)
     await choose_model(request, body.model, body.keep_alive)
     await while_connected(request, lambda: loaded(request))
-    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump())
+    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump(mode="json"))
 
 
 _A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
