@@ -144,14 +144,19 @@ async def _models(request: Request) -> list[Model]:
     ]
 
 
+_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
+
+
+@Route("GET", "/v1/models", answers=(RouteResponse(Models, links=_A_MODEL),), problems=(503,))
 async def list_models(request: Request) -> Response:
     """List the models."""
     models = await _models(request)
     return JSONResponse(Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json"))
 
 
+@Route("GET", "/v1/models/{model:path}", answers=(RouteResponse(Model),), problems=(404, 503))
 async def show_model(request: Request) -> Response:
-    """Show one model."""
+    """Show a model."""
     return JSONResponse((await _model(request, request.path_params["model"])).model_dump(mode="json"))
 
 
@@ -164,40 +169,17 @@ async def _model(request: Request, wanted: str) -> Model:
     return found
 
 
+@Route("POST", "/v1/models:load", body=LoadBody, answers=(RouteResponse(Model),), problems=(400, 403, 404, 429, 503))
 async def load_model(request: Request) -> Response:
-    """Load a model in its turn, and answer when it is loaded."""
-    body = await bodies.read(request, LoadBody, service_of(request).body_limit)
+    """Load a model in place of the loaded one, and wait for it."""
+    body = await bodies.read(request, LoadBody)
     await choose_model(request, body.model, body.keep_alive)
     await while_connected(request, lambda: loaded(request))
     return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump(mode="json"))
 
 
-_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
 ROUTES = (
-    Route(
-        "GET",
-        "/v1/models",
-        list_models,
-        "List the models",
-        answers=(RouteResponse(Models, links=_A_MODEL),),
-        problems=(503,),
-    ),
-    Route(
-        "POST",
-        "/v1/models:load",
-        load_model,
-        "Load a model in place of the loaded one, and wait for it",
-        body=LoadBody,
-        answers=(RouteResponse(Model),),
-        problems=(400, 403, 404, 429, 503),
-    ),
-    # A service in place of the NPU may have names with slashes.
-    Route(
-        "GET",
-        "/v1/models/{model:path}",
-        show_model,
-        "Show a model",
-        answers=(RouteResponse(Model),),
-        problems=(404, 503),
-    ),
+    list_models,
+    load_model,
+    show_model,
 )

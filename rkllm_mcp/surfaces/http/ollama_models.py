@@ -95,16 +95,24 @@ class PullProgress(DocumentedModel):
     completed: int | None = Field(default=None, description="Bytes that are there.")
 
 
+_OF_A_MODEL = tuple(
+    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
+    for name in ("chat", "generate", "show", "embed", "embeddings")
+)
+
+
+@Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),), problems=(503,))
 async def tags(request: Request) -> Response:
-    """List the models that the caller may use, the loaded one under its aliases too."""
+    """List the models, as Ollama does."""
     listed, host = await _ollama_models(request), service_of(request).model_host.name
     aliases = dict.fromkeys(service_of(request).config.service.model_aliases, host)
     names = {host: host, **aliases, **{name: name for name in listed}}
     return JSONResponse({"models": [_described(_tagged(name), listed[of]) for name, of in names.items()]})
 
 
+@Route("GET", "/api/ps", answers=(RouteResponse(OllamaModels),), problems=(503,))
 async def running(request: Request) -> Response:
-    """List the loaded models, and when each is unloaded."""
+    """List what is loaded."""
     tenants = service_of(request).tenants
     seconds = tenants.unloads_in_s
     expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
@@ -125,9 +133,10 @@ async def running(request: Request) -> Response:
     )
 
 
+@Route("POST", "/api/show", body=NameBody, answers=(RouteResponse(dict[str, Any]),), problems=(404, 503))
 async def show(request: Request) -> Response:
-    """Describe a model."""
-    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    """Describe a model, as Ollama does."""
+    body = await bodies.read(request, NameBody)
     found = await _found(request, body.wanted)
     described = _described(_tagged(found.name), found)
     family = described["details"]["family"]
@@ -179,10 +188,20 @@ async def check_embedder(request: Request, name: str) -> None:
     await _found(request, name.removesuffix(TAG))
 
 
+@Route(
+    "POST",
+    "/api/pull",
+    body=PullBody,
+    answers=(
+        RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
+        RouteResponse(PullProgress, says="Its end, when stream is false."),
+    ),
+    problems=(400, 403, 404, 503),
+)
 async def pull(request: Request) -> Response:
-    """Download a model, with lines about its progress."""
+    """Download a model, as Ollama does; for the owner."""
     _check_owner(request)
-    body = await bodies.read(request, PullBody, service_of(request).body_limit, takes_any_type=True)
+    body = await bodies.read(request, PullBody)
     if not body.wanted:
         raise HTTPError(400, "name the model to download", param="model")
     wish = _wish(body.wanted)
@@ -267,12 +286,13 @@ async def _pulled(wish: Pull, write: Write) -> None:
     await write(lines([*download.news(), *(to_json({"status": status}) for status in ends)]))
 
 
+@Route("DELETE", "/api/delete", body=NameBody, answers=(RouteResponse(),), problems=(403, 404, 409, 503))
 async def delete(request: Request) -> Response:
-    """Remove an installed model that is not in use."""
+    """Remove an installed model that is not in use, as Ollama does; for the owner."""
     from rkllm_mcp.models.install import ModelSources
 
     _check_owner(request)
-    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    body = await bodies.read(request, NameBody)
     sources, name = ModelSources(), body.wanted
     try:
         folder = await to_thread.run_sync(sources.removable, name)
@@ -292,8 +312,9 @@ def _check_owner(request: Request) -> None:
         raise HTTPError(403, "only a key of the owner with all rights installs and removes models", code="key_purpose")
 
 
+@Route("GET", "/api/version", answers=(RouteResponse(OllamaVersion),))
 async def version(request: Request) -> Response:
-    """Return the version."""
+    """The release of Ollama whose API this is."""
     del request
     return JSONResponse({"version": VERSION})
 
@@ -322,58 +343,11 @@ def _described(name: str, model: ListedModel) -> dict[str, Any]:
     }
 
 
-_OF_A_MODEL = tuple(
-    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
-    for name in ("chat", "generate", "show", "embed", "embeddings")
-)
 ROUTES = (
-    Route(
-        "GET",
-        "/api/tags",
-        tags,
-        "List the models, as Ollama does",
-        answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),),
-        problems=(503,),
-    ),
-    Route("GET", "/api/ps", running, "List what is loaded", answers=(RouteResponse(OllamaModels),), problems=(503,)),
-    Route(
-        "POST",
-        "/api/show",
-        show,
-        "Describe a model, as Ollama does",
-        body=NameBody,
-        answers=(RouteResponse(dict[str, Any]),),
-        problems=(404, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "POST",
-        "/api/pull",
-        pull,
-        "Download a model, as Ollama does; for the owner",
-        body=PullBody,
-        answers=(
-            RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
-            RouteResponse(PullProgress, says="Its end, when stream is false."),
-        ),
-        problems=(400, 403, 404, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "DELETE",
-        "/api/delete",
-        delete,
-        "Remove an installed model that is not in use, as Ollama does; for the owner",
-        body=NameBody,
-        answers=(RouteResponse(),),
-        problems=(403, 404, 409, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "GET",
-        "/api/version",
-        version,
-        "The release of Ollama whose API this is",
-        answers=(RouteResponse(OllamaVersion),),
-    ),
+    tags,
+    running,
+    show,
+    pull,
+    delete,
+    version,
 )

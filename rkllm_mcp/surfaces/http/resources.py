@@ -82,8 +82,12 @@ class Prompts(DocumentedModel):
     prompts: list[PromptShown]
 
 
+_A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resources/0/uri"),)
+
+
+@Route("GET", "/v1/resources", answers=(RouteResponse(Resources, links=_A_RESOURCE),))
 async def resources(request: Request) -> Response:
-    """List resources and templates."""
+    """List what servers let one read."""
     offerings = tenant_of(request).app.toolbox.offerings
     found, templates = await offerings.readable()
     shown = [
@@ -110,6 +114,7 @@ async def resources(request: Request) -> Response:
     return JSONResponse({"resources": shown, "templates": patterns})
 
 
+@Route("GET", "/v1/resources/read", query=ReadBody, answers=(RouteResponse(Contents),), problems=(404, 502))
 async def read(request: Request) -> Response:
     """Read a resource."""
     wish = bodies.query(request, ReadBody)
@@ -119,8 +124,9 @@ async def read(request: Request) -> Response:
     return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents})
 
 
+@Route("GET", "/v1/prompts", answers=(RouteResponse(Prompts),))
 async def prompts(request: Request) -> Response:
-    """List prompts."""
+    """List prompts of the servers."""
     found = await tenant_of(request).app.toolbox.offerings.prompts()
     shown = [
         {
@@ -137,29 +143,8 @@ async def prompts(request: Request) -> Response:
     return JSONResponse({"prompts": shown})
 
 
-_A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resources/0/uri"),)
 ROUTES = (
-    Route(
-        "GET",
-        "/v1/resources",
-        resources,
-        "List what servers let one read",
-        answers=(RouteResponse(Resources, links=_A_RESOURCE),),
-    ),
-    Route(
-        "GET",
-        "/v1/resources/read",
-        read,
-        "Read a resource",
-        query=ReadBody,
-        answers=(RouteResponse(Contents),),
-        problems=(404, 502),
-    ),
-    Route(
-        "GET",
-        "/v1/prompts",
-        prompts,
-        "List prompts of the servers",
-        answers=(RouteResponse(Prompts),),
-    ),
+    resources,
+    read,
+    prompts,
 )
