@@ -24,8 +24,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -141,7 +140,7 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             if not isinstance(file, UploadFile):
                 raise BadArgumentError("file", "is missing", "Send the document as the part named file, with its name")
             if (file.size or 0) > service.uploads.max_bytes:
-                raise BodyTooLargeError(service.uploads.max_bytes)
+                raise _too_large(service.uploads.max_bytes)
             media_type = (file.content_type or "").partition(";")[0]
             blob = uploaded_blob(await file.read(), file.filename or "", access, media_type)
             given: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
@@ -166,10 +165,10 @@ def _bounded(receive: Receive, limit: int) -> Receive:
             with anyio.fail_after(_SILENCE_S):
                 message = await receive()
         except TimeoutError:
-            raise BodyStalledError from None
+            raise KnowledgeError("BodyStalled", seconds=_SILENCE_S) from None
         size += len(message.get("body", b""))
         if size > limit:
-            raise BodyTooLargeError(limit)
+            raise _too_large(limit)
         return message
 
     return bounded
@@ -190,27 +189,8 @@ async def _body(request: Request) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value))
 
 
-@dataclass(eq=False)
-class BodyTooLargeError(KnowledgeError):
-    """The request body exceeds the limit."""
-
-    limit: int  # bytes
-    status: ClassVar[int] = 413
-    _WORDS: ClassVar[str] = "The request has more than {e.megabytes} MB"
-    _ADVICE: ClassVar[str] = "Send the document as a form with the part file, in parts, or raise document_mb"
-
-    @property
-    def megabytes(self) -> int:
-        """The limit in MB."""
-        return self.limit // 1_000_000
-
-
-class BodyStalledError(KnowledgeError):
-    """The body of a request stopped coming."""
-
-    status = 408
-    _WORDS = f"The body stopped coming for {_SILENCE_S:g} seconds"
-    _ADVICE = "Send it again"
+def _too_large(limit: int) -> KnowledgeError:
+    return KnowledgeError("BodyTooLarge", megabytes=limit // 1_000_000)
 
 
 def problem_response(problem: KnowledgeError) -> Response:
@@ -225,14 +205,6 @@ def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -
 _STATE_KEY = "knowledge_access"
 # Needs no authentication: it only shows that the process runs.
 _PUBLIC_PATHS = frozenset({"/healthz"})
-
-
-class NonLocalRequestError(KnowledgeError):
-    """Without tokens: a request that does not come from a program on this machine."""
-
-    status = 403
-    _WORDS = "This service is for programs of this machine"
-    _ADVICE = "Address it as 127.0.0.1 or localhost, not from a page of another host"
 
 
 class AccessMiddleware:
@@ -262,7 +234,7 @@ class AccessMiddleware:
         if self._tokens:
             return self._tokens.access_of(headers.get("authorization", ""))
         if not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
-            raise NonLocalRequestError
+            raise KnowledgeError("NonLocalRequest")
         return UNRESTRICTED
 
 

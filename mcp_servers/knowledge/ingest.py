@@ -15,15 +15,14 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, ClassVar, cast
+from typing import IO, cast
 from urllib.parse import quote
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError, TooManyUploadsError
+from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError, TooLargeError
 from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParsedDocument, Progress
-from mcp_servers.knowledge.importing.errors import TooLargeError
 from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
@@ -105,16 +104,6 @@ _NAME_CHARACTERS = 255
 _TITLE_CHARACTERS = 80
 
 
-@dataclass(eq=False)
-class PathRefusedError(KnowledgeError):
-    """The caller may not read this path."""
-
-    reason: str
-    status: ClassVar[int] = 403
-    _WORDS: ClassVar[str] = "The path is not read{e.because}"
-    _ADVICE: ClassVar[str] = "Send the text, or a url"
-
-
 @dataclass(frozen=True)
 class DocumentSource:
     """Source of a document: exactly one of text, path (file or folder) and URL."""
@@ -164,7 +153,7 @@ class Uploads:
 
     @contextmanager
     def receiving(self, access: Access) -> Generator[None, None, None]:
-        """Count a file that comes in one request; raise TooManyUploadsError."""
+        """Count a file that comes in one request; raise KnowledgeError if there are too many."""
         self._check_room(access)
         self._receiving[access.tenant] += 1
         try:
@@ -175,7 +164,7 @@ class Uploads:
     def take(self, part: UploadPart, access: Access) -> tuple[str, int, Blob | None]:
         """Store a part; return the id of its upload, the bytes received, and after the last part the file.
 
-        Raises BadArgumentError, TooLargeError or TooManyUploadsError.
+        Raises KnowledgeError for a part that is not accepted.
         """
         try:
             data = base64.b64decode(part.data, validate=True)
@@ -221,7 +210,7 @@ class Uploads:
             self._end(upload_id)
         count = sum(upload.access.tenant == access.tenant for upload in self._open.values())
         if count + self._receiving[access.tenant] >= MAX_UPLOADS:
-            raise TooManyUploadsError(MAX_UPLOADS)
+            raise KnowledgeError("TooManyUploads", maximum=MAX_UPLOADS)
 
     def _end(self, upload_id: str) -> None:
         self._open.pop(upload_id).file.close()
@@ -240,7 +229,7 @@ def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
     Links are resolved before ``folders`` is checked; an empty ``folders`` allows every path.
     """
     if not access.is_unrestricted:
-        raise PathRefusedError("it is on the server's machine")
+        raise KnowledgeError("PathRefused", reason="it is on the server's machine")
     try:
         path = Path(given).expanduser()
         real = path.resolve()
@@ -248,7 +237,7 @@ def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
     except (OSError, RuntimeError, ValueError):
         raise BadArgumentError("path", "cannot be a path", "Give one of a file or a folder") from None
     if allowed and not any(real.is_relative_to(folder) for folder in allowed):
-        raise PathRefusedError(f"files are added from {', '.join(map(str, allowed))} only")
+        raise KnowledgeError("PathRefused", reason=f"files are added from {', '.join(map(str, allowed))} only")
     return path
 
 

@@ -25,7 +25,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, TenantFullError
+from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, KnowledgeError
 from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels, Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
@@ -278,7 +278,7 @@ class Library:
             if self._tenant_chunks and not access.is_unrestricted:
                 stored = stored_documents.tenant_chunks(connection, new.tenant)
                 if stored > self._tenant_chunks:
-                    raise TenantFullError(stored, self._tenant_chunks)
+                    raise KnowledgeError("TenantFull", chunks=stored, maximum=self._tenant_chunks)
             return added
 
     def _remove(self, document_id: str, access: Access) -> Document:

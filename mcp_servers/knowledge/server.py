@@ -162,7 +162,7 @@ async def _call(
 ) -> ToolOutput:
     tool = BY_NAME.get(params.name)
     if tool is None:
-        raise UnknownToolError(params.name)
+        raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool.name for tool in TOOLS))
 
     async def report(done: int, total: int, message: str) -> None:
         await context.session.report_progress(done, total, message)
@@ -171,20 +171,6 @@ async def _call(
     return await tool.run(
         service, ToolArguments(params.arguments or {}), CallContext(access_of(context), judge, report)
     )
-
-
-class UnknownToolError(KnowledgeError):
-    """No tool has this name."""
-
-    status = 404
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        """List the existing tools."""
-        return f"There is no tool {self.name!r:.60}. Call one of {', '.join(tool.name for tool in TOOLS)}."
 
 
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:

@@ -21,7 +21,7 @@ from mcp_servers.knowledge.embedding import Embedder, Reranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
-from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
+from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
 from mcp_servers.knowledge.importing.folders import FolderReport, no_progress
@@ -76,7 +76,7 @@ class KnowledgeService:
         asked = replace(request, base_id=None if base_id == ALL_BASES else base_id)
         result = await self.library.search(asked, access, explain=explain)
         if result.left_out and self.settings.models.strict:
-            raise StageUnavailableError(result.left_out[0])
+            raise _stage_error(result.left_out[0])
         return results.search_output(result, base_id)
 
     async def summary(self, base: str, access: Access) -> SummaryOutput:
@@ -87,7 +87,7 @@ class KnowledgeService:
         """Correct misread long vowel marks; ``judge`` takes precedence over the configured model."""
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
-            raise StageUnavailableError(normalized.status)
+            raise _stage_error(normalized.status)
         return results.taken(NormalizedOutput, normalized)
 
     async def bases(self, base: str, limit: int, cursor: str, access: Access) -> BasesOutput:
@@ -232,6 +232,13 @@ class KnowledgeService:
 
 
 logger = logging.getLogger(__name__)
+
+
+def _stage_error(warning: str) -> KnowledgeError:
+    """Return the error for a skipped stage, from the specified words in its warning on."""
+    return KnowledgeError(
+        "StageUnavailable", cause=warning[max(warning.find("Failed to connect"), 0) :].removesuffix(".")
+    )
 
 
 def _copied(file: Path, **contents: Any) -> CopiedOutput:

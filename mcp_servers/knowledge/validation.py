@@ -11,8 +11,8 @@ from dataclasses import replace
 from mcp_servers.knowledge.errors import (
     AccessDeniedError,
     BadArgumentError,
+    KnowledgeError,
     MaxResultsError,
-    RoleError,
     TextTooLongError,
     ThresholdError,
 )
@@ -51,9 +51,9 @@ def checked_access(access: Access) -> Access:
 
 
 def check_may_write(access: Access, *, files: bool = False) -> None:
-    """Raise RoleError if the caller's role does not permit changes, or with ``files`` no uploads of files."""
+    """Raise KnowledgeError if the caller's role does not permit changes, or with ``files`` no uploads of files."""
     if access.role == "read" or (files and access.role != "write" and not access.is_unrestricted):
-        raise RoleError("upload files" if files else "change documents")
+        raise KnowledgeError("Role", operation="upload files" if files else "change documents")
 
 
 def checked_document(document: NewDocument, base_id: str, access: Access) -> NewDocument:
