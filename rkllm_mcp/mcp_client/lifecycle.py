@@ -1,4 +1,4 @@
-"""State, backoff, idle stop and pings of a connection, and the services that the host gives it."""
+"""The life of a server: state, backoff, idle stop and pings; and the services that the host gives connections."""
 
 from __future__ import annotations
 

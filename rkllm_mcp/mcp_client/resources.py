@@ -205,11 +205,8 @@ class ResourceHub:
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
         """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
-        connections = self._selected(server)
-        is_named = server is not None
-        resources = await self._by_server(list_resources, "resources", connections, context, is_named=is_named)
-        answered = [self._connections[name] for name in resources]
-        templates = await self._by_server(list_templates, "resource templates", answered, context, is_named=is_named)
+        resources = await self._by_server(list_resources, "resources", server, context)
+        templates = await self._by_server(list_templates, "resource templates", server, context, among=resources)
         return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
 
     async def read_resource(
@@ -360,24 +357,25 @@ class ResourceHub:
         server: str | None,
         context: CallContext,
     ) -> tuple[_Item, ...]:
-        is_named = server is not None
-        found = await self._by_server(list_of, what, self._selected(server), context, is_named=is_named)
-        return tuple(chain.from_iterable(found.values()))
-
-    def _selected(self, server: str | None) -> list[AnyConnection]:
-        return [*self._connections.values()] if server is None else [self._named(server)]
+        return tuple(chain.from_iterable((await self._by_server(list_of, what, server, context)).values()))
 
     async def _by_server(
         self,
         list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
         what: str,
-        connections: Sequence[AnyConnection],
+        server: str | None,
         context: CallContext,
         *,
-        is_named: bool,
+        among: Iterable[str] | None = None,
     ) -> dict[str, Sequence[_Item]]:
-        """Return the lists by server; a failure is reported as a status line, or raised if the server was named."""
+        """Return the lists of the named server, else of all or of those in ``among``, by server.
+
+        A failure is reported as a status line, or raised if the server was named.
+        """
+        names = list(self._connections if among is None else among) if server is None else [server]
+        asked = [self._named(name) for name in names]
         found: dict[str, Sequence[_Item]] = {}
+        errors: list[ToolboxError] = []
 
         async def ask(connection: AnyConnection) -> None:
             name = connection.spec.name
@@ -385,17 +383,15 @@ class ResourceHub:
             try:
                 found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if not is_named and self._on_status is not None:
+                if server is None and self._on_status is not None:
                     self._on_status(f"[MCP: {error}]")
                 errors.append(error)
 
-        errors: list[ToolboxError] = []
         async with anyio.create_task_group() as asking:
-            for connection in connections:
+            for connection in asked:
                 asking.start_soon(ask, connection)
-        if is_named and errors:
+        if server is not None and errors:
             raise errors[0]
-        names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
     async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
