@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mcp_servers.knowledge.errors import NoTextError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import NoTextError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from tests.support.imported import pdf
