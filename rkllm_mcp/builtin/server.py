@@ -84,24 +84,19 @@ async def open_builtin(
     await threads.run(partial(importlib.import_module, "jsonschema"))
     for configured in spec.tools:
         # Importing foreign code can take long and must not block the event loop.
-        loaded = await threads.run(partial(_loaded_or_reason, configured, read_device))
-        if isinstance(loaded, str):
-            problems.append(loaded)
-            note(f"(tool {configured.name!r} is left out: {loaded})")
-        elif configured.name in functions:
+        try:
+            loaded = await threads.run(partial(_loaded, configured, read_device))
+        except ValueError as error:
+            problems.append(str(error))
+            note(f"(tool {configured.name!r} is left out: {error})")
+            continue
+        if configured.name in functions:
             note(f"(tool {configured.name!r} is listed twice; the first is used)")
         else:
             functions[configured.name] = loaded
     if problems and not functions:
         raise ServerUnavailableError(problems[0])
     yield LocalTools(functions)
-
-
-def _loaded_or_reason(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction | str:
-    try:
-        return _loaded(configured, read_device)
-    except ValueError as error:
-        return str(error)
 
 
 def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:

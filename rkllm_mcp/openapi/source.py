@@ -95,11 +95,15 @@ def convert(
     operations: list[Operation] = []
     notes: list[str] = []
     for method, path, item, node in _methods(document, references):
-        operation = _operation_or_reason(state, method, path, item, node)
-        if isinstance(operation, Operation):
+        left_out = f"{method.upper()} {path} is left out"
+        try:
+            operation = _operation(state, method, path, item, node)
+            measure_schema(operation.input_schema)
             operations.append(operation)
-        else:
-            notes.append(f"({method.upper()} {path} is left out: {operation})")
+        except SchemaCostError as error:
+            notes.append(f"({left_out}: the schema of its arguments takes too much work: {error})")
+        except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
+            notes.append(f"({left_out}: it cannot be read, {type(error).__name__}: {str(error)[:200]})")
     return Conversion(tuple(operations), (*notes, *(f"({note})" for note in references.notes)))
 
 
@@ -109,17 +113,6 @@ def _methods(document: Node, references: References) -> Iterator[tuple[str, str,
         for method in METHODS:
             if isinstance(item.get(method), Mapping):
                 yield method, str(path), item, as_node(item[method])
-
-
-def _operation_or_reason(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation | str:
-    try:
-        operation = _operation(state, method, path, item, node)
-        measure_schema(operation.input_schema)
-        return operation
-    except SchemaCostError as error:
-        return f"the schema of its arguments takes too much work: {error}"
-    except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
-        return f"it cannot be read, {type(error).__name__}: {str(error)[:200]}"
 
 
 def _operation(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation:
