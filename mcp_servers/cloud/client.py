@@ -14,18 +14,9 @@ from typing import cast
 import anyio
 import httpx2
 
-from mcp_servers.cloud.errors import (
-    AuthenticationError,
-    CloudError,
-    ConnectionFailedError,
-    ContentFilteredError,
-    InvalidQuestionError,
-    InvalidReplyError,
-    RateLimitError,
-    VendorError,
-)
 from mcp_servers.cloud.settings import Settings, Vendor, version
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
+from mcp_servers.errors import BilingualError, read_catalog
 
 # Closing a TLS connection exchanges messages with the server; limit that wait.
 _CLOSE_S = 1.0
@@ -34,6 +25,21 @@ _MAX_DETAIL_CHARS = 200
 _OK, _REDIRECTS, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, range(300, 400), 400, 404, 500
 _KEY_STATUSES = frozenset({401, 403})
 _BUSY_STATUSES = frozenset({429, 503, 529})
+
+
+class CloudError(BilingualError):
+    """An error that a tool returns instead of an answer; its message never contains an API key.
+
+    A small model reads the messages and passes them on, so each one ends with the next step for the user.
+    """
+
+    catalog = read_catalog(__file__)
+
+    @property
+    def quoted_detail(self) -> str:
+        """The vendor's own message in parentheses, or an empty string."""
+        detail = getattr(self, "detail", "")
+        return f" ({detail})" if detail else ""
 
 
 class CloudClient:
@@ -55,10 +61,10 @@ class CloudClient:
         question = self._validate(vendor, text, system, model, max_tokens or settings.default_tokens)
         answer = await self._complete(vendor, question)
         if answer.refusal:
-            raise ContentFilteredError(vendor.api.name, _one_line(answer.refusal, vendor))
+            raise CloudError("ContentFiltered", vendor=vendor.api.name, reason=_one_line(answer.refusal, vendor))
         words = answer.text.strip()
         if not words and not answer.is_cut:
-            raise InvalidReplyError(vendor.host, "it contains no text")
+            raise CloudError("InvalidReply", host=vendor.host, reason="it contains no text")
         shown = words[: settings.max_answer_chars]
         if answer.is_cut:
             more = f"[Cut at {question.max_tokens} tokens; ask for a shorter answer or with more max_tokens.]"
@@ -73,20 +79,13 @@ class CloudClient:
         chars, limit = len(text) + len(system), settings.max_question_chars
         model = model or vendor.models[0]
         if not text.strip():
-            raise InvalidQuestionError("The question is empty. Ask something.", "質問が空です。質問を入れてください。")
+            raise CloudError("EmptyQuestion")
         if chars > limit:
-            english = f"The question has {chars} characters, at most {limit} are sent. Shorten it."
-            raise InvalidQuestionError(english, f"質問が長すぎます({chars}文字、上限{limit}文字)。短くしてください。")
+            raise CloudError("LongQuestion", chars=chars, limit=limit)
         if model not in vendor.models:
-            names = ", ".join(vendor.models)
-            raise InvalidQuestionError(
-                f"This model is not allowed. Use one of: {names}.", f"このモデルは使えません。使えるモデル: {names}"
-            )
+            raise CloudError("ModelNotAllowed", models=", ".join(vendor.models))
         if not 1 <= max_tokens <= settings.max_tokens_limit:
-            limit = settings.max_tokens_limit
-            raise InvalidQuestionError(
-                f"max_tokens must be from 1 to {limit}.", f"max_tokensは1から{limit}までで指定してください。"
-            )
+            raise CloudError("TokensOutOfRange", limit=settings.max_tokens_limit)
         return ChatRequest(text, model, max_tokens, system)
 
     async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
@@ -95,29 +94,28 @@ class CloudClient:
             with anyio.fail_after(self._settings.timeout_s):
                 status, headers, body = await self._post(vendor, request)
         except TimeoutError:
-            raise ConnectionFailedError(vendor.host, f"no answer in {self._settings.timeout_s:g} s") from None
+            reason = f"no answer in {self._settings.timeout_s:g} s"
+            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise ConnectionFailedError(vendor.host, _one_line(str(error) or type(error).__name__, vendor)) from None
+            reason = _one_line(str(error) or type(error).__name__, vendor)
+            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
         if status != _OK:
             raise _status_error(vendor, question, status, headers, body)
         try:
             return vendor.api.read(json.loads(body))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise InvalidReplyError(vendor.host, _one_line(str(error), vendor)) from None
+            raise CloudError("InvalidReply", host=vendor.host, reason=_one_line(str(error), vendor)) from None
 
     async def _post(self, vendor: Vendor, request: HttpRequest) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body; the body is limited to ``max_reply_bytes``.
-
-        Raises:
-            InvalidReplyError: the body is larger than ``max_reply_bytes``.
-        """
+        """Return status, headers and body."""
         url = vendor.base_url + request.path
         async with self._client.stream("POST", url, headers=request.headers, json=request.body) as response:
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > self._settings.max_reply_bytes:
-                    raise InvalidReplyError(vendor.host, f"it is larger than {self._settings.max_reply_bytes} bytes")
+                    reason = f"it is larger than {self._settings.max_reply_bytes} bytes"
+                    raise CloudError("InvalidReply", host=vendor.host, reason=reason)
             return response.status_code, response.headers, bytes(body)
 
 
@@ -142,25 +140,25 @@ def _status_error(
     vendor: Vendor, question: ChatRequest, status: int, headers: Mapping[str, str], body: bytes
 ) -> CloudError:
     """Return the error for an HTTP status other than 200."""
-    name, variable = vendor.api.name, vendor.api.variable
     detail = _error_detail(vendor, body)
+    values: dict[str, object] = {}
     # Gemini reports a wrong key with status 400.
     if status in _KEY_STATUSES or (status == _BAD_REQUEST and "API key not valid" in detail):
-        return AuthenticationError(name, f"{variable}_API_KEY", detail)
-    if status in _BUSY_STATUSES:
-        return RateLimitError(name, detail, _seconds(headers.get("retry-after", "")))
-    if status == _NOT_FOUND:
-        remedy = f"It may not have the model '{question.model}': check {variable}_MODEL and {variable}_BASE_URL."
-        japanese = (
-            f"モデル「{question.model}」がないようです。{variable}_MODELと{variable}_BASE_URLを確認してください。"
-        )
-        return VendorError(name, status, detail, remedy, japanese)
-    if status in _REDIRECTS:
-        remedy = f"It redirects requests to another address: check {variable}_BASE_URL."
-        return VendorError(name, status, detail, remedy, f"{variable}_BASE_URLを確認してください。")
-    if status >= _SERVER_ERROR:
-        return VendorError(name, status, detail, "Try again later.", "しばらくしてからもう一度試してください。")
-    return VendorError(name, status, detail, "Change the question.", "質問を変えて試してください。")
+        kind = "Authentication"
+    elif status in _BUSY_STATUSES:
+        wait_s = _seconds(headers.get("retry-after", ""))
+        kind = "RateLimit" if wait_s is None else "RateLimitUntil"
+        values["wait_s"] = wait_s
+    elif status == _NOT_FOUND:
+        kind = "ModelNotFound"
+        values["model"] = question.model
+    elif status in _REDIRECTS:
+        kind = "Redirected"
+    else:
+        kind = "VendorFailed" if status >= _SERVER_ERROR else "QuestionRejected"
+    return CloudError(
+        kind, vendor=vendor.api.name, variable=vendor.api.variable, status=status, detail=detail, **values
+    )
 
 
 def _error_detail(vendor: Vendor, body: bytes) -> str:

@@ -6,7 +6,7 @@ device. The annotations declare the tools read-only and open-world.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, cast
 
@@ -16,12 +16,10 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from mcp_servers.cloud.client import CloudClient, open_client
-from mcp_servers.cloud.errors import CloudError
+from mcp_servers.cloud.client import CloudClient, CloudError, open_client
 from mcp_servers.cloud.settings import NO_KEY, Settings, Vendor, version
 
 CloudContext = Context[CloudClient, Any]
-Ask = Callable[..., Awaitable[CallToolResult]]
 
 _QUESTION = "The whole question; the other model knows nothing of this conversation"
 

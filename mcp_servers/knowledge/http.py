@@ -24,8 +24,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -44,11 +43,11 @@ from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, Kn
 from mcp_servers.knowledge.ingest import uploaded_blob
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.server import create_server
-from mcp_servers.knowledge.service import KnowledgeService
+from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
-from mcp_servers.knowledge.tools import BY_NAME, CallContext, KnowledgeTool, ToolArguments, document_attributes
+from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
-from mcp_servers.knowledge.validation import check_may_write
+from mcp_servers.knowledge.validation import ToolArguments, check_may_write
 
 logger = logging.getLogger(__name__)
 
@@ -95,32 +94,30 @@ async def _health(_: Request) -> Response:
 
 
 def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
-    tool = BY_NAME[name]
-
     async def call(request: Request) -> Response:
         try:
-            answer = await _run(service, tool, id_argument, request)
+            answer = await _run(service, name, id_argument, request)
         except KnowledgeError as problem:
-            return problem_response(problem)
+            return error_response(problem)
         except ClientDisconnect:
             return Response(status_code=_INTERNAL)
         except Exception:
             # Details go to the log only: they may contain private data.
             logger.exception("%s %s failed", request.method, request.url.path)
-            return _error(_INTERNAL, "Internal error in the knowledge server. See its log.")
+            return error_response(KnowledgeError("Internal"))
         problem = answer.problem()
         if problem:
-            return _error(problem.status, str(problem), answer.structured())
+            return error_response(problem, answer.structured())
         is_new = name in _CREATES and request.method == "POST"
         return JSONResponse(answer.structured(), _CREATED if is_new else _OK)
 
     return call
 
 
-async def _run(service: KnowledgeService, tool: KnowledgeTool, id_argument: str, request: Request) -> ToolOutput:
+async def _run(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:
     access = request_access(request)
     is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
-    if is_form and tool.name == "add_document":
+    if is_form and tool == "add_document":
         check_may_write(access, files=True)
         with service.uploads.receiving(access):
             return await _add_file(service, request, access)
@@ -128,7 +125,7 @@ async def _run(service: KnowledgeService, tool: KnowledgeTool, id_argument: str,
     arguments = {**request.query_params, **await _body(request)}
     if id_argument:
         arguments[id_argument] = request.path_params["id"]
-    return await tool.run(service, ToolArguments(arguments), CallContext(access))
+    return await BY_NAME[tool].run(service, ToolArguments(arguments), CallContext(access))
 
 
 async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
@@ -141,7 +138,7 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             if not isinstance(file, UploadFile):
                 raise BadArgumentError("file", "is missing", "Send the document as the part named file, with its name")
             if (file.size or 0) > service.uploads.max_bytes:
-                raise BodyTooLargeError(service.uploads.max_bytes)
+                raise _too_large(service.uploads.max_bytes)
             media_type = (file.content_type or "").partition(";")[0]
             blob = uploaded_blob(await file.read(), file.filename or "", access, media_type)
             given: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
@@ -152,8 +149,7 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             given["fields"] = json.loads(given["fields"])
         except (ValueError, RecursionError):
             raise BadArgumentError("fields", "is not JSON", "Give an object of texts") from None
-    attributes = document_attributes(ToolArguments(given))
-    return await service.add_file(request.path_params["id"], blob, attributes, access)
+    return await service.add_file(request.path_params["id"], blob, ToolArguments(given), access)
 
 
 def _bounded(receive: Receive, limit: int) -> Receive:
@@ -166,10 +162,10 @@ def _bounded(receive: Receive, limit: int) -> Receive:
             with anyio.fail_after(_SILENCE_S):
                 message = await receive()
         except TimeoutError:
-            raise BodyStalledError from None
+            raise KnowledgeError("BodyStalled", seconds=_SILENCE_S) from None
         size += len(message.get("body", b""))
         if size > limit:
-            raise BodyTooLargeError(limit)
+            raise _too_large(limit)
         return message
 
     return bounded
@@ -190,49 +186,20 @@ async def _body(request: Request) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value))
 
 
-@dataclass(eq=False)
-class BodyTooLargeError(KnowledgeError):
-    """The request body exceeds the limit."""
-
-    limit: int  # bytes
-    status: ClassVar[int] = 413
-    _WORDS: ClassVar[str] = "The request has more than {e.megabytes} MB"
-    _ADVICE: ClassVar[str] = "Send the document as a form with the part file, in parts, or raise document_mb"
-
-    @property
-    def megabytes(self) -> int:
-        """The limit in MB."""
-        return self.limit // 1_000_000
+def _too_large(limit: int) -> KnowledgeError:
+    return KnowledgeError("BodyTooLarge", megabytes=limit // 1_000_000)
 
 
-class BodyStalledError(KnowledgeError):
-    """The body of a request stopped coming."""
-
-    status = 408
-    _WORDS = f"The body stopped coming for {_SILENCE_S:g} seconds"
-    _ADVICE = "Send it again"
-
-
-def problem_response(problem: KnowledgeError) -> Response:
-    """Return an error as an HTTP response."""
-    return _error(problem.status, str(problem))
-
-
-def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -> Response:
-    return JSONResponse({**(answer or {}), "error": {"status": status, "message": message}}, status)
+def error_response(problem: KnowledgeError, answer: Mapping[str, Any] | None = None) -> Response:
+    """Return an error as an HTTP response, added to the result if there is one."""
+    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
+    error = {"status": problem.status, "message": str(problem)}
+    return JSONResponse({**(answer or {}), "error": error}, problem.status, challenge)
 
 
 _STATE_KEY = "knowledge_access"
 # Needs no authentication: it only shows that the process runs.
 _PUBLIC_PATHS = frozenset({"/healthz"})
-
-
-class NonLocalRequestError(KnowledgeError):
-    """Without tokens: a request that does not come from a program on this machine."""
-
-    status = 403
-    _WORDS = "This service is for programs of this machine"
-    _ADVICE = "Address it as 127.0.0.1 or localhost, not from a page of another host"
 
 
 class AccessMiddleware:
@@ -253,7 +220,7 @@ class AccessMiddleware:
             try:
                 access = self._access(Headers(scope=scope))
             except KnowledgeError as problem:
-                await _error_response(problem)(scope, receive, send)
+                await error_response(problem)(scope, receive, send)
                 return
             scope.setdefault("state", {})[_STATE_KEY] = access
         await self._app(scope, receive, send)
@@ -262,7 +229,7 @@ class AccessMiddleware:
         if self._tokens:
             return self._tokens.access_of(headers.get("authorization", ""))
         if not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
-            raise NonLocalRequestError
+            raise KnowledgeError("NonLocalRequest")
         return UNRESTRICTED
 
 
@@ -279,11 +246,6 @@ def _is_local(address: str) -> bool:
         return is_loopback(urlsplit(address).hostname or "")
     except ValueError:
         return False
-
-
-def _error_response(problem: KnowledgeError) -> JSONResponse:
-    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
-    return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
 
 
 # Time for running requests to finish after shutdown begins, seconds.

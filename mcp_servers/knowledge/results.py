@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
-from mcp_servers.knowledge.errors import KnowledgeError, NoCollectionsError, NoDocumentsError, NothingFoundError
+from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.importing.folders import Outcome
 from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
 
@@ -104,8 +104,11 @@ class SearchOutput(ToolOutput):
         return whole
 
     def problem(self) -> KnowledgeError | None:
-        """Return NothingFoundError if there are no results."""
-        return None if self.results else NothingFoundError(self.threshold)
+        """Return an error if there are no results."""
+        if self.results:
+            return None
+        other = f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""
+        return KnowledgeError("NothingFound", other=other)
 
     def sources(self) -> str:
         """List the citations."""
@@ -139,8 +142,8 @@ class SummaryOutput(ToolOutput):
     warning: str = ""
 
     def problem(self) -> KnowledgeError | None:
-        """Return NoCollectionsError for an empty knowledge base; missing documents are only a warning."""
-        return None if self.statistics.total_collections else NoCollectionsError(self.knowledge_base_id)
+        """Return an error for an empty knowledge base; missing documents are only a warning."""
+        return None if self.statistics.total_collections else KnowledgeError("NoCollections")
 
 
 class NormalizedOutput(ToolOutput):
@@ -302,7 +305,7 @@ def summary_output(summary: Summary) -> SummaryOutput:
         summary=summary.summary,
         statistics=taken(Statistics, summary),
         generated_at=summary.generated_at.replace("+00:00", "Z"),
-        warning=str(NoDocumentsError(summary.base_id)) if is_empty else "",
+        warning=str(KnowledgeError("NoDocuments")) if is_empty else "",
     )
 
 

@@ -5,7 +5,7 @@
     gazetteer    name in any spelling -> places                          areas, prefectures
     jma_client   path on the agency's site -> document, cached           settings
     forecast     an office's forecast file -> the days of one area
-    wording      days -> one sentence in Japanese and one in English     errors
+    wording      days -> one sentence in Japanese and one in English     errors (errors.json)
 
 The package does not import the assistant; they communicate over MCP only.
 """

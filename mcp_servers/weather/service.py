@@ -6,23 +6,16 @@ of both. The tables rarely change and are cached for days.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-import anyio
 from pydantic import BaseModel
 
 from mcp_servers.weather.areas import Place
-from mcp_servers.weather.errors import (
-    AgencyUnreachableError,
-    DaysOutOfRangeError,
-    NoForecastError,
-    PlaceNotFoundError,
-    WeatherError,
-)
+from mcp_servers.weather.errors import AgencyUnreachableError, OldForecastError, WeatherError
 from mcp_servers.weather.forecast import (
     JST,
     AreaForecast,
@@ -35,7 +28,7 @@ from mcp_servers.weather.forecast import (
     read_week_stations,
 )
 from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
-from mcp_servers.weather.jma_client import DocumentSource, FetchedDocument, SampleDocuments, open_jma_client
+from mcp_servers.weather.jma_client import DocumentSource, SampleDocuments, open_jma_client
 from mcp_servers.weather.settings import Clock, Settings
 from mcp_servers.weather.wording import (
     ForecastSummary,
@@ -156,7 +149,7 @@ class WeatherService:
             WeatherError: no answer is available; the message contains the next step.
         """
         if not 1 <= days <= MAX_DAYS:
-            raise DaysOutOfRangeError(days, MAX_DAYS)
+            raise WeatherError("DaysOutOfRange", days=days, maximum=MAX_DAYS)
         return await self._answer(location, days=days)
 
     async def places(self, name: str) -> PlacesAnswer:
@@ -169,13 +162,10 @@ class WeatherService:
         match = (await self._gazetteer()).find(name, namesakes=True)
         found = match.places[:_MAX_PLACES]
         if not found:
-            suggestions = tuple(place.full_name for place in match.suggestions)
-            missing = PlaceNotFoundError(name, suggestions)
+            missing = _not_found(name, match)
+            suggestions = [place.full_name for place in match.suggestions]
             return PlacesAnswer(
-                summary=missing.japanese,
-                summary_en=missing.english,
-                places=[],
-                suggestions=list(suggestions) or None,
+                summary=missing.japanese, summary_en=missing.english, places=[], suggestions=suggestions or None
             )
         names = "、".join(place.full_name for place in found)
         english = "; ".join(place.full_english for place in found)
@@ -189,21 +179,23 @@ class WeatherService:
         location = location.strip()[:_MAX_NAME_CHARS]
         try:
             return await self._answer_from_documents(location, days)
-        except (AgencyUnreachableError, NoForecastError) as error:
-            is_reached = isinstance(error, NoForecastError) and not error.is_stale
-            if self._sample is None or is_reached:
+        except OldForecastError as error:
+            if self._sample is None or not error.is_stale:
                 raise
-            failure = replace(error, has_sample=True) if isinstance(error, AgencyUnreachableError) else error
+            failure = error
+        except AgencyUnreachableError as error:
+            if self._sample is None:
+                raise
+            failure = WeatherError("SampleOfTokyoOnly", host=error.host, reason=error.reason)
         try:
-            sample = self._sample
-            return await (sample.weather(location) if days is None else sample.forecast(location, days))
+            return await self._sample._answer(location, days)  # noqa: SLF001  # of the same class
         except WeatherError:
             raise failure from None
 
     async def _answer_from_documents(self, location: str, days: int | None) -> WeatherAnswer:
         match = (await self._gazetteer()).find(location)
         if not match.places:
-            raise PlaceNotFoundError(location, tuple(place.full_name for place in match.suggestions))
+            raise _not_found(location, match)
         if len(match.areas()) > 1:
             return _ambiguous_answer(location, match)
         place = match.places[0]
@@ -213,7 +205,7 @@ class WeatherService:
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
         if not coming or coming[0].date > today:
-            raise NoForecastError(place.area.name, _hour(forecast.report_time), is_stale=stale)
+            raise OldForecastError(place.area.name, f"{forecast.report_time:%Y-%m-%d %H:%M}", stale)
         summary = ForecastSummary(
             place,
             coming[: days or _default_days(coming)],
@@ -229,47 +221,38 @@ class WeatherService:
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
         """Return the forecast of a place's area, and True if it is stale."""
-        office = _PendingDocument(self._jma, forecast_path(place.area.office), OfficeForecast.read, _FORECAST_AGE_S)
-        stations = _PendingDocument(self._jma, STATIONS, read_stations, _TABLE_AGE_S)
-        week_stations = _PendingDocument(self._jma, WEEK_STATIONS, read_week_stations, _TABLE_AGE_S)
-        week_areas = _PendingDocument(self._jma, WEEK_AREAS, read_week_areas, _TABLE_AGE_S)
-        async with anyio.create_task_group() as tasks:
-            for pending in (office, stations, week_stations, week_areas):
-                tasks.start_soon(pending.fetch)
-        fetched = office.result()
-        # Without a table only temperatures or later days are missing.
-        tables = CodeTables(stations.result_or({}), week_stations.result_or({}), week_areas.result_or({}))
+        tables = asyncio.gather(
+            self._table(STATIONS, read_stations),
+            self._table(WEEK_STATIONS, read_week_stations),
+            self._table(WEEK_AREAS, read_week_areas),
+        )
+        try:
+            path = forecast_path(place.area.office)
+            fetched = await self._jma.document(path, OfficeForecast.read, max_age_s=_FORECAST_AGE_S)
+        finally:
+            stations, week_stations, week_areas = await tables
         names = fetched.value.station_names()
-        codes = tables.codes_of(place.area.code, near=place.bare, station_names=names)
+        codes = CodeTables(stations, week_stations, week_areas).codes_of(
+            place.area.code, near=place.bare, station_names=names
+        )
         forecast = fetched.value.for_area(codes)
         if forecast is None:
-            raise NoForecastError(place.area.name)
+            raise WeatherError("NoForecast", area=place.area.name)
         return forecast, fetched.stale
 
-
-class _PendingDocument(Generic[T]):
-    """A document fetched concurrently; an error is raised when the result is read."""
-
-    def __init__(self, jma: DocumentSource, path: str, read: Callable[[object], T], max_age_s: float) -> None:
-        self._jma = jma
-        self._path = path
-        self._read = read
-        self._max_age_s = max_age_s
-        self._outcome: FetchedDocument[T] | WeatherError | None = None
-
-    async def fetch(self) -> None:
+    async def _table(self, path: str, read: Callable[[object], dict[str, T]]) -> dict[str, T]:
+        """Return a code table, empty if it is not available: only temperatures or later days are missing then."""
         try:
-            self._outcome = await self._jma.document(self._path, self._read, max_age_s=self._max_age_s)
-        except WeatherError as error:
-            self._outcome = error
+            return (await self._jma.document(path, read, max_age_s=_TABLE_AGE_S)).value
+        except WeatherError:
+            return {}
 
-    def result(self) -> FetchedDocument[T]:
-        if isinstance(self._outcome, FetchedDocument):
-            return self._outcome
-        raise self._outcome or AssertionError(f"{self._path} was not fetched")
 
-    def result_or(self, default: T) -> T:
-        return self._outcome.value if isinstance(self._outcome, FetchedDocument) else default
+def _not_found(name: str, match: PlaceMatch) -> WeatherError:
+    names = [place.full_name for place in match.suggestions]
+    if not names:
+        return WeatherError("PlaceNotFound", query=name)
+    return WeatherError("SimilarPlaces", query=name, japanese_names="、".join(names), names=", ".join(names))
 
 
 @asynccontextmanager
@@ -332,7 +315,3 @@ def _found_place(place: Place) -> FoundPlace:
         forecast_area=place.area.name,
         code=place.code,
     )
-
-
-def _hour(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M}"

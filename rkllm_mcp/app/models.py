@@ -112,7 +112,8 @@ async def open_auxiliary_models(
 
     # The chat model begins in the first domain, where every model does that is alone; there is room for each of them.
     installed = installed_models(config) if config.model.switching != "off" else {}
-    largest = max((folder.file for folder in installed.values()), key=_file_bytes, default=None)
+    files = (folder.file for folder in installed.values() if folder.card.task == "chat")
+    largest = max(files, key=_file_bytes, default=None)
     chat = engine_settings(config, chosen_model(config))
     shared = [replace(chat, model_path=largest or chat.model_path)]
     shared += [engine_settings(configs[name], folder) for name, folder in folders.items()]
@@ -330,7 +331,7 @@ class ModelSwitch:
         return self._lock.locked()
 
     def listed(self, *, others: bool) -> dict[str, ListedModel]:
-        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed chat models.
+        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones.
 
         Raises:
             ConfigError: a ``model.toml`` is invalid.
@@ -362,12 +363,13 @@ class ModelSwitch:
         return found
 
     def find(self, name: str) -> ModelFolder:
-        """Return the installed model of a name.
+        """Return the installed chat model of a name.
 
         Raises:
             ModelNotFoundError: there is none, or a remote service answers.
         """
-        installed = installed_models(self.config) if self.home.npu is not None else {}
+        models = installed_models(self.config) if self.home.npu is not None else {}
+        installed = {each: folder for each, folder in models.items() if folder.card.task == "chat"}
         if name not in installed:
             there = ", ".join(installed) or f"{self.home.name}, which is a remote service"
             raise ModelNotFoundError(f"There is no model {name!r} here.", f"There is {there}.")
@@ -540,7 +542,7 @@ class ModelSwitch:
 
 
 def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
-    """Describe an installed chat model; the loaded one also embeds where no other is configured for that."""
+    """Describe an installed model; a chat model also embeds while it is loaded and no other is configured for that."""
     from rkllm_mcp.prompt.families import TEMPLATES
 
     template = TEMPLATES[folder.card.template]
@@ -550,7 +552,8 @@ def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
         "thinking": template.can_think,
         "embed": embeds,
     }
-    can: tuple[Capability, ...] = tuple(capability for capability, value in has.items() if value)
+    task = folder.card.task
+    can: tuple[Capability, ...] = tuple(each for each, value in has.items() if value) if task == "chat" else (task,)
     status = folder.file.stat()
     tokens, family = folder.card.context_tokens, folder.card.template
     is_shown = not (folder.card.emulated and folder.folder.parent in model_directories()[-CATALOGUES:])

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 # The prefix that OpenAI clients expect, by which redaction also recognises keys.
 PREFIX = "sk-rkllm-"
-# Of the keys that devices get for a code; see ``store.device_keys``.
+# Of the keys that devices get for a code; see ``store.tables``.
 DEVICE_PREFIX = f"{PREFIX}device-"
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"

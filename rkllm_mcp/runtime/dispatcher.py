@@ -400,8 +400,8 @@ class Dispatcher:
             run.end(ended, self._explanation() if ended.failure else "")
             self.cache.after(run, command)
             self._apply_cache_changes()
-            if ended.perf is not None:
-                self._pace.measured(ended.perf.prefill_tokens, ended.perf.prefill_ms)
+            if (perf := ended.report.perf) is not None:
+                self._pace.measured(perf.prefill_tokens, perf.prefill_ms)
             if not ended.failure:
                 self.supervisor.is_proven = True
         self._expect_reply()

@@ -23,7 +23,7 @@ import asyncio
 import math
 from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -190,11 +190,6 @@ class Engine:
         return self._supervisor.loaded.version if self._supervisor.loaded else ""
 
     @property
-    def abi_name(self) -> str:
-        """Interface in use; empty until the model is loaded."""
-        return self._supervisor.loaded.abi if self._supervisor.loaded else ""
-
-    @property
     def is_emulated(self) -> bool:
         """True for the emulated runtime; False until the model is loaded."""
         return self._supervisor.loaded is not None and self._supervisor.loaded.emulated
@@ -223,12 +218,8 @@ class Engine:
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded LoRA adapters."""
-        return tuple(name.removeprefix(LORA_SETTING) for name in self.lasting_settings if name.startswith(LORA_SETTING))
-
-    @property
-    def lasting_settings(self) -> tuple[str, ...]:
-        """Names of the settings that are restored on a new worker, in the order in which they were made."""
-        return self._dispatcher.calls.standing
+        standing = self._dispatcher.calls.standing
+        return tuple(name.removeprefix(LORA_SETTING) for name in standing if name.startswith(LORA_SETTING))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these prompt tokens a run would evaluate now, as it may be reported to ``owner``.
@@ -340,12 +331,15 @@ class Engine:
         """Queue a run, whose tokens ``Run.next_batch`` returns; else like ``generate``."""
         options = options or GenerationOptions()
         value = self._checked(prompt, options.lora)
-        run = self._new_run(generation_command(next(self._numbers), value, options), options)
-        self._dispatcher.submit(run)
-        try:
+        async with self._submitted(generation_command(next(self._numbers), value, options)) as run:
             yield run
-        finally:
-            await self._leave(run)
+
+    async def prefill(self, tokens: Sequence[int], options: GenerationOptions) -> RunStats:
+        """Run a prompt for its effect on the KV cache, and discard the generated tokens; else like ``generate``."""
+        async with self.generation(tokens, options) as run:
+            while await run.next_batch():
+                pass
+            return run.stats()
 
     async def evaluate(
         self,
@@ -371,9 +365,7 @@ class Engine:
         """
         value = self._checked(prompt, lora)
         command = evaluation_command(next(self._numbers), value, output, rows, columns, lora)
-        run = self._new_run(command, GenerationOptions())
-        self._dispatcher.submit(run)
-        try:
+        async with self._submitted(command) as run:
             await run.next_batch()
             if run.rows is None:
                 raise RunRejectedError(f"it gave no {output}", task=EVALUATION)
@@ -384,8 +376,6 @@ class Engine:
                     f"ask for one from 0 to {width - 1}"
                 )
             return OutputRows(run.rows.values, run.rows.width, run.rows.given, run.stats())
-        finally:
-            await self._leave(run)
 
     async def embed(
         self,
@@ -486,12 +476,8 @@ class Engine:
             GenerationError: as for ``generate``; RunRejectedError also when no file was written.
         """
         file = await anyio.Path(path).expanduser()
-        options = GenerationOptions(max_new_tokens=1, save_prompt_cache=str(file), owner=None)
-        stats: RunStats | None = None
-        async with aclosing(self.generate(tokens, options)) as run:
-            async for item in run:
-                stats = item if isinstance(item, RunStats) else None
-        if stats is None or not await file.is_file():
+        stats = await self.prefill(tokens, GenerationOptions(1, save_prompt_cache=str(file), owner=None))
+        if not await file.is_file():
             raise RunRejectedError(f"it wrote no prompt cache to {path}", task=CALL)
         return stats
 
@@ -510,7 +496,7 @@ class Engine:
             RunRejectedError: the runtime refused it; it belongs to another model or release.
             WorkerDiedError: the worker died of it.
         """
-        if _PROMPT_CACHE in self.lasting_settings:
+        if _PROMPT_CACHE in self._dispatcher.calls.standing:
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
         arguments = {"path": str(existing_file(path))}
@@ -523,7 +509,7 @@ class Engine:
             RunRejectedError: the runtime refused.
             WorkerDiedError: the worker died before it answered.
         """
-        if _PROMPT_CACHE in self.lasting_settings:
+        if _PROMPT_CACHE in self._dispatcher.calls.standing:
             await self.call("release_prompt_cache", {}, cold=False)
             self._dispatcher.calls.drop(_PROMPT_CACHE)
 
@@ -585,17 +571,19 @@ class Engine:
             raise InputRefusedError(f"no LoRA adapter '{lora}' is loaded (there: {there}); load it with load_lora")
         return value
 
-    def _new_run(self, command: RunCommand, options: GenerationOptions) -> Run:
+    @asynccontextmanager
+    async def _submitted(self, command: RunCommand) -> AsyncGenerator[Run, None]:
+        """Queue a run; leaving early removes or aborts it, and gives an aborted one time to return."""
         command = replace(command, is_timed=self._settings.timed_callbacks)
-        return Run(command, options, timed=self._settings.timed_tokens)
-
-    async def _leave(self, run: Run) -> None:
-        """Remove or abort a run whose consumer has left, and give an aborted one time to return."""
-        if run.has_ended or not self._dispatcher.withdraw(run):
-            return
-        # The next run starts when this one has returned; waiting here means that it usually has.
-        with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-            await run.returned()
+        run = Run(command, timed=self._settings.timed_tokens)
+        self._dispatcher.submit(run)
+        try:
+            yield run
+        finally:
+            if not run.has_ended and self._dispatcher.withdraw(run):
+                # The next run starts when this one has returned; waiting here means that it usually has.
+                with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
+                    await run.returned()
 
 
 def existing_file(path: str | PathLike[str]) -> Path:

@@ -41,7 +41,7 @@ _TOKEN_BODY = struct.Struct("<IiQ")
 _TOKEN_FRAME = struct.Struct("<IBIiQ")
 _TOKEN_FRAME_REST = _TOKEN_FRAME.size - 4
 _RUN_ID = struct.Struct("<I")
-_ENDED_BODY = struct.Struct("<I??QQQfifif")
+_ENDED_BODY = struct.Struct("<I??QQfifif")
 _ROWS_BODY = struct.Struct("<III")
 
 _T = TypeVar("_T")
@@ -75,21 +75,26 @@ class LoadFailed:
 
 
 @dataclass(frozen=True)
-class RunEnded:
-    """End of a run."""
+class RunReport:
+    """Statistics of a returned run."""
 
-    run: int
-    # Reason of the failure; empty without one.
-    failure: str
     # CLOCK_MONOTONIC at the entry of the first callback; 0 without one.
-    first_ns: int
-    last_ns: int
-    # Statistics of the runtime; None without them.
-    perf: Perf | None
+    first_ns: int = 0
+    # Statistics of the runtime; None if the family has none or no FINISH came.
+    perf: Perf | None = None
     # Paused, not ended.
     is_paused: bool = False
-    # Total duration of the callbacks, ns.
+    # Total duration of the callbacks of a TimedRun, ns, without the wait for the GIL.
     callback_ns: int = 0
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """End of a run; ``failure`` is its reason, empty without one."""
+
+    run: int
+    failure: str = ""
+    report: RunReport = field(default_factory=RunReport)
 
 
 @dataclass(frozen=True)
@@ -161,16 +166,17 @@ def unpack_rows(body: bytes) -> RowsReport:
 
 def pack_run_ended(message: RunEnded) -> bytes:
     """Return the frame of a run's end."""
-    perf, times = message.perf or _NO_PERF, (message.first_ns, message.last_ns, message.callback_ns)
-    head = _ENDED_BODY.pack(message.run, message.perf is not None, message.is_paused, *times, *perf)
+    report, perf = message.report, message.report.perf
+    times = (report.first_ns, report.callback_ns)
+    head = _ENDED_BODY.pack(message.run, perf is not None, report.is_paused, *times, *(perf or _NO_PERF))
     return frame(RUN_ENDED, head + message.failure.encode())
 
 
 def unpack_run_ended(body: bytes) -> RunEnded:
     """Return the run's end of a body."""
-    run, has_perf, is_paused, first_ns, last_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
-    perf = Perf(*figures) if has_perf else None
-    return RunEnded(run, body[_ENDED_BODY.size :].decode(), first_ns, last_ns, perf, is_paused, callback_ns)
+    run, has_perf, is_paused, first_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
+    report = RunReport(first_ns, Perf(*figures) if has_perf else None, is_paused, callback_ns)
+    return RunEnded(run, body[_ENDED_BODY.size :].decode(), report)
 
 
 class FrameReader:

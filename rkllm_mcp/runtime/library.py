@@ -35,7 +35,7 @@ _MARKER = re.compile(
     rb"(?: \| target: (?P<target>[^|)\0]{1,64}))?(?: ?\| build: (?P<build>[^)\0]{1,128}))?"
 )
 
-_PUBLIC_FUNCTIONS: frozenset[str] = frozenset(name for abi in FAMILIES for name in abi.signatures)
+_PUBLIC_FUNCTIONS: frozenset[str] = frozenset(name for abi in FAMILIES for name in abi.types.functions)
 
 # ELF e_machine values of the machines this project can meet
 _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
@@ -271,13 +271,12 @@ def open_library(path: Path, override: str = AUTOMATIC) -> Library:
     abi = accepted_abi(file, override)
     functions = _load(file)
     _require_functions(functions, file, abi, strict=override == AUTOMATIC)
-    for name, signature in abi.signatures.items():
+    for name, signature in abi.types.signatures.items():
         function = getattr(functions, name)
         function.restype = signature.restype
         function.argtypes = signature.argtypes
-        check = abi.status_checks[name]
-        if check is not None:
-            function.errcheck = check
+        if signature.errcheck is not None:
+            function.errcheck = signature.errcheck
     default_param = bytes(functions.rkllm_createDefaultParam())
     if override == AUTOMATIC:
         _require_fitting_defaults(default_param, file, abi)
@@ -374,9 +373,8 @@ def _is_mapped(path: Path) -> bool:
 
 def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:
     """Require all functions of the family and, unless overridden, none of another family."""
-    public = {name for family in FAMILIES for name in family.signatures}
-    found = {name for name in public if hasattr(functions, name)}
-    missing, extra = sorted(set(abi.signatures) - found), sorted(found - set(abi.signatures))
+    found = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
+    missing, extra = sorted(abi.types.functions.keys() - found), sorted(found - abi.types.functions.keys())
     if missing or (extra and strict):
         what = f"lacks {', '.join(missing)}" if missing else f"also exports {', '.join(extra)}"
         raise AbiMismatchError(

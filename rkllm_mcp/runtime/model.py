@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
 from ctypes import byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Input
-from rkllm_mcp.runtime.abi.common import CallFailedError, LoadParameters, require
+from rkllm_mcp.runtime.abi.common import LoadParameters, require
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
@@ -25,26 +25,16 @@ from rkllm_mcp.runtime.native_run import (
     OnToken,
     PausingRun,
     RowsRun,
-    RunReport,
     TimedRun,
     callback_argument,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-
-__all__ = ["NativeModel", "NativeRun", "OnToken", "RowsRun", "RunReport"]
 
 
 class NativeModel:
     """A loaded model; its methods belong to one thread, except ``NativeRun.abort``.
 
-    Raises:
-        ModelLoadError: the runtime refused the model.
-
-    Raises:
-        ModelLoadError: the runtime refused the model.
+    A refused model is a ModelLoadError, a refused call a RunRejectedError, and a call that the family lacks an
+    UnsupportedError.
     """
 
     def __init__(self, library: Library, load: LoadParameters) -> None:
@@ -80,10 +70,6 @@ class NativeModel:
         """Prepare a run; ``on_token`` may be called on any thread.
 
         ``rows`` selects the output of an evaluation (``RowsRun``), ``is_timed`` makes a ``TimedRun``.
-
-        Raises:
-            UnsupportedError: the family lacks something that the run needs.
-            InputRefusedError: the prompt is no sequence of token ids.
         """
         value = as_input(prompt)
         check_support(value, self.abi, self.version)
@@ -98,83 +84,44 @@ class NativeModel:
     # The KV cache
 
     def clear_kv_cache(self, *, keep_system: bool = False, span: Sequence[int] | None = None) -> None:
-        """Clear all of the KV cache, all but the system prompt, or, during a pause, only the tokens of ``span``.
-
-        Raises:
-            RunRejectedError: the runtime refused.
-            UnsupportedError: the family cannot clear a range.
-        """
+        """Clear all of the KV cache, all but the system prompt, or, during a pause, only the tokens of ``span``."""
         if span is not None:
             require(self.abi, self.version, "has_cache_ranges")
         arguments = self.abi.clear_arguments(keep_system, (span[0], span[1]) if span is not None else None)
-        with _rejections():
-            self._functions.rkllm_clear_kv_cache(self._handle, *arguments)
+        self._call("rkllm_clear_kv_cache", *arguments)
 
     def kv_cache_size(self) -> int | None:
-        """Return the number of tokens in the KV cache; None if the family cannot report it.
-
-        Raises:
-            RunRejectedError: the runtime refused.
-        """
+        """Return the number of tokens in the KV cache; None if the family cannot report it."""
         if not self.abi.has_kv_cache_size:
             return None
         sizes = (c_int * 1)()  # one per batch, and there is one batch
-        with _rejections():
-            self._functions.rkllm_get_kv_cache_size(self._handle, sizes)
+        self._call("rkllm_get_kv_cache_size", sizes)
         return sizes[0]
 
     def load_prompt_cache(self, path: str) -> None:
-        """Load the KV cache from a file that a run saved.
-
-        Raises:
-            RunRejectedError: it does not exist, or belongs to another model or release.
-        """
-        with _rejections():
-            self._functions.rkllm_load_prompt_cache(self._handle, path.encode())
+        """Load the KV cache from a file that a run saved with this model and release."""
+        self._call("rkllm_load_prompt_cache", path.encode())
 
     def release_prompt_cache(self) -> None:
-        """Release the loaded prompt cache, which the runtime requires before loading another one.
-
-        Raises:
-            RunRejectedError: the runtime refused.
-        """
-        with _rejections():
-            self._functions.rkllm_release_prompt_cache(self._handle)
+        """Release the loaded prompt cache, which the runtime requires before loading another one."""
+        self._call("rkllm_release_prompt_cache")
 
     # Other settings of the model
 
     def load_lora(self, path: str, name: str, scale: float = 1.0) -> None:
-        """Load an adapter, which runs select by its name.
-
-        Raises:
-            RunRejectedError: the runtime refused it.
-        """
-        adapter = self.abi.structs["RKLLMLoraAdapter"]
+        """Load an adapter, which runs select by its name."""
+        adapter = self.abi.types["RKLLMLoraAdapter"]
         self._referenced.append(adapter(lora_adapter_path=path.encode(), lora_adapter_name=name.encode(), scale=scale))
-        with _rejections():
-            self._functions.rkllm_load_lora(self._handle, byref(self._referenced[-1]))
+        self._call("rkllm_load_lora", byref(self._referenced[-1]))
 
     def set_chat_template(self, system: str, prefix: str, postfix: str) -> None:
-        """Wrap text inputs in these texts instead of the model's own template; clears the KV cache.
-
-        Raises:
-            RunRejectedError: the runtime refused.
-        """
-        with _rejections():
-            self._functions.rkllm_set_chat_template(self._handle, system.encode(), prefix.encode(), postfix.encode())
+        """Wrap text inputs in these texts instead of the model's own template; clears the KV cache."""
+        self._call("rkllm_set_chat_template", system.encode(), prefix.encode(), postfix.encode())
 
     def set_function_tools(self, system: str, tools: str, response_tag: str) -> None:
-        """Describe tools (a JSON array) in the runtime's own prompt for text inputs.
-
-        Raises:
-            RunRejectedError: the runtime refused; it needs the model's own chat template.
-            UnsupportedError: the family has no tools.
-        """
+        """Describe tools (a JSON array) in the runtime's own prompt for text inputs; needs its own chat template."""
         require(self.abi, self.version, "has_function_tools")
-        with _rejections():
-            self._functions.rkllm_set_function_tools(
-                self._handle, system.encode(), tools.encode(), response_tag.encode()
-            )
+        self._call("rkllm_set_function_tools", system.encode(), tools.encode(), response_tag.encode())
 
     def destroy(self) -> None:
         """Free the model; may be called again."""
@@ -184,6 +131,12 @@ class NativeModel:
                 self._functions.rkllm_destroy(handle)
             except CallFailedError:
                 return  # the process ends next
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        try:
+            getattr(self._functions, function)(self._handle, *arguments)
+        except CallFailedError as error:
+            raise RunRejectedError(str(error)) from None
 
     # Called by the runs
 
@@ -215,15 +168,6 @@ class NativeModel:
             except BaseException as failure:  # noqa: BLE001  an exception must not reach C, whatever it is
                 run.fail(failure)
         return 0  # go on
-
-
-@contextmanager
-def _rejections() -> Generator[None, None, None]:
-    """Convert a failed status to the error of a request."""
-    try:
-        yield
-    except CallFailedError as error:
-        raise RunRejectedError(str(error)) from None
 
 
 def _load_error(model_path: str, reason: str) -> ModelLoadError:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, pythonapi, string_at
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions
@@ -30,11 +30,11 @@ from rkllm_mcp.runtime.abi.common import (
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
     Abi,
-    CallFailedError,
     LoadParameters,
     Perf,
 )
-from rkllm_mcp.runtime.frames import OutputSelection
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
+from rkllm_mcp.runtime.frames import OutputSelection, RunReport
 from rkllm_mcp.runtime.inputs import NativeInput
 
 _DONE = 0
@@ -43,9 +43,6 @@ _FAILED = -1
 
 class EmbeddingTable:
     """Embedding rows in a file, mapped into memory.
-
-    Raises:
-        ModelLoadError: it cannot be read.
 
     Raises:
         ModelLoadError: it cannot be read.
@@ -101,20 +98,6 @@ def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> A
 OnToken = Callable[[int, bytes, int], None]
 
 _FLOAT_BYTES = 4
-
-
-class RunReport(NamedTuple):
-    """Statistics of a returned run."""
-
-    # CLOCK_MONOTONIC at the entry of the first callback; 0 without one.
-    first_ns: int
-    last_ns: int
-    # Statistics of the runtime; None if the family has none or no FINISH came.
-    perf: Perf | None
-    # Paused, not ended.
-    is_paused: bool = False
-    # Total duration of the callbacks of a TimedRun, ns, without the wait for the GIL.
-    callback_ns: int = 0
 
 
 class CallbackThreads:
@@ -193,7 +176,6 @@ class NativeRun:
         self._error = False
         self._failure: BaseException | None = None
         self._first_ns = 0
-        self._last_ns = 0
         self._perf: Perf | None = None
         self._is_paused = False
         self._callback_ns = 0
@@ -206,14 +188,14 @@ class NativeRun:
         """
         with self._lock:
             if self._abort_wanted:
-                return RunReport(0, 0, None)
+                return RunReport()
             self._running = True
         refusal = self._call()
         if self._failure is not None:
             raise RunRejectedError(f"a token could not be handed over ({self._failure!r})") from self._failure
         if not self._abort_wanted and (refusal is not None or self._error):
             raise RunRejectedError(str(refusal) if refusal else "it reported an error in the middle of the answer")
-        return RunReport(self._first_ns, self._last_ns, self._perf, self._is_paused, self._callback_ns)
+        return RunReport(self._first_ns, self._perf, self._is_paused, self._callback_ns)
 
     def abort(self) -> None:
         """End the run after its current step, or before its first; returns immediately.
@@ -230,7 +212,6 @@ class NativeRun:
         if not self._first_ns:
             self._first_ns = entered_ns
             self._model.callback_threads.hold()
-        self._last_ns = entered_ns
         if state <= RKLLM_RUN_WAITING:  # NORMAL or WAITING, one token either way
             if result and self._failure is None:
                 value = result.contents
@@ -344,7 +325,6 @@ class RowsRun(NativeRun):
         if state > RKLLM_RUN_WAITING:
             return super().on_result(result, state, entered_ns)
         self._first_ns = self._first_ns or entered_ns
-        self._last_ns = entered_ns
         if self._given:
             self._abort_elsewhere()
         elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:

@@ -8,7 +8,7 @@ import os
 import shutil
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, RunStats
+from rkllm_mcp.generation import GenerationOptions
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.library import fingerprint
 from rkllm_mcp.runtime.profile import model_identity
@@ -352,7 +352,7 @@ class PromptCaches:
             return
         try:
             options = GenerationOptions(1, save_prompt_cache=str(draft), owner=self._owner)
-            stats = await evaluated(self._engine, head, options)
+            stats = await self._engine.prefill(head, options)
             if not draft.is_file():
                 self._refuse("the runtime wrote no file")
                 return
@@ -370,7 +370,7 @@ class PromptCaches:
 
     async def _saves_time(self, found: SavedPrompt, head: Sequence[int]) -> bool:
         """Run the prompt with one more token, because some releases evaluate a fully cached prompt again."""
-        stats = await evaluated(self._engine, [*head, head[-1]], GenerationOptions(1, owner=self._owner))
+        stats = await self._engine.prefill([*head, head[-1]], GenerationOptions(1, owner=self._owner))
         if stats.prefilled_tokens is None:
             is_faster = found.prefill_ms < _TELLING_MS or stats.prefill_ms < found.prefill_ms / 2
         else:
@@ -435,17 +435,4 @@ class CacheWarmUp:
                 await caches.save(head)
         elif self._evaluates:
             # Only the service's own prompt is evaluated in advance.
-            await evaluated(self._engine, head, GenerationOptions(1, owner=None))
-
-
-async def evaluated(engine: Engine, ids: Sequence[int], options: GenerationOptions) -> RunStats:
-    """Run a prompt for its effect on the KV cache, and discard the generated tokens.
-
-    Raises:
-        GenerationError: as for ``Engine.generate``.
-    """
-    async with aclosing(engine.generate(ids, options)) as run:
-        async for item in run:
-            if isinstance(item, RunStats):
-                return item
-    raise RuntimeUnusableError("The runtime ended a run without its figures.", "Please report it.")
+            await self._engine.prefill(head, GenerationOptions(1, owner=None))

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
-from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token, TokenInput
-from rkllm_mcp.runtime.frames import RowsReport, RunCommand, RunEnded
+from rkllm_mcp.generation import FinishReason, RunStats, Token, TokenInput
+from rkllm_mcp.runtime.frames import RowsReport, RunCommand, RunEnded, RunReport
 from rkllm_mcp.toolcalls.stop_strings import StopStrings
 
 _NS_PER_MS = 1e6
@@ -70,10 +70,13 @@ class TimedToken(Token):
 class Run:
     """One generation; ``timed`` delivers TimedToken."""
 
-    def __init__(self, command: RunCommand, options: GenerationOptions, *, timed: bool = False) -> None:
+    def __init__(self, command: RunCommand, *, timed: bool = False) -> None:
+        options = command.options
         self.number = command.run
         self.command = command
         self.options = options
+        # Runs that went before this one out of turn; counted by the queue.
+        self.skipped = 0
         self.state = RunState.QUEUED
         self.stop_reason: StopReason | None = None
         # Message for SILENT and INVALID_OUTPUT.
@@ -100,7 +103,7 @@ class Run:
         # Set when the answer is complete; failures after that do not matter.
         self._finish: FinishReason | None = None
         self._error: RkllmMcpError | None = None
-        self._ended: RunEnded | None = None
+        self._report = RunReport()
         self._requested_ns = time.monotonic_ns()
         self._started_ns = 0
         self._first_ns = 0
@@ -142,7 +145,7 @@ class Run:
     @property
     def is_paused(self) -> bool:
         """True if it returned from a requested pause."""
-        return self._ended is not None and self._ended.is_paused
+        return self._report.is_paused
 
     # Called by the dispatcher
 
@@ -205,9 +208,9 @@ class Run:
 
     def end(self, ended: RunEnded, complaint: str = "") -> None:
         """Any → DONE or FAILED: the native run returned; ``complaint`` is the runtime's message about a failure."""
-        self._ended = ended
+        self._report = ended.report
         is_complete = self._finish is not None
-        if ended.is_paused and not is_complete:
+        if ended.report.is_paused and not is_complete:
             self._finish = "paused"
         failure = f"{self.stop_detail}, and it was aborted" if self.stop_detail else ended.failure
         if self.stop_reason is StopReason.INVALID_OUTPUT:
@@ -285,9 +288,9 @@ class Run:
 
     def stats(self) -> RunStats:
         """Return the statistics of a returned run: the runtime's own, else measured ones."""
-        perf = self._ended.perf if self._ended else None
+        report, perf = self._report, self._report.perf
         first_ns = self._first_ns or self._over_ns
-        first_callback_ns = (self._ended.first_ns if self._ended else 0) or first_ns
+        first_callback_ns = report.first_ns or first_ns
         return RunStats(
             finish=self._finish or "stop",
             prefilled_tokens=perf.prefill_tokens if perf else None,
@@ -300,7 +303,7 @@ class Run:
             cold=self._is_cold,
             expected_tokens=self._expected_prefill,
             stop_string=self._stops.found if self._stops else None,
-            callback_ms=_ms(self._ended.callback_ns if self._ended else 0),
+            callback_ms=_ms(report.callback_ns),
             own_tokens=self._own_tokens,
         )
 

@@ -361,14 +361,11 @@ class Prompted(Protocol):
         """Token ids of the prompt; empty for other inputs."""
         ...
 
+    # Runs that went before this one out of turn.
+    skipped: int
+
 
 _Run = TypeVar("_Run", bound=Prompted)
-
-
-@dataclass
-class _Entry(Generic[_Run]):
-    run: _Run
-    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -407,28 +404,29 @@ class RunQueue(Generic[_Run]):
         self._max_skips = max_skips
         self._cost_s = cost_s
         self._resume = resume
-        self._entries: list[_Entry[_Run]] = []
+        self._runs: list[_Run] = []
         self._expected: ExpectedRun | None = None
         self._hold: asyncio.TimerHandle | None = None
 
     def append(self, run: _Run) -> None:
         """Add a run at the end."""
-        self._entries.append(_Entry(run))
+        self._runs.append(run)
 
     def remove(self, run: _Run) -> bool:
         """Remove a run; return False if it is not waiting."""
-        before = len(self._entries)
-        self._entries = [entry for entry in self._entries if entry.run is not run]
-        return len(self._entries) < before
+        is_waiting = run in self._runs
+        if is_waiting:
+            self._runs.remove(run)
+        return is_waiting
 
     def clear(self) -> list[_Run]:
         """Remove and return all runs."""
-        runs, self._entries = [entry.run for entry in self._entries], []
+        runs, self._runs = self._runs, []
         return runs
 
     def next(self, cached: Sequence[int]) -> _Run | None:
         """Remove and return the run to start now; None if none waits or all are held for the expected run."""
-        return self.take(cached) if self._entries and not self._holds(cached) else None
+        return self.take(cached) if self._runs and not self._holds(cached) else None
 
     def take(self, cached: Sequence[int]) -> _Run:
         """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start.
@@ -437,9 +435,9 @@ class RunQueue(Generic[_Run]):
             IndexError: none waits.
         """
         chosen = self._chosen(cached)
-        for entry in self._entries[:chosen]:
-            entry.skipped += 1
-        return self._entries.pop(chosen).run
+        for run in self._runs[:chosen]:
+            run.skipped += 1
+        return self._runs.pop(chosen)
 
     def expect(self, tokens: Sequence[int]) -> None:
         """Expect a run soon whose prompt begins with these tokens."""
@@ -458,18 +456,17 @@ class RunQueue(Generic[_Run]):
             self._hold = None
 
     def _chosen(self, cached: Sequence[int]) -> int:
-        first = self._entries[0]
-        if len(self._entries) == 1 or first.skipped >= self._max_skips:
+        if len(self._runs) == 1 or self._runs[0].skipped >= self._max_skips:
             return 0
-        reused = [common_prefix(entry.run.tokens, cached) for entry in self._entries]
+        reused = [common_prefix(run.tokens, cached) for run in self._runs]
         best = max(range(len(reused)), key=lambda index: (reused[index], -index))
         return best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0
 
     def _holds(self, cached: Sequence[int]) -> bool:
         """Return True while waiting runs are held for the expected run."""
-        if self._expected is None or self._entries[0].skipped >= self._max_skips:
+        if self._expected is None or self._runs[0].skipped >= self._max_skips:
             return False
-        until = self._expected.hold_until(self._entries[self._chosen(cached)].run, cached, self._cost_s)
+        until = self._expected.hold_until(self._runs[self._chosen(cached)], cached, self._cost_s)
         loop = asyncio.get_running_loop()
         if loop.time() >= until:
             return False

@@ -29,7 +29,7 @@ from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.library import find_library, open_library
 from rkllm_mcp.runtime.model import NativeModel
-from rkllm_mcp.runtime.native_run import NativeRun, RowsRun, RunReport
+from rkllm_mcp.runtime.native_run import NativeRun, RowsRun
 
 MEMORY_TABLE = Path("/proc/meminfo")
 
@@ -243,15 +243,9 @@ class Worker:
 
         model = self._loaded_model()
         try:
-            run = model.new_run(
-                command.prompt,
-                on_token,
-                command.options,
-                rows=command.rows,
-                is_timed=command.is_timed,
-            )
+            run = model.new_run(command.prompt, on_token, command.options, rows=command.rows, is_timed=command.is_timed)
         except _MISTAKES as error:
-            self._jobs.put(partial(send, frames.pack_run_ended(frames.RunEnded(number, str(error), 0, 0, None))))
+            self._jobs.put(partial(send, frames.pack_run_ended(frames.RunEnded(number, str(error)))))
             return
         self._run = (number, run)
         self._jobs.put(partial(self._execute, command, run))
@@ -284,7 +278,7 @@ class Worker:
         self._send_queue.send(frames.pack(loaded))
 
     def _execute(self, command: frames.RunCommand, run: NativeRun) -> None:
-        report, failure = RunReport(0, 0, None), ""
+        report, failure = frames.RunReport(), ""
         try:
             if command.clears_before:
                 self._loaded_model().clear_kv_cache()
@@ -295,7 +289,7 @@ class Worker:
             failure = error.reason
         if command.clears_after:
             failure = self._cleared() or failure
-        self._send_queue.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, *report)))
+        self._send_queue.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, report)))
 
     def _cleared(self) -> str:
         """Clear the KV cache; return the reason of a failure, or an empty text."""

@@ -29,12 +29,9 @@ from typing import Any
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
-from rkllm_mcp.store.database import Database, Work
+from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database
 
 TITLE_CHARS = 60
-_DAY_S = 86400.0
-# The clock of a board without a battery can start anywhere. A larger step between two changes is a clock correction.
-_CLOCK_WAS_SET_S = 365 * _DAY_S
 # Length of a passage, and of its part before what was searched.
 _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
 _COLUMNS = """id, title, created, updated,
@@ -58,6 +55,10 @@ _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created, events)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
+_HEAD = """
+SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
+_SIZE = """
+SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) FROM messages WHERE tenant = ?"""
 _UPDATE_TURN = """
 UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
 _TURNS = """
@@ -77,6 +78,7 @@ SELECT id FROM (
 ) WHERE age > ?"""
 # The latest responses that are kept. An answer of a coding program has some 20 kB.
 RESPONSES_KEPT = 1000
+_INSERT_RESPONSE = "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)"
 _CHAIN = """
 WITH RECURSIVE chain (previous, items, depth) AS (
     SELECT previous, items, 0 FROM responses WHERE tenant = :tenant AND id = :id
@@ -118,7 +120,7 @@ def title_of(words: str) -> str:
     return f"{at_blank if len(at_blank) > TITLE_CHARS // 2 else head}…"
 
 
-def storable_turn(turn: StoredTurn) -> StoredTurn:
+def _storable(turn: StoredTurn) -> StoredTurn:
     """Return a turn that the database can store."""
     texts = {name: _utf8(getattr(turn, name)) for name in ("text", "thinking", "context", "events")}
     return replace(turn, **texts)
@@ -129,7 +131,7 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def append(
+def _append(
     tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], connection: sqlite3.Connection
 ) -> tuple[int, int]:
     """Append the turns to the conversation, in place of its draft.
@@ -137,11 +139,11 @@ def append(
     Returns the number of turns now stored and the number of them that another process has added. Appends nothing if
     the draft is gone: another process has deleted the conversation.
     """
-    if conversation.draft is not None and not remove(tenant, conversation.id, conversation.draft, connection):
+    if conversation.draft is not None and not _remove(tenant, conversation.id, conversation.draft, connection):
         return 0, 0
     if not turns:
         # A new version that was refused leaves its place to the version before it.
-        if not show_version(tenant, conversation.id, conversation.kept_turns, -1, connection):
+        if not _show_version(tenant, conversation.id, conversation.kept_turns, -1, connection):
             connection.execute(_DELETE_EMPTY, (tenant, conversation.id) * 2)
         return conversation.kept_turns, 0
     if conversation.replaces is not None:
@@ -162,16 +164,10 @@ def append(
     return position + len(new), others
 
 
-def remove(tenant: str, conversation_id: str, positions: range, connection: sqlite3.Connection) -> int:
+def _remove(tenant: str, conversation_id: str, positions: range, connection: sqlite3.Connection) -> int:
     """Delete the turns at these positions; return how many there were."""
     values = (tenant, conversation_id, positions.start, positions.stop)
     return connection.execute(_DELETE_TURNS, values).rowcount
-
-
-def grow(tenant: str, conversation_id: str, position: int, turn: StoredTurn, connection: sqlite3.Connection) -> bool:
-    """Write what an answer has become; return False if it is not there any more."""
-    values = (turn.text, turn.thinking, turn.events, tenant, conversation_id, position)
-    return connection.execute(_UPDATE_TURN, values).rowcount > 0
 
 
 def _set_aside(tenant: str, conversation_id: str, position: int, connection: sqlite3.Connection) -> None:
@@ -188,11 +184,13 @@ def _set_aside(tenant: str, conversation_id: str, position: int, connection: sql
         "UPDATE versions SET parent = ? WHERE tenant = ? AND conversation = ? AND position > ? AND parent IS NULL",
         (row.lastrowid, *whose),
     )
-    remove(tenant, conversation_id, range(position, sys.maxsize), connection)
+    _remove(tenant, conversation_id, range(position, sys.maxsize), connection)
 
 
-def show_version(tenant: str, conversation_id: str, position: int, number: int, connection: sqlite3.Connection) -> bool:
-    """Exchange the turns from ``position`` on for a version; return False if there is none of that number.
+def _show_version(
+    tenant: str, conversation_id: str, position: int, number: int, connection: sqlite3.Connection
+) -> bool:
+    """Exchange the turns from ``position`` on for a version; return False if no version has that number.
 
     Versions are numbered from 1 in the order in which they were asked; -1 is the one that was replaced last.
     """
@@ -246,65 +244,12 @@ def _insert(
     connection.executemany(_INSERT_TURN, rows)
 
 
-def add(tenant: str, kept: StoredConversation, connection: sqlite3.Connection) -> str:
-    """Insert a conversation from elsewhere; return its id, a new one if its own is taken."""
-    taken = connection.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", (tenant, kept.id)).fetchone()
-    conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
-    head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made)
-    connection.execute(_UPSERT, (*head, kept.settings, kept.created, kept.updated))
-    _insert(tenant, conversation_id, 0, kept.turns, connection)
-    return conversation_id
-
-
-def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> StoredConversation | None:
-    """Return one conversation with its turns in order."""
-    head = connection.execute(
-        "SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations "
-        "WHERE tenant = ? AND id = ?",
-        (tenant, conversation_id),
-    ).fetchone()
-    if head is None:
-        return None
-    title, created, updated, system, calls_made, settings, pinned = head
-    turns = tuple(StoredTurn(*row) for row in connection.execute(_TURNS, (tenant, conversation_id, 0)))
-    versions = _versions(tenant, conversation_id, turns, connection)
-    return StoredConversation(
-        conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
-    )
-
-
-def latest(
-    tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection, *, pinned_first: bool = False
-) -> list[ConversationSummary]:
-    """Return a page of the conversations, optionally those that contain a text."""
-    values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
-    passage, where = (f", {_PASSAGE}", _WITH_WORDS) if search else ("", "")
-    rows = connection.execute(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values).fetchall()
-    return [_summary(row, search) for row in rows]
-
-
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
-    """Return the summary of a row; of its text only the passage around what was searched."""
+    """Return the summary of a row; of its text only the passage around the words of the search."""
     text = " ".join(str(row[6]).split()) if len(row) > 6 and row[6] else ""
     start = max(0, text.lower().find(search.lower()) - _BEFORE_CHARS)
     passage = text[start : start + _PASSAGE_CHARS]
     return ConversationSummary(*row[:5], pinned=bool(row[5]), passage=f"…{passage}" if start else passage)
-
-
-def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connection) -> list[ConversationSummary]:
-    """Return the conversation of this id, else those whose id starts with it."""
-    select = f"SELECT {_COLUMNS}{_OF_TENANT}"
-    values = {"tenant": tenant, "id": _utf8(prefix), "like": f"{_literal(prefix)}%", "limit": limit}
-    whole = connection.execute(f"{select} AND id = :id", values).fetchall()
-    begun = f"{select} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
-    rows = whole or connection.execute(begun, {**values, "offset": 0, "pinned_first": False}).fetchall()
-    return [_summary(row, "") for row in rows]
-
-
-def count(tenant: str, search: str, connection: sqlite3.Connection) -> int:
-    """Return the number of conversations, optionally of those that contain a text."""
-    query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
-    return int(connection.execute(query, _sought(tenant, search)).fetchone()[0])
 
 
 def _sought(tenant: str, search: str) -> dict[str, Any]:
@@ -316,24 +261,7 @@ def _literal(text: str) -> str:
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
-    """Return the size of the history."""
-    words = connection.execute(
-        "SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) "
-        "FROM messages WHERE tenant = ?",
-        (tenant,),
-    ).fetchone()
-    return HistoryStats(count(tenant, "", connection), *words)
-
-
-def change(tenant: str, conversation_id: str, values: Mapping[str, Any], connection: sqlite3.Connection) -> bool:
-    """Set columns of a conversation: title, pinned, settings, system; return False if no conversation has that id."""
-    columns = "".join(f"{name} = :{name}, " for name in values)
-    query = f"UPDATE conversations SET {columns}id = id WHERE tenant = :tenant AND id = :id"  # noqa: S608  (no input)
-    return connection.execute(query, {**values, "tenant": tenant, "id": conversation_id}).rowcount > 0
-
-
-def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
+def _delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
     """Delete conversations with their turns and tool call records; return how many existed."""
     deleted = 0
     for conversation_id in ids:
@@ -346,26 +274,11 @@ def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> i
     return deleted
 
 
-def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
-    """Delete every conversation and response; return how many conversations existed."""
-    connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
-    rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
-    return delete(tenant, [row[0] for row in rows], connection)
-
-
-def clean(tenant: str, now: float, limits: HistoryLimits, connection: sqlite3.Connection) -> int:
-    """Delete conversations beyond the limits; return how many were deleted."""
-    gone: set[str] = set()
-    if limits.days is not None:
-        values = (_CLOCK_WAS_SET_S, now, tenant, limits.days * _DAY_S)
-        gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
-    if limits.conversations is not None:
-        gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
-    return delete(tenant, sorted(gone), connection)
-
-
 class Conversations:
-    """Stored conversations; ``clock`` returns seconds since 1970."""
+    """Stored conversations; ``clock`` returns seconds since 1970.
+
+    Methods raise ``StoreError`` if the file cannot be read or written. Written data is on disk when they return.
+    """
 
     def __init__(
         self, database: Database, limits: HistoryLimits | None = None, clock: Callable[[], float] = time.time
@@ -380,63 +293,67 @@ class Conversations:
         return self._database.is_lasting
 
     async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
-        """Write the draft of an exchange, in place of an older one; it is on disk when this returns.
-
-        Raises:
-            StoreError: the turns could not be saved; the disk is full or cannot be written.
-        """
-        work = partial(append, tenant, conversation, list(map(storable_turn, turns)))
+        """Write the draft of an exchange, in place of an older one."""
+        work = partial(_append, tenant, conversation, list(map(_storable, turns)))
         stop, _ = await self._database.ask(work, durable=True)
         if stop:
             conversation.draft, conversation.replaces = range(stop - len(turns), stop), None
 
     async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
-        """Write what the answer of the draft has become; return False if the draft was deleted.
-
-        Raises:
-            StoreError: it could not be saved.
-        """
+        """Update the answer of the draft; return False if the draft was deleted."""
         position = conversation.draft.stop - 1 if conversation.draft else -1
-        work = partial(grow, tenant, conversation.id, position, storable_turn(turn))
-        return await self._database.ask(work, durable=True)
+        turn = _storable(turn)
+        values = (turn.text, turn.thinking, turn.events, tenant, conversation.id, position)
+        return await self._database.change(_UPDATE_TURN, values, durable=True) > 0
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
-        """Save the turns of ``conversation.unkept`` in place of its draft; they are on disk when this returns.
+        """Save the turns of ``conversation.unkept`` in place of its draft.
 
         After an error or cancellation they are still ``unkept``, and the next save repeats the attempt.
 
         Returns:
             The number of turns that others have added since this conversation was last saved or loaded.
-
-        Raises:
-            StoreError: the turns could not be saved; the disk is full or cannot be written.
         """
         count = len(conversation.unkept)
         if not count and conversation.draft is None:
             return 0
-        turns = [storable_turn(turn) for turn in conversation.unkept]
-        work = partial(append, tenant, conversation, turns)
+        turns = list(map(_storable, conversation.unkept))
+        work = partial(_append, tenant, conversation, turns)
         conversation.kept_turns, others = await self._database.ask(work, durable=True)
         conversation.draft = conversation.replaces = None
         del conversation.unkept[:count]
         return others
 
     async def add(self, tenant: str, kept: StoredConversation) -> str:
-        """Save a conversation from elsewhere and return its id, a new one if its own is taken.
+        """Save a conversation from elsewhere and return its id, a new one if its own is taken."""
+        turns = list(map(_storable, kept.turns))
 
-        Raises:
-            StoreError: it could not be saved.
-        """
-        storable = replace(kept, turns=tuple(map(storable_turn, kept.turns)))
-        return await self._database.ask(partial(add, tenant, storable), durable=True)
+        def work(connection: sqlite3.Connection) -> str:
+            query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
+            taken = connection.execute(query, (tenant, kept.id)).fetchone()
+            conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
+            head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made)
+            connection.execute(_UPSERT, (*head, kept.settings, kept.created, kept.updated))
+            _insert(tenant, conversation_id, 0, turns, connection)
+            return conversation_id
+
+        return await self._database.ask(work, durable=True)
 
     async def get(self, tenant: str, conversation_id: str) -> StoredConversation | None:
-        """Return a conversation with all turns; None if this tenant has none of that id.
+        """Return a conversation with all turns; None if this tenant has none of that id."""
 
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        return await self._database.ask(partial(get, tenant, conversation_id))
+        def work(connection: sqlite3.Connection) -> StoredConversation | None:
+            head = connection.execute(_HEAD, (tenant, conversation_id)).fetchone()
+            if head is None:
+                return None
+            title, created, updated, system, calls_made, settings, pinned = head
+            turns = tuple(StoredTurn(*row) for row in connection.execute(_TURNS, (tenant, conversation_id, 0)))
+            versions = _versions(tenant, conversation_id, turns, connection)
+            return StoredConversation(
+                conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
+            )
+
+        return await self._database.ask(work)
 
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = "", *, pinned_first: bool = False
@@ -445,95 +362,82 @@ class Conversations:
 
         ``search`` restricts them to those whose title, turns or calls contain this text, ignoring the case of Latin
         letters.
-
-        Raises:
-            StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(latest, tenant, limit, offset, search, pinned_first=pinned_first))
+        values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
+        passage, where = (f", {_PASSAGE}", _WITH_WORDS) if search else ("", "")
+        rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
+        return [_summary(row, search) for row in rows]
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
-        """Return the conversation of this id, or those whose id starts with it, most recently changed first.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        return await self._database.ask(partial(matching, tenant, prefix, limit))
+        """Return the conversation of this id, or those whose id starts with it, most recently changed first."""
+        values: dict[str, Any] = {"tenant": tenant, "id": _utf8(prefix), "like": f"{_literal(prefix)}%"}
+        rows = await self._database.rows(f"SELECT {_COLUMNS}{_OF_TENANT} AND id = :id", values)
+        if not rows:
+            begun = f"SELECT {_COLUMNS}{_OF_TENANT} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
+            rows = await self._database.rows(begun, {**values, "limit": limit, "offset": 0, "pinned_first": False})
+        return [_summary(row, "") for row in rows]
 
     async def count(self, tenant: str, search: str = "") -> int:
-        """Return the number of conversations that ``latest`` would list without a limit.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        return await self._database.ask(partial(count, tenant, search))
+        """Return the number of conversations that ``latest`` would list without a limit."""
+        query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
+        return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
 
     async def stats(self, tenant: str) -> HistoryStats:
-        """Return the size of a tenant's history.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        return await self._database.ask(partial(stats, tenant))
+        """Return the size of a tenant's history."""
+        (messages,) = await self._database.rows(_SIZE, (tenant,))
+        return HistoryStats(await self.count(tenant), *messages)
 
     async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
-        """Change a conversation's title; return False if no conversation has that id.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Change a conversation's title; return False if no conversation has that id."""
         return await self.change(tenant, conversation_id, {"title": title})
 
     async def change(self, tenant: str, conversation_id: str, values: Mapping[str, Any]) -> bool:
-        """Set title, pinned, settings or system; return False if no conversation has that id.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Set title, pinned, settings or system; return False if no conversation has that id."""
         storable = {**values, "title": title_of(values["title"])} if "title" in values else values
-        return await self._database.ask(partial(change, tenant, conversation_id, storable), durable=True)
+        columns = "".join(f"{name} = ?, " for name in storable)
+        query = f"UPDATE conversations SET {columns}id = id WHERE tenant = ? AND id = ?"  # noqa: S608  (no input)
+        return await self._database.change(query, (*storable.values(), tenant, conversation_id), durable=True) > 0
 
     async def show_version(self, tenant: str, conversation_id: str, position: int, number: int) -> bool:
-        """Exchange the turns from a question on for a version of it, from 1; return False if there is none.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
-        work = partial(show_version, tenant, conversation_id, position, number)
+        """Exchange the turns from a question on for a version of it, from 1; return False if it does not exist."""
+        work = partial(_show_version, tenant, conversation_id, position, number)
         return await self._database.ask(work, durable=True)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation, its turns and its tool call records; return False if no conversation has that id.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
-        return await self._gone(partial(delete, tenant, (conversation_id,))) > 0
+        """Delete a conversation, its turns and its tool call records; return False if no conversation has that id."""
+        return await self._database.erase(partial(_delete, tenant, (conversation_id,))) > 0
 
     async def delete_all(self, tenant: str) -> int:
-        """Delete every conversation of a tenant; return how many existed.
+        """Delete every conversation and response of a tenant; return how many conversations existed."""
 
-        Raises:
-            StoreError: the file cannot be written.
-        """
-        return await self._gone(partial(delete_all, tenant))
+        def work(connection: sqlite3.Connection) -> int:
+            connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
+            rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
+            return _delete(tenant, [row[0] for row in rows], connection)
+
+        return await self._database.erase(work)
 
     async def clean(self, tenant: str) -> int:
-        """Delete conversations beyond the limits; return how many were deleted.
+        """Delete conversations beyond the limits; return how many were deleted."""
+        now, limits = self._clock(), self._limits
 
-        Raises:
-            StoreError: the file cannot be written.
-        """
-        return await self._gone(partial(clean, tenant, self._clock(), self._limits))
+        def work(connection: sqlite3.Connection) -> int:
+            gone: set[str] = set()
+            if limits.days is not None:
+                values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
+                gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
+            if limits.conversations is not None:
+                gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
+            return _delete(tenant, sorted(gone), connection)
 
-    async def _gone(self, work: Work[int]) -> int:
-        count = await self._database.ask(work, durable=True)
-        if count:
-            await self._database.empty_log()
-        return count
+        return await self._database.erase(work)
 
 
 class StoredResponses:
-    """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before."""
+    """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before.
+
+    Methods raise ``StoreError`` if the file cannot be read or written.
+    """
 
     def __init__(self, database: Database, limits: HistoryLimits | None = None) -> None:
         self._database = database
@@ -541,52 +445,34 @@ class StoredResponses:
 
     def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any]) -> None:
         """Store a response with its items; returns at once and never raises."""
-        previous = response.get("previous_response_id") or ""
+        previous, now = response.get("previous_response_id") or "", time.time()
         words = (_utf8(json.dumps(each, ensure_ascii=False)) for each in (items, response))
-        row = (tenant, response["id"], previous, *words, time.time())
-        self._database.tell(partial(_save_response, row, self._days))
+        row = (tenant, response["id"], previous, *words, now)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_INSERT_RESPONSE, row)
+            connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
+            if self._days is not None:
+                old = "DELETE FROM responses WHERE created < ? AND created > ?"
+                connection.execute(old, (now - self._days * DAY_S, now - CLOCK_WAS_SET_S))
+
+        self._database.tell(work)
 
     async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
-        """Return the items up to a response, oldest first; None if one of the chain is not stored any more.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return the items up to a response, oldest first; None if one of the chain is not stored any more."""
         values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT}
-        rows = await self._database.ask(lambda connection: connection.execute(_CHAIN, values).fetchall())
+        rows = await self._database.rows(_CHAIN, values)
         if not rows or rows[0][0]:
             return None
         return [item for _, items in rows for item in json.loads(items)]
 
     async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
-        """Return a response; None if this tenant has none of that id.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        query, values = "SELECT response FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
-        found = await self._database.ask(lambda connection: connection.execute(query, values).fetchone())
-        return None if found is None else json.loads(found[0])
+        """Return a response; None if this tenant has none of that id."""
+        query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
+        found = await self._database.rows(query, (tenant, _utf8(response_id)))
+        return json.loads(found[0][0]) if found else None
 
     async def delete(self, tenant: str, response_id: str) -> bool:
-        """Delete a response; return False if no response has that id.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Delete a response; return False if no response has that id."""
         query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
-        count = await self._database.ask(lambda connection: connection.execute(query, values).rowcount, durable=True)
-        if count:
-            await self._database.empty_log()
-        return count > 0
-
-
-def _save_response(row: Sequence[Any], days: float | None, connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)", row
-    )
-    connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
-    if days is not None:
-        now = time.time()
-        old = "DELETE FROM responses WHERE created < ? AND created > ?"
-        connection.execute(old, (now - days * _DAY_S, now - _CLOCK_WAS_SET_S))
+        return await self._database.erase(lambda connection: connection.execute(query, values).rowcount) > 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -18,6 +19,10 @@ from rkllm_mcp.errors import StoreError
 
 FILE_NAME = "state.db"
 OVERRIDE = "RKLLM_MCP_STATE"
+DAY_S = 86400.0
+# The clock of a board without a battery can start anywhere. A larger step between two times is a clock correction.
+CLOCK_WAS_SET_S = 365 * DAY_S
+_SCHEMA = Path(__file__).with_name("migrations.sql")
 
 
 def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
@@ -41,107 +46,10 @@ def _state_folder(env: Mapping[str, str]) -> Path:
     return folder / "rkllm-mcp"
 
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE calls (
-            id INTEGER PRIMARY KEY,
-            at REAL NOT NULL,
-            server TEXT NOT NULL,
-            tool TEXT NOT NULL,
-            arguments TEXT NOT NULL,
-            ruling TEXT NOT NULL,
-            is_error INTEGER NOT NULL,
-            error TEXT NOT NULL,
-            result_chars INTEGER NOT NULL,
-            seconds REAL NOT NULL,
-            conversation TEXT NOT NULL,
-            request TEXT NOT NULL
-        )""",
-        "CREATE INDEX calls_by_time ON calls (at)",
-        """CREATE TABLE grants (
-            server TEXT NOT NULL,
-            tool TEXT NOT NULL,
-            kind TEXT NOT NULL,
-            fingerprint TEXT NOT NULL,
-            at REAL NOT NULL,
-            PRIMARY KEY (server, tool)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE switches (
-            server TEXT NOT NULL,
-            tool TEXT NOT NULL,
-            is_on INTEGER NOT NULL,
-            at REAL NOT NULL,
-            PRIMARY KEY (server, tool)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE texts (
-            kind TEXT NOT NULL,
-            key TEXT NOT NULL,
-            text TEXT NOT NULL,
-            at REAL NOT NULL,
-            PRIMARY KEY (kind, key)
-        ) WITHOUT ROWID""",
-    ),
-    (
-        # touched is a change counter: the order does not depend on the clock.
-        """CREATE TABLE conversations (
-            tenant TEXT NOT NULL,
-            id TEXT NOT NULL,
-            title TEXT NOT NULL,
-            system TEXT,
-            calls_made INTEGER NOT NULL,
-            created REAL NOT NULL,
-            updated REAL NOT NULL,
-            touched INTEGER NOT NULL,
-            PRIMARY KEY (tenant, id)
-        ) WITHOUT ROWID""",
-        "CREATE INDEX conversations_by_change ON conversations (tenant, touched)",
-        """CREATE TABLE messages (
-            tenant TEXT NOT NULL,
-            conversation TEXT NOT NULL,
-            position INTEGER NOT NULL,
-            role TEXT NOT NULL,
-            text TEXT NOT NULL,
-            thinking TEXT NOT NULL,
-            context TEXT NOT NULL,
-            ending TEXT NOT NULL,
-            created REAL NOT NULL,
-            UNIQUE (tenant, conversation, position),
-            FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
-        )""",
-        "CREATE INDEX calls_by_conversation ON calls (conversation)",
-    ),
-    (
-        # What an answer showed, as JSON events; options of a conversation's questions as JSON.
-        "ALTER TABLE messages ADD COLUMN events TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE conversations ADD COLUMN settings TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
-        # Earlier versions of a question with the turns behind it, as JSON; parent is the version that contains it.
-        """CREATE TABLE versions (
-            id INTEGER PRIMARY KEY,
-            tenant TEXT NOT NULL,
-            conversation TEXT NOT NULL,
-            parent INTEGER REFERENCES versions (id) ON DELETE CASCADE,
-            position INTEGER NOT NULL,
-            created REAL NOT NULL,
-            turns TEXT NOT NULL,
-            FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
-        )""",
-        "CREATE INDEX versions_by_place ON versions (tenant, conversation, parent, position)",
-        "CREATE INDEX versions_by_parent ON versions (parent)",
-    ),
-    (
-        # Of a client that continues a conversation by an id: its items and the answer's, as JSON.
-        """CREATE TABLE responses (
-            position INTEGER PRIMARY KEY,
-            tenant TEXT NOT NULL,
-            id TEXT NOT NULL,
-            previous TEXT NOT NULL,
-            items TEXT NOT NULL,
-            response TEXT NOT NULL,
-            created REAL NOT NULL,
-            UNIQUE (tenant, id)
-        )""",
-    ),
+# Statements of each migration, in order.
+MIGRATIONS: tuple[tuple[str, ...], ...] = tuple(
+    tuple(filter(None, map(str.strip, migration.split(";\n"))))
+    for migration in re.split(r"^-- migration \d+$", _SCHEMA.read_text("utf-8"), flags=re.MULTILINE)[1:]
 )
 
 
@@ -197,33 +105,28 @@ Work = Callable[[sqlite3.Connection], _Result]
 
 
 class Database:
-    """An open database; created by ``open_database``."""
+    """An open database; created by ``open_database``.
+
+    Attributes:
+        is_lasting: data that is written now survives the process.
+        failing: the reason why nothing can be stored at present; None if the last durable write succeeded.
+    """
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path = path
         self._on_problem = on_problem
-        # The first ``tell`` that was not written, and why nothing can be written now.
+        # The first ``tell`` that was not written.
         self._problem: StoreError | None = None
-        self._failing: StoreError | None = None
+        self.failing: StoreError | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
-        self._is_lasting = False
-
-    @property
-    def is_lasting(self) -> bool:
-        """True if data that is written now survives the process."""
-        return self._is_lasting
+        self.is_lasting = False
 
     @property
     def is_whole(self) -> bool:
         """True if every ``tell`` so far was written."""
         return self._problem is None
-
-    @property
-    def failing(self) -> StoreError | None:
-        """Reason why nothing can be stored at present; None if the last durable write succeeded."""
-        return self._failing
 
     async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
@@ -245,20 +148,39 @@ class Database:
         except StoreError as error:
             self._fail(error)
             raise
-        if self._failing is not None and self._is_lasting:
-            self._failing = None
+        if self.failing is not None and self.is_lasting:
+            self.failing = None
             self._on_problem("[State: data is saved again.]")
         return result
 
-    async def empty_log(self) -> None:
-        """Checkpoint and truncate the write-ahead log, so that deleted data does not remain there.
+    async def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """Return the rows of a query.
 
-        While another process reads, this is postponed until the file is closed.
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return await self.ask(lambda connection: connection.execute(query, values).fetchall())
+
+    async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
+        """Execute a statement and return the number of rows that it changed; ``durable`` is that of ``ask``.
 
         Raises:
             StoreError: the file cannot be written.
         """
-        await asyncio.wrap_future(self._thread.submit(self._empty_log))
+        return await self.ask(lambda connection: connection.execute(statement, values).rowcount, durable=durable)
+
+    async def erase(self, work: Work[int]) -> int:
+        """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file.
+
+        The write-ahead log is truncated, while another process reads when the file is closed.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        count = await self.ask(work, durable=True)
+        if count:
+            await asyncio.wrap_future(self._thread.submit(self._empty_log))
+        return count
 
     def tell(self, work: Work[object]) -> None:
         """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
@@ -273,7 +195,7 @@ class Database:
         Raises:
             StoreError: some of it failed.
         """
-        await self.ask(_nothing)
+        await self.ask(lambda _: None)
         if self._problem is not None:
             raise self._problem
 
@@ -285,7 +207,7 @@ class Database:
         """
         try:
             await asyncio.wrap_future(self._thread.submit(self._open_file))
-            self._is_lasting = True
+            self.is_lasting = True
         except StoreError as error:
             if required:
                 raise
@@ -394,8 +316,8 @@ class Database:
 
     def _fail(self, error: StoreError) -> None:
         """Report that nothing can be stored, once until it is possible again."""
-        if self._failing is None:
-            self._failing = error
+        if self.failing is None:
+            self.failing = error
             self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
 
 
@@ -408,10 +330,6 @@ _REMEDIES = (
     ("disk I/O error", "look whether that disk is full or damaged"),
     ("locked", "another rkllm-mcp is using it; end that process"),
 )
-
-
-def _nothing(connection: sqlite3.Connection) -> None:
-    del connection
 
 
 @asynccontextmanager

@@ -6,12 +6,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.store.database import Database
+from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database
 
 _COLUMNS = tuple(field.name for field in fields(CallRecord))
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608  (no input)
@@ -22,9 +21,6 @@ _SERVED = (
 )
 # A service runs for months: old records are deleted at start-up and then once per this many calls.
 _CALLS_BETWEEN_CLEANINGS = 200
-_DAY_S = 86400.0
-# The clock of a board without a battery can start anywhere. A larger step between two calls is a clock correction.
-_CLOCK_WAS_SET_S = 365 * _DAY_S
 # Age is the sum of the time between later calls, so a clock correction does not age all of them at once.
 _DELETE_OLD = """
 DELETE FROM calls WHERE id IN (
@@ -56,14 +52,20 @@ class CallHistory:
         """Store a record; returns at once and never raises."""
         if self._retention.days <= 0 or self._retention.calls <= 0:
             return
-        self._database.tell(partial(_insert, call))
+        self._database.tell(lambda connection: connection.execute(_INSERT, astuple(call)))
         if self._until_cleaning == 0:
             self.clean()
         self._until_cleaning = (self._until_cleaning or _CALLS_BETWEEN_CLEANINGS) - 1
 
     def clean(self) -> None:
         """Delete records beyond the limits."""
-        self._database.tell(partial(_delete, self._clock(), self._retention))
+        limits, now = self._retention, self._clock()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.days * DAY_S))
+            connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (limits.calls,))
+
+        self._database.tell(work)
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None
@@ -75,48 +77,20 @@ class CallHistory:
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(_latest, limit, server, errors_only, conversation))
+        where, values = "TRUE", list[Any]()
+        for column, value in (("server", server), ("conversation", conversation)):
+            if value is not None:
+                where += f" AND {column} = ?"
+                values.append(value)
+        where += " AND is_error" if errors_only else ""
+        rows = await self._database.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+        calls = (CallRecord(*row) for row in rows)
+        return [replace(call, is_error=bool(call.is_error)) for call in calls]
 
     async def served(self, limit: int) -> list[tuple[str, str]]:
         """See ``records.PastCalls``."""
         try:
-            return await self._database.ask(partial(_served, limit))
+            rows = await self._database.rows(_SERVED, (limit,))
         except StoreError:
             return []
-
-
-def _insert(call: CallRecord, connection: sqlite3.Connection) -> None:
-    connection.execute(_INSERT, astuple(call))
-
-
-def _delete(now: float, retention: Retention, connection: sqlite3.Connection) -> None:
-    connection.execute(_DELETE_OLD, (_CLOCK_WAS_SET_S, now, retention.days * _DAY_S))
-    connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (retention.calls,))
-
-
-def _latest(
-    limit: int, server: str | None, errors_only: bool, conversation: str | None, connection: sqlite3.Connection
-) -> list[CallRecord]:
-    conditions: list[str] = []
-    values: list[Any] = []
-    if server is not None:
-        conditions.append("server = ?")
-        values.append(server)
-    if errors_only:
-        conditions.append("is_error")
-    if conversation is not None:
-        conditions.append("conversation = ?")
-        values.append(conversation)
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = connection.execute(f"{_SELECT}{where} ORDER BY id DESC LIMIT ?", (*values, limit)).fetchall()
-    return [_call(row) for row in rows]
-
-
-def _served(limit: int, connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    rows = connection.execute(_SERVED, (limit,)).fetchall()
-    return [(request, f"mcp__{server}__{tool}") for request, server, tool in rows]
-
-
-def _call(row: tuple[Any, ...]) -> CallRecord:
-    call = CallRecord(*row)
-    return replace(call, is_error=bool(call.is_error))
+        return [(request, f"mcp__{server}__{tool}") for request, server, tool in rows]

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 from array import array
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling, TextInput
 from rkllm_mcp.runtime.abi import FAMILIES, UNSUPPORTED_VERSIONS, WORKING_VERSIONS, choose_abi
 from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
+from rkllm_mcp.runtime.abi.declarations import Declarations
 from rkllm_mcp.runtime.library import open_library
 from tests.support.emulator import MACROS, libraries, native_build
 from tests.support.shared import REPOSITORY
@@ -61,8 +61,8 @@ def compiled_layout(version: str, folder: Path) -> dict[str, Any]:
     return layout
 
 
-def ctypes_layout(structs: Mapping[str, type[Any]]) -> dict[str, Any]:
-    return {name: {"size": ctypes.sizeof(struct), "fields": fields_of(struct)} for name, struct in structs.items()}
+def ctypes_layout(types: Declarations) -> dict[str, Any]:
+    return {name: {"size": ctypes.sizeof(types[name]), "fields": fields_of(types[name])} for name in types.structs}
 
 
 def fields_of(struct: type[Any], prefix: str = "", base: int = 0) -> dict[str, list[int]]:
@@ -81,13 +81,13 @@ def fields_of(struct: type[Any], prefix: str = "", base: int = 0) -> dict[str, l
 
 @pytest.mark.parametrize("version", MACROS)
 def test_every_offset_and_size_is_the_compilers(version: str, tmp_path: Path) -> None:
-    assert ctypes_layout(abi_of(version).structs) == compiled_layout(version, tmp_path)
+    assert ctypes_layout(abi_of(version).types) == compiled_layout(version, tmp_path)
 
 
 @pytest.mark.parametrize("version", SIZES)
 def test_sizes_are_those_of_the_vendors_headers(version: str) -> None:
-    structs = abi_of(version).structs
-    assert {name: ctypes.sizeof(structs[name]) for name in SIZES[version]} == SIZES[version]
+    types = abi_of(version).types
+    assert {name: ctypes.sizeof(types[name]) for name in SIZES[version]} == SIZES[version]
 
 
 @pytest.mark.parametrize("version", MACROS)
@@ -95,16 +95,13 @@ def test_signatures_cover_exactly_the_public_functions_that_the_library_exports(
     loaded = ctypes.CDLL(str(libraries()[version]))
     mentioned = {name.decode() for name in re.findall(rb"rkllm_\w+", libraries()[version].read_bytes())}
     exported = {name for name in mentioned if hasattr(loaded, name)}
-    assert set(abi_of(version).signatures) == exported - UNDECLARED
+    assert set(abi_of(version).types.signatures) == exported - UNDECLARED
 
 
 @pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
-def test_every_function_has_a_status_check_or_says_that_it_has_none(abi: Abi) -> None:
-    assert set(abi.status_checks) == set(abi.signatures)
-    assert {name for name, check in abi.status_checks.items() if check is None} == {
-        "rkllm_createDefaultParam",
-        "rkllm_is_running",
-    }
+def test_every_function_has_a_status_check_unless_its_result_is_no_status(abi: Abi) -> None:
+    unchecked = {name for name, signature in abi.types.signatures.items() if signature.errcheck is None}
+    assert unchecked == {"rkllm_createDefaultParam", "rkllm_is_running"}
 
 
 def test_every_release_belongs_to_one_family_or_is_refused() -> None:
@@ -158,15 +155,15 @@ def test_every_input_of_1_3_1_has_its_own_layout_and_holds_no_audio() -> None:
     inputs = [image, abi.new_input((ctypes.c_int32 * 1)(5)), abi.new_text_input(TextInput("x"))]
     inputs.append(abi.new_embedding_input(rows, 1))
 
-    assert {type(value) for value in inputs} == {abi.structs["RKLLMInput"]}
+    assert {type(value) for value in inputs} == {abi.types["RKLLMInput"]}
     assert ctypes.sizeof(image) == SIZES["1.3.1"]["RKLLMInput"]
     assert (image.multimodal_input.audio.n_audio, bool(image.multimodal_input.audio.audio_embed)) == (0, False)
     assert (image.multimodal_input.video.n_video, image.multimodal_input.image.n_image) == (0, 1)
     for name in ("rkllm_run", "rkllm_run_async"):
-        assert abi.signatures[name].argtypes[1] == ctypes.POINTER(abi.structs["RKLLMInput"])
+        assert abi.types.signatures[name].argtypes[1] == ctypes.POINTER(abi.types["RKLLMInput"])
 
 
 @pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
 def test_defaults_of_another_layout_are_copied_without_following_their_pointers(abi: Abi) -> None:
-    size = ctypes.sizeof(abi.structs["RKLLMParam"])
+    size = ctypes.sizeof(abi.types["RKLLMParam"])
     assert len(bytes(abi.new_param(b"\xff" * size, LOAD))) == size

@@ -32,6 +32,7 @@ def anyio_backend() -> Backend:
 @dataclass
 class Run:
     tokens: Sequence[int]
+    skipped: int = 0
 
 
 async def test_preferring_what_the_cache_holds_prefills_less_and_overtakes_nobody_for_long(tmp_path: Path) -> None:

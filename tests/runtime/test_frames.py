@@ -8,7 +8,16 @@ import pytest
 
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import Perf
-from rkllm_mcp.runtime.frames import CallReply, FrameReader, LoadFailed, ModelLoaded, Opened, RowsReport, RunEnded
+from rkllm_mcp.runtime.frames import (
+    CallReply,
+    FrameReader,
+    LoadFailed,
+    ModelLoaded,
+    Opened,
+    RowsReport,
+    RunEnded,
+    RunReport,
+)
 
 PERF = Perf(12.5, 34, 56.5, 7, 890.25)
 
@@ -26,9 +35,9 @@ def test_every_message_comes_out_as_it_went_in() -> None:
     failed = LoadFailed("ModelLoadError", "読めない", "do this")
     assert frames.unpack(frames.LoadFailed, body_of(frames.pack(failed))) == failed
     for ended in (
-        RunEnded(7, "", 0, 0, None),
-        RunEnded(8, "理由", 2**63, 2**64 - 1, PERF),
-        RunEnded(9, "", 1, 2, None, is_paused=True),
+        RunEnded(7),
+        RunEnded(8, "理由", RunReport(2**63, PERF, callback_ns=2**64 - 1)),
+        RunEnded(9, "", RunReport(1, is_paused=True)),
     ):
         assert frames.unpack_run_ended(body_of(frames.pack_run_ended(ended))) == ended
     assert frames.unpack_abort(body_of(frames.pack_abort(2**32 - 1))) == 2**32 - 1

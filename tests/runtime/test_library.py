@@ -46,7 +46,7 @@ def test_a_library_is_bound_with_the_interface_its_marker_names(version: str) ->
 
     assert library.version == version
     assert version in library.abi.versions
-    assert tuple(library.functions.rkllm_run.argtypes) == library.abi.signatures["rkllm_run"].argtypes
+    assert tuple(library.functions.rkllm_run.argtypes) == library.abi.types.signatures["rkllm_run"].argtypes
 
 
 def test_a_marker_that_the_exports_contradict_is_refused(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_missing_libgomp_is_named_with_its_package(tmp_path: Path) -> None:
 def test_defaults_that_look_like_no_family_are_no_evidence_against_the_marker(tmp_path: Path) -> None:
     functions = "".join(
         f"int {name}(void) {{ return -1; }}\n"
-        for name in open_library(libraries()["1.3.0"]).abi.signatures
+        for name in open_library(libraries()["1.3.0"]).abi.types.signatures
         if name != "rkllm_createDefaultParam"
     )
     path = compiled(

@@ -14,10 +14,10 @@ import pytest
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Sampling
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LOGITS, LoadParameters
-from rkllm_mcp.runtime.frames import OutputSelection
+from rkllm_mcp.runtime.frames import OutputSelection, RunReport
 from rkllm_mcp.runtime.library import open_library
 from rkllm_mcp.runtime.model import NativeModel
-from rkllm_mcp.runtime.native_run import RowsRun, RunReport
+from rkllm_mcp.runtime.native_run import RowsRun
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 SAY = "rule\nsay {}"
@@ -63,7 +63,7 @@ def test_a_run_delivers_every_token_with_its_bytes(emulator: Emulator) -> None:
     assert heard.ids == [*"a東".encode(), IM_END]
     # A character's first bytes come as WAITING, without text; the last one brings the whole.
     assert heard.pieces == [b"a", b"", b"", "東".encode(), b"<|im_end|>"]
-    assert 0 < report.first_ns <= report.last_ns
+    assert report.first_ns > 0
 
 
 def test_figures_come_from_families_that_have_them(emulator: Emulator) -> None:
@@ -168,7 +168,7 @@ def test_an_abort_before_the_run_means_that_it_never_happens(emulator: Emulator)
     with loaded(emulator, SAY.format("ab")) as model:
         aborted = model.new_run(prompt_of("hello"), heard.on_token, GenerationOptions(400))
         aborted.abort()
-        assert aborted.execute() == RunReport(0, 0, None)
+        assert aborted.execute() == RunReport()
     assert heard.ids == []
 
 
@@ -272,15 +272,15 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
         rows = OutputSelection("all", mode=RKLLM_INFER_GET_LOGITS)
         run = model.new_run(prompt_of("hello"), Heard().on_token, GenerationOptions(0), rows=rows)
         assert isinstance(run, RowsRun)
-        structs, values = model.abi.structs, (c_float * 6)(1, 2, 3, 4, 5, 6)
-        none = structs["RKLLMResult"]()
-        prompts = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 2))
-        generated = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 1))
+        types, values = model.abi.types, (c_float * 6)(1, 2, 3, 4, 5, 6)
+        none = types["RKLLMResult"]()
+        prompts = types["RKLLMResult"](logits=types["RKLLMResultLogits"](values, 3, 2))
+        generated = types["RKLLMResult"](logits=types["RKLLMResultLogits"](values, 3, 1))
         told = [run.on_result(pointer(result), 0, 1) for result in (none, prompts, generated)]
         for thread in threading.enumerate():
             if thread.name.startswith("rkllm-abort"):
                 thread.join(60)
-        assert run.execute() == RunReport(0, 0, None)
+        assert run.execute() == RunReport()
     # Only the rows that were just read may be dropped, and only where the family can.
     assert told == [0, 2 if emulator.version == "1.3.0" else 0, 0]
     assert run.rows() == (3, 2, bytes(values))

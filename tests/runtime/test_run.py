@@ -11,13 +11,14 @@ import pytest
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
 from rkllm_mcp.runtime.abi.common import Perf
-from rkllm_mcp.runtime.frames import RunCommand, RunEnded
+from rkllm_mcp.runtime.frames import RunCommand, RunEnded, RunReport
 from rkllm_mcp.runtime.run import Run, RunState, StopReason, TimedToken
 
 pytestmark = pytest.mark.anyio
 
 
-COMMAND = RunCommand(1, TokenInput([7, 8]), GenerationOptions(100))
+def new_run(options: GenerationOptions | None = None, *, timed: bool = False) -> Run:
+    return Run(RunCommand(1, TokenInput([7, 8]), options or GenerationOptions()), timed=timed)
 
 
 def started(
@@ -28,7 +29,7 @@ def started(
     timed: bool = False,
     **options: Any,
 ) -> Run:
-    run = Run(COMMAND, GenerationOptions(max_new_tokens=limit, stop_ids=frozenset(stop), **options), timed=timed)
+    run = new_run(GenerationOptions(max_new_tokens=limit, stop_ids=frozenset(stop), **options), timed=timed)
     run.start(runtime_limit=runtime_limit, is_cold=True)
     return run
 
@@ -42,7 +43,7 @@ async def delivered(run: Run) -> list[Token]:
 
 
 def ended(perf: Perf | None = None, failure: str = "", first_ns: int = 0) -> RunEnded:
-    return RunEnded(1, failure, first_ns, first_ns, perf)
+    return RunEnded(1, failure, RunReport(first_ns, perf))
 
 
 async def test_a_character_split_over_tokens_comes_with_the_token_that_completes_it() -> None:
@@ -112,7 +113,7 @@ async def test_the_runtimes_figures_are_used_where_it_has_them() -> None:
 
 
 async def test_figures_are_measured_where_the_runtime_has_none() -> None:
-    run = Run(COMMAND, GenerationOptions())
+    run = new_run()
     run.start(runtime_limit=None, is_cold=False)
     # as if both callbacks had come long after the start
     far = 10**19
@@ -254,7 +255,7 @@ STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
 async def test_a_run_goes_through_its_states_and_keeps_the_reason_of_its_stop(
     reason: StopReason, stop: Callable[[Run], object], needs_abort: bool, last: RunState
 ) -> None:
-    run = Run(COMMAND, GenerationOptions(3, frozenset({9}), stop_strings=("<end>",)))
+    run = new_run(GenerationOptions(3, frozenset({9}), stop_strings=("<end>",)))
     assert (run.state, run.stop_reason) == (RunState.QUEUED, None)
     run.start(runtime_limit=None, is_cold=True)
     assert (run.state, run.has_tokens) == (RunState.PREFILL, False)

@@ -336,6 +336,7 @@ LONG = WORTHWHILE_TOKENS
 class Run:
     name: str
     tokens: Sequence[int] = field(default_factory=list[int])
+    skipped: int = 0
 
 
 def waiting(*runs: Run) -> RunQueue[Run]:

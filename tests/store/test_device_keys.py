@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.device_keys import CODE_VALID_S, DeviceKeys
+from rkllm_mcp.store.tables import CODE_VALID_S, DeviceKeys
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,8 @@ import re
 import zipfile
 from typing import Any, cast
 
-from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.html import read_html
 from mcp_servers.knowledge.importing.office import (
     ENTITIES,

@@ -19,13 +19,13 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import anyio
 import httpx2
 
-from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.knowledge.importing.errors import (
+from mcp_servers.knowledge.errors import (
     AddressRefusedError,
     AddressUnreachableError,
     TooLargeError,
     UnsupportedFormatError,
 )
+from mcp_servers.knowledge.importing.documents import Blob
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network

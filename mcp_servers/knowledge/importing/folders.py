@@ -22,10 +22,9 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.errors import KnowledgeError, StorageError
+from mcp_servers.knowledge.errors import KnowledgeError, StorageError, UnreadableFileError
 from mcp_servers.knowledge.importing.chunking import DEFAULT_LIMITS, ChunkLimits, chunk_passages
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
-from mcp_servers.knowledge.importing.errors import UnreadableFileError
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.types import NewChunk
 

@@ -11,9 +11,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.encodings import is_binary
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, UnsupportedFormatError
 
 DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

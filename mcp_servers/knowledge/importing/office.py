@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from xml.etree import ElementTree as ET
 
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, ParseLimits, table_text
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.types import Passage
 
 _TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")

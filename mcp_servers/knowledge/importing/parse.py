@@ -16,10 +16,15 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
+from mcp_servers.knowledge.errors import (
+    KnowledgeError,
+    MissingExtraError,
+    NoTextError,
+    TooLargeError,
+    UnsupportedFormatError,
+)
 from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_text
 from mcp_servers.knowledge.importing.encodings import decode
-from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain

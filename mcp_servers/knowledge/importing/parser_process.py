@@ -19,9 +19,9 @@ import anyio.abc
 import anyio.to_thread
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from mcp_servers.knowledge.errors import TooSlowError
 from mcp_servers.knowledge.importing import parser_worker
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import TooSlowError
 
 # -I keeps modules of the working directory from replacing ours; the path is passed explicitly.
 _BOOTSTRAP = (

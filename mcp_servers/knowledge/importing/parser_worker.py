@@ -17,13 +17,12 @@ import select
 import signal
 import struct
 import sys
-from dataclasses import asdict, fields
-from typing import Any, cast
+from dataclasses import asdict
+from typing import Any
 
-from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
-from mcp_servers.knowledge.importing import errors
+from mcp_servers.knowledge import errors
+from mcp_servers.knowledge.errors import DamagedDocumentError, KnowledgeError, MissingExtraError, TooSlowError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooSlowError
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.types import Passage
 
@@ -33,7 +32,7 @@ HEAD = struct.Struct("!QQ")
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 
-_PROBLEMS: dict[str, type[KnowledgeError]] = {
+_PROBLEMS = {
     kind.__name__: kind
     for kind in (
         errors.UnsupportedFormatError,
@@ -67,8 +66,7 @@ def pack_document(document: ParsedDocument) -> bytes:
 
 def pack_problem(problem: KnowledgeError) -> bytes:
     """Encode an error."""
-    values = {each.name: getattr(problem, each.name) for each in fields(cast("Any", problem))}
-    return _pack({"problem": type(problem).__name__, "fields": values})
+    return _pack({"problem": problem.kind, "fields": vars(problem)})
 
 
 def unpack_answer(head: bytes) -> ParsedDocument:

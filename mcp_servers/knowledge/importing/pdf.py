@@ -20,9 +20,8 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, Literal, cast
 
-from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
 from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines, read_plain
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage

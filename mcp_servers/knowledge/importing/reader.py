@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from mcp_servers.knowledge.errors import TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
 from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 

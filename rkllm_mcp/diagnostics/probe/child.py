@@ -88,7 +88,7 @@ def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]
 
 
 def _defaults(library: Library) -> dict[str, int]:
-    param = library.abi.structs["RKLLMParam"].from_buffer_copy(library.default_param)
+    param = library.abi.types["RKLLMParam"].from_buffer_copy(library.default_param)
     values = {name: int(getattr(param, name)) for name in _DEFAULTS}
     return {**values, "embed_flash": int(param.extend_param.embed_flash)}
 

@@ -24,10 +24,10 @@ from rkllm_mcp.runtime.abi.common import (
     RKLLM_RUN_FINISH,
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
-    CallFailedError,
     LoadParameters,
     Perf,
 )
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.library import Library
 
 

@@ -1,21 +1,17 @@
 """Constants, records and constructors that all families of the RKLLM interface share.
 
-A family is a set of releases with one binary layout. Its module declares structs, ``SIGNATURES`` and ``STATUS_CHECKS``
-completely, to be read beside the C header, and ends with ``ABI``. C names are used only in this package.
-
-Rules: no family builds on the declarations of another, except 1.3.1, of which only the difference to 1.3.0 is known.
-Every function has a status check; None if its result has no meaning.
+A family is a set of releases with one binary layout. C names are used only in this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from ctypes import Array, Structure, Union, c_float, c_int, c_int32, c_ubyte, c_void_p, pointer
-from dataclasses import dataclass
+from ctypes import Array, c_float, c_int, c_int32, pointer
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from rkllm_mcp.errors import RkllmMcpError, UnsupportedError
+from rkllm_mcp.errors import UnsupportedError
 from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling, TextInput
+from rkllm_mcp.runtime.abi.declarations import Declarations
 
 # LLMCallState, since 1.2.0
 RKLLM_RUN_NORMAL = 0
@@ -39,46 +35,6 @@ CALLBACK_DROP_BUFFER = 2
 
 # The runtime chooses the number of leading cache entries that stay in a full context, as in Rockchip's demos.
 N_KEEP_AUTOMATIC = -1
-
-LLMHandle = c_void_p
-
-
-class RKLLMParamReturn(Structure):
-    """Buffer for the result of rkllm_createDefaultParam.
-
-    The library writes its own RKLLMParam (184 to 208 bytes so far) through a hidden pointer; a smaller result type
-    would overrun the stack. The family's struct is copied out of this buffer.
-    """
-
-    _fields_ = (("raw", c_ubyte * 512),)
-
-
-@dataclass(eq=False)
-class CallFailedError(RkllmMcpError):
-    """A C function returned a status other than 0. Callers convert it; it does not leave the runtime package."""
-
-    function: str
-    status: int
-
-    def __str__(self) -> str:
-        return f"{self.function} returned {self.status}"
-
-
-class Signature(NamedTuple):
-    """C type of a function: result and arguments."""
-
-    restype: Any
-    argtypes: tuple[Any, ...]
-
-
-StatusCheck = Callable[[Any, Any, tuple[Any, ...]], Any]
-
-
-def zero_is_success(status: int, function: Any, _arguments: tuple[Any, ...]) -> int:
-    """A ctypes ``errcheck``: raise CallFailedError unless the status is 0."""
-    if status != 0:
-        raise CallFailedError(function.__name__, status)
-    return status
 
 
 @dataclass(frozen=True)
@@ -138,37 +94,42 @@ class Abi:
     name: str
     # Releases that were verified to have this interface.
     versions: tuple[str, ...]
-    # By C name.
-    structs: Mapping[str, type[Any]]
-    signatures: Mapping[str, Signature]
-    status_checks: Mapping[str, StatusCheck | None]
-    # C type of the result callback.
-    callback_type: type[Any]
-    # C types of the tokenizer and embedding callbacks; None if the library has none.
-    host_callback_types: tuple[type[Any], type[Any]] | None
+    # C types by name.
+    types: Declarations
     # A run ends with statistics.
-    has_perf: bool
-    has_kv_cache_size: bool
-    has_per_run_sampling: bool
-    has_per_run_token_limit: bool
+    has_perf: bool = False
+    has_kv_cache_size: bool = False
+    has_per_run_sampling: bool = False
+    has_per_run_token_limit: bool = False
     # Inputs have a role and a switch for thinking.
-    has_roles: bool
+    has_roles: bool = False
     # Image inputs have a count and a size.
-    has_image_sizes: bool
-    has_function_tools: bool
+    has_image_sizes: bool = False
+    has_function_tools: bool = False
     # A part of the KV cache can be cleared during a pause.
-    has_cache_ranges: bool
-    has_ignore_eos: bool
+    has_cache_ranges: bool = False
+    has_ignore_eos: bool = False
     # The callback returns int instead of void and can pause a run.
-    callback_returns_int: bool
+    callback_returns_int: bool = False
     # The callback can let the library free the rows that it has read.
-    can_drop_buffers: bool
+    can_drop_buffers: bool = False
     # Every image of a run without history leaks memory (rknn-llm #529).
-    leaks_images: bool
+    leaks_images: bool = False
+
+    @property
+    def callback_type(self) -> Any:
+        """C type of the result callback."""
+        return self.types["LLMResultCallback"]
+
+    @property
+    def host_callback_types(self) -> tuple[Any, Any] | None:
+        """C types of the tokenizer and embedding callbacks; None if the library has none."""
+        names = ("LLMTokenizerCallback", "LLMGetEmbedCallback")
+        return (self.types[names[0]], self.types[names[1]]) if names[0] in self.types.callbacks else None
 
     def new_param(self, defaults: bytes, load: LoadParameters) -> Any:
         """Return the library's defaults with every field set that this project relies on."""
-        param = self.structs["RKLLMParam"].from_buffer_copy(defaults)
+        param = self.types["RKLLMParam"].from_buffer_copy(defaults)
         param.model_path = load.model_path.encode()
         param.max_context_len = load.context_tokens
         param.max_new_tokens = load.max_new_tokens
@@ -202,7 +163,7 @@ class Abi:
         if self.host_callback_types is None:
             return result
         tokenizer_type, embed_type = self.host_callback_types
-        callbacks = self.structs["RKLLMCallback"](
+        callbacks = self.types["RKLLMCallback"](
             result_callback=result,
             tokenizer_callback=tokenize or tokenizer_type(),
             embed_callback=embed or embed_type(),
@@ -251,16 +212,16 @@ class Abi:
 
     def new_infer_param(self, options: GenerationOptions, mode: int = RKLLM_INFER_GENERATE) -> Any:
         """Return the parameters of a run in an RKLLMInferMode."""
-        structs = self.structs
-        infer = structs["RKLLMInferParam"](mode=mode, keep_history=int(options.keep_history))
+        types = self.types
+        infer = types["RKLLMInferParam"](mode=mode, keep_history=int(options.keep_history))
         if self.has_per_run_token_limit:
             infer.max_new_tokens = min(options.max_new_tokens, _MOST_TOKENS)
         if options.lora is not None:
-            infer.lora_params = pointer(structs["RKLLMLoraParam"](lora_adapter_name=options.lora.encode()))
+            infer.lora_params = pointer(types["RKLLMLoraParam"](lora_adapter_name=options.lora.encode()))
         if self.has_per_run_sampling and options.sampling is not None:
-            infer.sampling_params = pointer(fill_sampling(structs["RKLLMSamplingParam"](), options.sampling))
+            infer.sampling_params = pointer(fill_sampling(types["RKLLMSamplingParam"](), options.sampling))
         if options.save_prompt_cache is not None:
-            cache = structs["RKLLMPromptCacheParam"](
+            cache = types["RKLLMPromptCacheParam"](
                 save_prompt_cache=1, prompt_cache_path=options.save_prompt_cache.encode()
             )
             infer.prompt_cache_params = pointer(cache)
@@ -280,7 +241,7 @@ class Abi:
         The layouts differ in the position of the CPU fields and in n_batch, which is 1; before 1.2.1 that byte is
         reserved and 0.
         """
-        param = self.structs["RKLLMParam"].from_buffer_copy(raw)
+        param = self.types["RKLLMParam"].from_buffer_copy(raw)
         extend = param.extend_param
         is_plausible = plausible_sampling(param) and plausible_cpus(extend)
         return is_plausible and (extend.n_batch == 1 if _has_field(extend, "n_batch") else extend.reserved[0] == 0)
@@ -294,7 +255,7 @@ class Abi:
         return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
 
     def _input(self, kind: int, role: str = "user", thinking: bool = False) -> Any:
-        value = self.structs["RKLLMInput"](input_type=kind)
+        value = self.types["RKLLMInput"](input_type=kind)
         if self.has_roles:
             # Set for every kind: it is undocumented if a NULL role is safe.
             value.role = role.encode()
@@ -328,40 +289,13 @@ def require(abi: Abi, version: str, capability: str) -> None:
         raise UnsupportedError(feature, version, since)
 
 
-def struct(name: str, /, **fields: Any) -> type[Any]:
-    """Make a C struct from its fields in order. A union member is anonymous, as in the header."""
-    return type(name, (Structure,), _members(fields))
-
-
-def union(name: str, /, **fields: Any) -> type[Any]:
-    """Make a C union from its members."""
-    return type(name, (Union,), _members(fields))
-
-
-def _members(fields: dict[str, Any]) -> dict[str, Any]:
-    anonymous = tuple(name for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Union))
-    return {"_anonymous_": anonymous, "_fields_": tuple(fields.items())}
-
-
-def struct_table(*structs: type[Any]) -> dict[str, type[Any]]:
-    """Return the structs by their C names."""
-    return {struct.__name__: struct for struct in structs}
-
-
 def fill_sampling(target: Any, sampling: Sampling) -> Any:
     """Set all nine sampling fields, which have the same names in every struct.
 
     A run's sampling replaces the model's as a whole (SDK guide 1.3.0), so none may be omitted.
     """
-    target.top_k = sampling.top_k
-    target.top_p = sampling.top_p
-    target.temperature = sampling.temperature
-    target.repeat_penalty = sampling.repeat_penalty
-    target.frequency_penalty = sampling.frequency_penalty
-    target.presence_penalty = sampling.presence_penalty
-    target.mirostat = sampling.mirostat
-    target.mirostat_tau = sampling.mirostat_tau
-    target.mirostat_eta = sampling.mirostat_eta
+    for each in fields(sampling):
+        setattr(target, each.name, getattr(sampling, each.name))
     return target
 
 

@@ -15,7 +15,7 @@ from rkllm_mcp.protocols import ElicitationAnswer
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import tenant_of
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -57,24 +57,31 @@ class Answered(DocumentedModel):
     action: str
 
 
+_A_QUESTION = "$response.body#/questions/0/id"
+_ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind in ("approvals", "elicitations"))
+
+
+@Route("GET", "/v1/questions", answers=(RouteResponse(Waiting, links=_ANSWERS),))
 async def waiting(request: Request) -> Response:
-    """List what waits."""
+    """List what waits for a person."""
     questions = tenant_of(request).app.pending_requests()
     return JSONResponse({"questions": [event_to_dict(question) for question in questions]})
 
 
+@Route("POST", "/v1/approvals/{id}", body=DecisionBody, answers=(RouteResponse(Decided),), problems=(404,))
 async def decide(request: Request) -> Response:
-    """Answer a question for approval."""
-    body = await bodies.read(request, DecisionBody, service_of(request).body_limit)
+    """Allow or refuse a call of a tool."""
+    body = await bodies.read(request, DecisionBody)
     app, question_id = tenant_of(request).app, request.path_params["id"]
     if not app.decide(question_id, body.decision):
         raise _gone(question_id)
     return JSONResponse({"id": question_id, "decision": body.decision})
 
 
+@Route("POST", "/v1/elicitations/{id}", body=FormBody, answers=(RouteResponse(Answered),), problems=(404,))
 async def fill(request: Request) -> Response:
-    """Answer a server's question."""
-    body = await bodies.read(request, FormBody, service_of(request).body_limit)
+    """Answer what a server asks."""
+    body = await bodies.read(request, FormBody)
     app, question_id = tenant_of(request).app, request.path_params["id"]
     content = _filled(_form(app, question_id), body) if body.action == "accept" else {}
     if not app.fill(question_id, ElicitationAnswer(body.action, content)):
@@ -102,32 +109,4 @@ def _gone(question_id: str) -> HTTPError:
     return HTTPError(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")
 
 
-_A_QUESTION = "$response.body#/questions/0/id"
-_ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind in ("approvals", "elicitations"))
-ROUTES = (
-    Route(
-        "GET",
-        "/v1/questions",
-        waiting,
-        "List what waits for a person",
-        answers=(RouteResponse(Waiting, links=_ANSWERS),),
-    ),
-    Route(
-        "POST",
-        "/v1/approvals/{id}",
-        decide,
-        "Allow or refuse a call of a tool",
-        body=DecisionBody,
-        answers=(RouteResponse(Decided),),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/elicitations/{id}",
-        fill,
-        "Answer what a server asks",
-        body=FormBody,
-        answers=(RouteResponse(Answered),),
-        problems=(404,),
-    ),
-)
+ROUTES = (waiting, decide, fill)

@@ -36,14 +36,16 @@ class Readiness(Health):
     storage: str = Field("", description="Why nothing is stored at present; left out where all is well.")
 
 
+@Route("GET", "/healthz", answers=(RouteResponse(Health),), problems=(503,), is_open=True)
 async def healthz(request: Request) -> Response:
-    """The process lives, and its model is loaded, is being loaded, or will be loaded again."""
+    """Check that the process lives and answers can still come from it."""
     service_of(request).check_alive()
     return JSONResponse({"status": "ok"})
 
 
+@Route("GET", "/readyz", answers=(RouteResponse(Readiness),), problems=(503,), is_open=True)
 async def readyz(request: Request) -> Response:
-    """Answers are taken: the model is loaded, or is with the next question, and the service is not being stopped."""
+    """Check that answers are taken: the model is loaded and the service is not being stopped."""
     service = service_of(request)
     service.check_ready()
     if service.tenants.is_changing:
@@ -51,28 +53,6 @@ async def readyz(request: Request) -> Response:
     # Answers go on without storage, so this is no reason to send requests elsewhere.
     problem = service.storage_problem
     return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})
-
-
-HEALTH_ROUTES = (
-    Route(
-        "GET",
-        "/healthz",
-        healthz,
-        "Whether the process lives and answers can still come from it",
-        answers=(RouteResponse(Health),),
-        problems=(503,),
-        is_open=True,
-    ),
-    Route(
-        "GET",
-        "/readyz",
-        readyz,
-        "Whether answers are taken: the model is loaded and the service is not being stopped",
-        answers=(RouteResponse(Readiness),),
-        problems=(503,),
-        is_open=True,
-    ),
-)
 
 
 class Moment(Collector):
@@ -119,8 +99,16 @@ def _gauge(name: str, says: str, value: float) -> Metric:
     return GaugeMetricFamily(f"rkllm_mcp_{name}", says, value=float(value))
 
 
+@Route(
+    "GET",
+    "/metrics",
+    answers=(
+        RouteResponse(media="text/plain", says="In Prometheus' text format."),
+        RouteResponse(media="application/openmetrics-text", says="In OpenMetrics, where that is asked for."),
+    ),
+)
 async def metrics(request: Request) -> Response:
-    """Write all of them."""
+    """Metrics for Prometheus."""
     if request.state.tenant:
         raise HTTPError(403, "the metrics tell of everybody; only a key of the owner opens them")
     service = service_of(request)
@@ -131,20 +119,6 @@ async def metrics(request: Request) -> Response:
     # Reading the board is reading files.
     content = await anyio.to_thread.run_sync(write, both)
     return Response(content, headers={"Content-Type": content_type})
-
-
-METRICS_ROUTES = (
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        "What Prometheus collects",
-        answers=(
-            RouteResponse(media="text/plain", says="In Prometheus' text format."),
-            RouteResponse(media="application/openmetrics-text", says="In OpenMetrics, where that is asked for."),
-        ),
-    ),
-)
 
 
 _MEGABYTE = 2**20
@@ -197,8 +171,9 @@ class Me(DocumentedModel):
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 
+@Route("GET", "/v1/board", answers=(RouteResponse(Board),))
 async def board(request: Request) -> Response:
-    """Look at the board."""
+    """State of the board."""
     service = service_of(request)
     model_host, usage, scheduler = service.model_host, service.usage_of(request.state.tenant), service.tenants.scheduler
     now = await anyio.to_thread.run_sync(read_gauges)
@@ -223,8 +198,9 @@ async def board(request: Request) -> Response:
     return JSONResponse(shown.model_dump())
 
 
+@Route("GET", "/v1/me", answers=(RouteResponse(Me),))
 async def me(request: Request) -> Response:
-    """Tell who asks."""
+    """The caller, and what the page needs to know first."""
     service, tenant = service_of(request), tenant_of(request)
     model_host, failing = service.model_host, tenant.app.store.database.failing
     shown = Me(
@@ -251,10 +227,11 @@ class TokensResponse(DocumentedModel):
     tokens: int | None = Field(description="Tokens of the model on the board; null where a remote service answers.")
 
 
+@Route("POST", "/v1/tokens", body=TokensBody, answers=(RouteResponse(TokensResponse),))
 async def tokens(request: Request) -> Response:
-    """Count the tokens of texts as the model reads them."""
+    """Count the tokens of texts."""
     service = service_of(request)
-    body = await bodies.read(request, TokensBody, service.body_limit)
+    body = await bodies.read(request, TokensBody)
     npu = service.model_host.npu
     return JSONResponse({"tokens": await count_tokens(body.texts, npu.form.tokenizer) if npu else None})
 
@@ -263,15 +240,4 @@ def _megabytes(count: int | None) -> int | None:
     return None if count is None else count // _MEGABYTE
 
 
-ROUTES = (
-    Route("GET", "/v1/board", board, "How the board is", answers=(RouteResponse(Board),)),
-    Route("GET", "/v1/me", me, "Who asks", answers=(RouteResponse(Me),)),
-    Route(
-        "POST",
-        "/v1/tokens",
-        tokens,
-        "Count the tokens of texts",
-        body=TokensBody,
-        answers=(RouteResponse(TokensResponse),),
-    ),
-)
+ROUTES = (board, me, tokens, healthz, readyz, metrics)

@@ -22,7 +22,8 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
+from rkllm_mcp.surfaces.http.state import service_of
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
@@ -51,17 +52,17 @@ class LenientBody(DocumentedModel):
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
 
 
-async def read(
-    request: Request, model: type[ModelT], limit: int, *, takes_any_type: bool = False, silence_s: float = SILENCE_S
-) -> ModelT:
+async def read(request: Request, model: type[ModelT], *, silence_s: float = SILENCE_S) -> ModelT:
     """Read a request's JSON body as ``model``, with limits for its size and for pauses.
+
+    Below Ollama's paths the body is JSON whatever its Content-Type says.
 
     Raises:
         HTTPError: 408, 413, 415, 400 or 422, with the field.
     """
     # Read in any case: a refusal while the client still sends would be lost with the connection.
-    content = await _content(request, limit, silence_s)
-    _check_type(request, takes_any_type=takes_any_type)
+    content = await _content(request, service_of(request).body_limit, silence_s)
+    _check_type(request)
     if len(content) < _LONG_BYTES:
         return _checked(content, model)
     return await to_thread.run_sync(_checked, content, model)
@@ -187,13 +188,14 @@ def _too_large(limit: int) -> HTTPError:
     )
 
 
-def _check_type(request: Request, *, takes_any_type: bool) -> None:
+def _check_type(request: Request) -> None:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise HTTPError(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
     kind, _, rest = request.headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
-    if not takes_any_type and kind != "application/json" and not kind.endswith("+json"):
+    is_json = kind == "application/json" or kind.endswith("+json")
+    if not is_json and not request.url.path.startswith(OLLAMA):
         raise HTTPError(
             415, f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
         )

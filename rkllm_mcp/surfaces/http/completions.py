@@ -72,18 +72,44 @@ def refused(error: RequestRefusedError) -> HTTPError:
     )
 
 
+def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -> tuple[RouteResponse, ...]:
+    return (
+        RouteResponse(whole, says="The answer, when stream is not true.", links=links),
+        RouteResponse(record, media=EVENT_STREAM, says=f"The answer in pieces; {says}"),
+    )
+
+
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
+_DONE = "the last record is [DONE]."
+
+
+@Route(
+    "POST",
+    "/v1/chat/completions",
+    body=ChatBody,
+    answers=_answers(ChatCompletion, ChatCompletionChunk, _DONE),
+    problems=(400, 404, 429, 503),
+)
 async def chat_completions(request: Request) -> Response:
-    """Answer a chat request."""
-    body = await bodies.read(request, ChatBody, service_of(request).body_limit)
+    """Answer a conversation, as OpenAI's API does."""
+    body = await bodies.read(request, ChatBody)
     await choose_model(request, body.model)
     reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
     shape = partial(ChatShape, with_usage=_with_usage(body))
     return await answer(request, Translated(body), reply, shape, streams=body.stream is True)
 
 
+@Route(
+    "POST",
+    "/v1/completions",
+    body=CompletionBody,
+    answers=_answers(TextCompletion, TextCompletion, _DONE),
+    problems=(400, 404, 429, 503),
+)
 async def completions(request: Request) -> Response:
-    """Continue a prompt, which the model reads as a question."""
-    body = await bodies.read(request, CompletionBody, service_of(request).body_limit)
+    """Answer a prompt, as OpenAI's older API does."""
+    body = await bodies.read(request, CompletionBody)
     await choose_model(request, body.model)
     shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
     return await answer(
@@ -91,9 +117,16 @@ async def completions(request: Request) -> Response:
     )
 
 
+@Route(
+    "POST",
+    "/v1/responses",
+    body=ResponsesBody,
+    answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response.", links=_A_RESPONSE),
+    problems=(400, 404, 429, 502, 503),
+)
 async def responses(request: Request) -> Response:
-    """Answer items, or continue a stored response."""
-    body = await bodies.read(request, ResponsesBody, service_of(request).body_limit)
+    """Answer items, as OpenAI's Responses API does."""
+    body = await bodies.read(request, ResponsesBody)
     await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
@@ -139,6 +172,7 @@ async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
     return StoredItems(before or (), output)
 
 
+@Route("GET", "/v1/responses/{id}", answers=(RouteResponse(ResponseObject),), problems=(404,))
 async def show_response(request: Request) -> Response:
     """Show a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
@@ -148,6 +182,7 @@ async def show_response(request: Request) -> Response:
     return JSONResponse(found)
 
 
+@Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(404,))
 async def delete_response(request: Request) -> Response:
     """Forget a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
@@ -156,6 +191,13 @@ async def delete_response(request: Request) -> Response:
     return JSONResponse(ResponseDeleted(id=response_id, object="response", deleted=True).model_dump())
 
 
+@Route(
+    "POST",
+    "/v1/messages",
+    body=MessagesBody,
+    answers=_answers(MessagesReply, dict[str, Any], "the last event is message_stop."),
+    problems=(400, 404, 429, 502, 503),
+)
 async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
@@ -165,8 +207,15 @@ async def messages(request: Request) -> Response:
     )
 
 
+@Route(
+    "POST",
+    "/v1/messages/count_tokens",
+    body=CountBody,
+    answers=(RouteResponse(TokenCount),),
+    problems=(400, 404, 502, 503),
+)
 async def count_tokens(request: Request) -> Response:
-    """Count the tokens of a conversation and its tools."""
+    """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
     question = await _asked(request, translated(messages_body, body))
     app = tenant_of(request).app
@@ -186,7 +235,7 @@ async def count_tokens(request: Request) -> Response:
 
 async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
     version = request.headers.get("anthropic-version", OLDEST_VERSION)
-    body = await bodies.read(request, model, service_of(request).body_limit)
+    body = await bodies.read(request, model)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", version, re.ASCII) or version < OLDEST_VERSION:
         raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
     await choose_model(request, body.model)
@@ -366,76 +415,4 @@ async def _stream(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape
     await write(writer.finish())
 
 
-def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -> tuple[RouteResponse, ...]:
-    return (
-        RouteResponse(whole, says="The answer, when stream is not true.", links=links),
-        RouteResponse(record, media=EVENT_STREAM, says=f"The answer in pieces; {says}"),
-    )
-
-
-_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-_A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
-_DONE = "the last record is [DONE]."
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/chat/completions",
-        chat_completions,
-        "Answer a conversation, as OpenAI's API does",
-        body=ChatBody,
-        answers=_answers(ChatCompletion, ChatCompletionChunk, _DONE),
-        problems=(400, 404, 429, 503),
-    ),
-    Route(
-        "POST",
-        "/v1/completions",
-        completions,
-        "Answer a prompt, as OpenAI's older API does",
-        body=CompletionBody,
-        answers=_answers(TextCompletion, TextCompletion, _DONE),
-        problems=(400, 404, 429, 503),
-    ),
-    Route(
-        "POST",
-        "/v1/responses",
-        responses,
-        "Answer items, as OpenAI's Responses API does",
-        body=ResponsesBody,
-        answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response.", links=_A_RESPONSE),
-        problems=(400, 404, 429, 502, 503),
-    ),
-    Route(
-        "GET",
-        "/v1/responses/{id}",
-        show_response,
-        "Show a stored response",
-        answers=(RouteResponse(ResponseObject),),
-        problems=(404,),
-    ),
-    Route(
-        "DELETE",
-        "/v1/responses/{id}",
-        delete_response,
-        "Forget a stored response",
-        answers=(RouteResponse(ResponseDeleted),),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/messages",
-        messages,
-        "Answer a conversation, as Anthropic's API does",
-        body=MessagesBody,
-        answers=_answers(MessagesReply, dict[str, Any], "the last event is message_stop."),
-        problems=(400, 404, 429, 502, 503),
-    ),
-    Route(
-        "POST",
-        "/v1/messages/count_tokens",
-        count_tokens,
-        "Count the tokens of a conversation, as Anthropic's API does",
-        body=CountBody,
-        answers=(RouteResponse(TokenCount),),
-        problems=(400, 404, 502, 503),
-    ),
-)
+ROUTES = (chat_completions, completions, responses, show_response, delete_response, messages, count_tokens)

@@ -17,7 +17,7 @@ from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream, Write, numbered_records
 
@@ -149,8 +149,26 @@ class CancelResult(DocumentedModel):
     cancelled: bool = Field(description="False when no answer was under way.")
 
 
+def leads_on(found: str) -> tuple[Link, ...]:
+    """Return the links for a conversation id at ``found`` in a reply."""
+    return (
+        Link("GET", "/v1/conversations/{id}", "id", found),
+        Link("PATCH", "/v1/conversations/{id}", "id", found),
+        Link("DELETE", "/v1/conversations/{id}", "id", found),
+        Link("GET", "/v1/conversations/{id}/export", "id", found),
+        Link("POST", "/v1/conversations/{id}/cancel", "id", found),
+        Link("GET", "/v1/conversations/{id}/stream", "id", found),
+    )
+
+
+@Route(
+    "GET",
+    "/v1/conversations",
+    query=ConversationQuery,
+    answers=(RouteResponse(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
+)
 async def list_all(request: Request) -> Response:
-    """List them."""
+    """List the conversations."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
     kept = app.store.conversations
     found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search, pinned_first=True)
@@ -158,8 +176,9 @@ async def list_all(request: Request) -> Response:
     return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
 
 
+@Route("GET", "/v1/conversations/{id}", answers=(RouteResponse(Whole),), problems=(404,))
 async def show(request: Request) -> Response:
-    """Show a conversation that is stored or open."""
+    """Read a conversation."""
     app, conversation_id = _named(request)
     kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is not None:
@@ -172,10 +191,11 @@ async def show(request: Request) -> Response:
     return JSONResponse(_open(found))
 
 
+@Route("PATCH", "/v1/conversations/{id}", body=Changed, answers=(RouteResponse(Whole),), problems=(404, 409))
 async def change(request: Request) -> Response:
-    """Change title, pin, settings or system text."""
+    """Rename or pin a conversation, or change the options of its questions."""
     (app, conversation_id), service = _named(request), service_of(request)
-    body = await bodies.read(request, Changed, service.body_limit)
+    body = await bodies.read(request, Changed)
     values: dict[str, Any] = body.model_dump(exclude_none=True, include={"title", "pinned"})
     if body.settings is not None:
         values["settings"] = body.settings.model_dump_json(exclude_none=True)
@@ -188,13 +208,16 @@ async def change(request: Request) -> Response:
             service.open_conversations.drop(app, conversation_id)
     if "settings" in values and (found := service.open_conversations.opened(app, conversation_id)) is not None:
         found.settings = values["settings"]
-    return await show(request)
+    return await show.handler(request)
 
 
+@Route(
+    "POST", "/v1/conversations/{id}/versions", body=VersionBody, answers=(RouteResponse(Whole),), problems=(404, 409)
+)
 async def show_version(request: Request) -> Response:
     """Go on with another version of a question."""
     (app, conversation_id), service = _named(request), service_of(request)
-    body = await bodies.read(request, VersionBody, service.body_limit)
+    body = await bodies.read(request, VersionBody)
     with service.answers.unanswered(app, conversation_id):
         kept = app.store.conversations
         if not await kept.show_version(app.tenant, conversation_id, body.position, body.version):
@@ -203,11 +226,12 @@ async def show_version(request: Request) -> Response:
         found = service.open_conversations.opened(app, conversation_id)
         if stored is not None and found is not None:
             replace_turns(stored, body.position, found)
-    return await show(request)
+    return await show.handler(request)
 
 
+@Route("DELETE", "/v1/conversations/{id}", answers=(RouteResponse(status=204, says="It is gone."),), problems=(404,))
 async def delete(request: Request) -> Response:
-    """Forget one, the records of its tool calls included; an answer under way in it is stopped."""
+    """Forget a conversation and the records of its tool calls."""
     app, conversation_id = _named(request)
     # An answer that is kept as it stops would bring back what is deleted before.
     await service_of(request).answers.stopped(app, conversation_id)
@@ -217,8 +241,18 @@ async def delete(request: Request) -> Response:
     return Response(status_code=204)
 
 
+@Route(
+    "GET",
+    "/v1/conversations/{id}/export",
+    query=ExportQuery,
+    answers=(
+        RouteResponse(media=MARKDOWN, says="For people."),
+        RouteResponse(dict[str, Any], says="To be imported again."),
+    ),
+    problems=(404,),
+)
 async def export(request: Request) -> Response:
-    """Write one as a file."""
+    """Write a conversation as a file."""
     app, conversation_id = _named(request)
     form = bodies.query(request, ExportQuery).format
     kept = await app.store.conversations.get(app.tenant, conversation_id)
@@ -230,14 +264,29 @@ async def export(request: Request) -> Response:
     return Response(text, media_type=JSON if form == "json" else f"{MARKDOWN}; charset=utf-8", headers=headers)
 
 
+@Route("POST", "/v1/conversations/{id}/cancel", answers=(RouteResponse(CancelResult),))
 async def cancel(request: Request) -> Response:
-    """Stop the answer under way."""
+    """Stop the answer under way in a conversation."""
     app, conversation_id = _named(request)
     return JSONResponse({"cancelled": service_of(request).answers.cancel(app, conversation_id)})
 
 
+@Route(
+    "GET",
+    "/v1/conversations/{id}/stream",
+    query=StreamQuery,
+    answers=(
+        RouteResponse(
+            dict[str, Any],
+            media=EVENT_STREAM,
+            says="The events behind number after, each with its number as id. Where that is too old, a text with "
+            "whole comes first, which replaces all text before it.",
+        ),
+    ),
+    problems=(404,),
+)
 async def stream(request: Request) -> Response:
-    """Send the events of a detached answer behind a number."""
+    """Go on reading a detached answer."""
     app, conversation_id = _named(request)
     after = bodies.query(request, StreamQuery).after
     found = service_of(request).answers.detached(app.tenant, request.state.key, conversation_id)
@@ -262,138 +311,33 @@ def _missing(conversation_id: str) -> HTTPError:
 def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, Any]:
     stamp = conversation_export.stamp
     turns = [
-        {
-            "role": turn.role,
-            "text": turn.text,
-            "thinking": turn.thinking,
-            "created": stamp(turn.at),
-            "events": json.loads(turn.events or "[]"),
-            "version": kept.versions.get(place, (1, 1))[0],
-            "versions": kept.versions.get(place, (1, 1))[1],
-            "ending": "running" if is_running and turn.ending == "interrupted" else turn.ending,
-        }
+        shown(
+            TurnBody,
+            turn,
+            created=stamp(turn.at),
+            events=json.loads(turn.events or "[]"),
+            version=kept.versions.get(place, (1, 1))[0],
+            versions=kept.versions.get(place, (1, 1))[1],
+            ending="running" if is_running and turn.ending == "interrupted" else turn.ending,
+        )
         for place, turn in enumerate(kept.turns)
     ]
-    return {
-        "id": kept.id,
-        "title": kept.title,
-        "created": stamp(kept.created),
-        "updated": stamp(kept.updated),
-        "pinned": kept.pinned,
-        "system": kept.system,
-        "settings": json.loads(kept.settings or "{}"),
-        "messages": turns,
-    }
+    settings = json.loads(kept.settings or "{}")
+    times = {"created": stamp(kept.created), "updated": stamp(kept.updated)}
+    return shown(Whole, kept, **times, settings=settings, messages=turns)
 
 
 def _open(conversation: Conversation) -> dict[str, Any]:
     """Return the turns with text of a conversation that is open and not stored."""
     turns = [
-        {
-            **_EMPTY_TURN,
-            "role": message.role,
-            "text": message.text,
-            "thinking": message.thinking,
-        }
+        shown(TurnBody, message, **_EMPTY_TURN)
         for message in conversation.messages
         if message.role in ("user", "assistant") and message.text.strip()
     ]
     title = turns[0]["text"][:60] if turns else ""
-    return {
-        "id": conversation.id,
-        "title": title,
-        "created": "",
-        "updated": "",
-        "pinned": False,
-        "system": conversation.own_system,
-        "settings": json.loads(conversation.settings or "{}"),
-        "messages": turns,
-    }
+    settings = json.loads(conversation.settings or "{}")
+    unsaved = {"title": title, "created": "", "updated": "", "pinned": False, "system": conversation.own_system}
+    return shown(Whole, conversation, **unsaved, settings=settings, messages=turns)
 
 
-def leads_on(found: str) -> tuple[Link, ...]:
-    """Return the links for a conversation id at ``found`` in a reply."""
-    return (
-        Link("GET", "/v1/conversations/{id}", "id", found),
-        Link("PATCH", "/v1/conversations/{id}", "id", found),
-        Link("DELETE", "/v1/conversations/{id}", "id", found),
-        Link("GET", "/v1/conversations/{id}/export", "id", found),
-        Link("POST", "/v1/conversations/{id}/cancel", "id", found),
-        Link("GET", "/v1/conversations/{id}/stream", "id", found),
-    )
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/v1/conversations",
-        list_all,
-        "List the conversations",
-        query=ConversationQuery,
-        answers=(RouteResponse(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
-    ),
-    Route(
-        "GET", "/v1/conversations/{id}", show, "Read a conversation", answers=(RouteResponse(Whole),), problems=(404,)
-    ),
-    Route(
-        "PATCH",
-        "/v1/conversations/{id}",
-        change,
-        "Rename or pin a conversation, or change the options of its questions",
-        body=Changed,
-        answers=(RouteResponse(Whole),),
-        problems=(404, 409),
-    ),
-    Route(
-        "POST",
-        "/v1/conversations/{id}/versions",
-        show_version,
-        "Go on with another version of a question",
-        body=VersionBody,
-        answers=(RouteResponse(Whole),),
-        problems=(404, 409),
-    ),
-    Route(
-        "DELETE",
-        "/v1/conversations/{id}",
-        delete,
-        "Forget a conversation and the records of its tool calls",
-        answers=(RouteResponse(status=204, says="It is gone."),),
-        problems=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/conversations/{id}/export",
-        export,
-        "Write a conversation as a file",
-        query=ExportQuery,
-        answers=(
-            RouteResponse(media=MARKDOWN, says="For people."),
-            RouteResponse(dict[str, Any], says="To be imported again."),
-        ),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/conversations/{id}/cancel",
-        cancel,
-        "Stop the answer under way in a conversation",
-        answers=(RouteResponse(CancelResult),),
-    ),
-    Route(
-        "GET",
-        "/v1/conversations/{id}/stream",
-        stream,
-        "Go on reading a detached answer",
-        query=StreamQuery,
-        answers=(
-            RouteResponse(
-                dict[str, Any],
-                media=EVENT_STREAM,
-                says="The events behind number after, each with its number as id. Where that is too old, a text with "
-                "whole comes first, which replaces all text before it.",
-            ),
-        ),
-        problems=(404,),
-    ),
-)
+ROUTES = (list_all, show, change, show_version, delete, export, cancel, stream)

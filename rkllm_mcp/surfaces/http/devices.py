@@ -12,8 +12,8 @@ from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
 # The one path of this module that needs no key: the code stands in its place.
 EXCHANGE = "/v1/devices:exchange"
@@ -52,24 +52,36 @@ class Devices(DocumentedModel):
     devices: list[LinkedDevice]
 
 
+_REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
+
+
+@Route(
+    "POST",
+    EXCHANGE,
+    body=ExchangeBody,
+    answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
+    problems=(403,),
+    is_open=True,
+)
 async def exchange(request: Request) -> Response:
     """Exchange a code for the key of a device."""
-    body = await bodies.read(request, ExchangeBody, service_of(request).body_limit)
+    body = await bodies.read(request, ExchangeBody)
     linked = await tenant_of(request).app.store.devices.exchange(body.code, body.name)
     if linked is None:
         sentence = "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another"
         raise HTTPError(403, sentence, code="device_code")
     device, key = linked
-    return JSONResponse(NewDevice(id=device.id, name=device.name, linked=device.linked, key=key).model_dump())
+    return JSONResponse(shown(NewDevice, device, key=key))
 
 
+@Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))
 async def list_devices(request: Request) -> Response:
-    """List the devices."""
+    """Devices with a key."""
     found = await _owner(request).app.store.devices.all()
-    listed = [LinkedDevice(id=each.id, name=each.name, linked=each.linked) for each in found]
-    return JSONResponse(Devices(devices=listed).model_dump())
+    return JSONResponse({"devices": [shown(LinkedDevice, each) for each in found]})
 
 
+@Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))
 async def revoke(request: Request) -> Response:
     """Revoke the key of a device."""
     number: str = request.path_params["id"]
@@ -85,26 +97,4 @@ def _owner(request: Request) -> Tenant:
     return tenant
 
 
-_REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
-
-ROUTES = (
-    Route(
-        "POST",
-        EXCHANGE,
-        exchange,
-        "Exchange a code for the key of a device",
-        body=ExchangeBody,
-        answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
-        problems=(403,),
-        is_open=True,
-    ),
-    Route("GET", "/v1/devices", list_devices, "Devices with a key", answers=(RouteResponse(Devices),), problems=(403,)),
-    Route(
-        "DELETE",
-        "/v1/devices/{id}",
-        revoke,
-        "Revoke the key of a device",
-        answers=(RouteResponse(status=204),),
-        problems=(403, 404),
-    ),
-)
+ROUTES = (exchange, list_devices, revoke)

@@ -148,10 +148,30 @@ class Executed(DocumentedModel):
     events: list[dict[str, Any]] = Field(description="Everything that happened, in order; the last one is the end.")
 
 
+_ID_HEADER = ((CONVERSATION, "The conversation's id."),)
+_LINKS = leads_on(f"$response.header.{CONVERSATION}")
+
+
+@Route(
+    "POST",
+    "/v1/execute",
+    body=ExecuteBody,
+    answers=(
+        RouteResponse(
+            dict[str, Any],
+            media=EVENT_STREAM,
+            says="One event in each record, by its kind; the last kind is end.",
+            headers=_ID_HEADER,
+            links=_LINKS,
+        ),
+        RouteResponse(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
+    ),
+    problems=(400, 404, 409, 429, 503),
+)
 async def execute(request: Request) -> Response:
-    """Answer a question."""
+    """Ask the assistant, with its tools."""
     service = service_of(request)
-    body = await bodies.read(request, ExecuteBody, service.body_limit)
+    body = await bodies.read(request, ExecuteBody)
     tenant = tenant_of(request)
     app = tenant.app
     if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
@@ -327,25 +347,4 @@ def _as_dicts(events: Sequence[Event]) -> list[dict[str, Any]]:
     return [event_to_dict(event) for event in events]
 
 
-_ID_HEADER = ((CONVERSATION, "The conversation's id."),)
-_LINKS = leads_on(f"$response.header.{CONVERSATION}")
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/execute",
-        execute,
-        "Ask the assistant, with its tools",
-        body=ExecuteBody,
-        answers=(
-            RouteResponse(
-                dict[str, Any],
-                media=EVENT_STREAM,
-                says="One event in each record, by its kind; the last kind is end.",
-                headers=_ID_HEADER,
-                links=_LINKS,
-            ),
-            RouteResponse(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
-        ),
-        problems=(400, 404, 409, 429, 503),
-    ),
-)
+ROUTES = (execute,)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Annotated, Literal
 
 from anyio import to_thread
@@ -87,11 +88,14 @@ async def _check_named(request: Request, name: str) -> None:
 
 
 class Model(DocumentedModel):
-    """A model."""
+    """A model; OpenAI's and Anthropic's clients find their own fields."""
 
     id: str = Field(description="Its name.")
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
+    display_name: str = Field(description="Its name.")
     created: int = Field(description="Since when it is served, Unix time.")
+    created_at: datetime = Field(description="The same as a date.")
     owned_by: str = OWNED_BY
     capabilities: list[Capability] = Field(description="What it can do.")
     loaded: bool = Field(
@@ -105,6 +109,9 @@ class Models(DocumentedModel):
 
     object: Literal["list"] = "list"
     data: list[Model]
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
 
 
 class LoadBody(bodies.RequestBody):
@@ -126,7 +133,9 @@ async def _models(request: Request) -> list[Model]:
     return [
         Model(
             id=name,
+            display_name=name,
             created=int(service.started_unix),
+            created_at=datetime.fromtimestamp(int(service.started_unix), timezone.utc),
             capabilities=list(listed[of].capabilities),
             loaded=listed[of].is_loaded,
             context_tokens=listed[of].context_tokens,
@@ -135,14 +144,20 @@ async def _models(request: Request) -> list[Model]:
     ]
 
 
+_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
+
+
+@Route("GET", "/v1/models", answers=(RouteResponse(Models, links=_A_MODEL),), problems=(503,))
 async def list_models(request: Request) -> Response:
     """List the models."""
-    return JSONResponse(Models(data=await _models(request)).model_dump())
+    models = await _models(request)
+    return JSONResponse(Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json"))
 
 
+@Route("GET", "/v1/models/{model:path}", answers=(RouteResponse(Model),), problems=(404, 503))
 async def show_model(request: Request) -> Response:
-    """Show one model."""
-    return JSONResponse((await _model(request, request.path_params["model"])).model_dump())
+    """Show a model."""
+    return JSONResponse((await _model(request, request.path_params["model"])).model_dump(mode="json"))
 
 
 async def _model(request: Request, wanted: str) -> Model:
@@ -154,40 +169,13 @@ async def _model(request: Request, wanted: str) -> Model:
     return found
 
 
+@Route("POST", "/v1/models:load", body=LoadBody, answers=(RouteResponse(Model),), problems=(400, 403, 404, 429, 503))
 async def load_model(request: Request) -> Response:
-    """Load a model in its turn, and answer when it is loaded."""
-    body = await bodies.read(request, LoadBody, service_of(request).body_limit)
+    """Load a model in place of the loaded one, and wait for it."""
+    body = await bodies.read(request, LoadBody)
     await choose_model(request, body.model, body.keep_alive)
     await while_connected(request, lambda: loaded(request))
-    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump())
+    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump(mode="json"))
 
 
-_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
-ROUTES = (
-    Route(
-        "GET",
-        "/v1/models",
-        list_models,
-        "List the models",
-        answers=(RouteResponse(Models, links=_A_MODEL),),
-        problems=(503,),
-    ),
-    Route(
-        "POST",
-        "/v1/models:load",
-        load_model,
-        "Load a model in place of the loaded one, and wait for it",
-        body=LoadBody,
-        answers=(RouteResponse(Model),),
-        problems=(400, 403, 404, 429, 503),
-    ),
-    # A service in place of the NPU may have names with slashes.
-    Route(
-        "GET",
-        "/v1/models/{model:path}",
-        show_model,
-        "Show a model",
-        answers=(RouteResponse(Model),),
-        problems=(404, 503),
-    ),
-)
+ROUTES = (list_models, load_model, show_model)

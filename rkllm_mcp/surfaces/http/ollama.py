@@ -81,15 +81,25 @@ class OllamaVectors(DocumentedModel):
     prompt_eval_count: int
 
 
+_ANSWERS = (
+    RouteResponse(
+        OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."
+    ),
+    RouteResponse(OllamaAnswer, says="The whole answer, when stream is false."),
+)
+
+
+@Route("POST", "/api/chat", body=OllamaChat, answers=_ANSWERS, problems=(404, 429, 503))
 async def chat(request: Request) -> Response:
-    """Answer a conversation."""
-    body = await bodies.read(request, OllamaChat, service_of(request).body_limit, takes_any_type=True)
+    """Answer a conversation, as Ollama does."""
+    body = await bodies.read(request, OllamaChat)
     return await _answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
 
 
+@Route("POST", "/api/generate", body=OllamaGenerate, answers=_ANSWERS, problems=(404, 429, 503))
 async def generate(request: Request) -> Response:
-    """Answer a prompt."""
-    body = await bodies.read(request, OllamaGenerate, service_of(request).body_limit, takes_any_type=True)
+    """Answer a prompt, as Ollama does."""
+    body = await bodies.read(request, OllamaGenerate)
     return await _answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
 
 
@@ -118,10 +128,11 @@ async def _answer(
     )
 
 
+@Route("POST", "/api/embed", body=EmbedBody, answers=(RouteResponse(OllamaVectors),), problems=(404, 429, 503))
 async def embed(request: Request) -> Response:
-    """Turn texts into vectors."""
+    """Turn texts into vectors, as Ollama does."""
     started = time.monotonic()
-    body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
+    body = await bodies.read(request, EmbedBody)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     vectors = await _vectors(request, body.model, texts, body.dimensions)
     tokens = await count_tokens(texts, embedder_of(request).tokenizer)
@@ -130,9 +141,10 @@ async def embed(request: Request) -> Response:
     return await list_response(fields, "embeddings", vectors)
 
 
+@Route("POST", "/api/embeddings", body=EmbedOneBody, answers=(RouteResponse(OllamaVector),), problems=(404, 429, 503))
 async def embed_one(request: Request) -> Response:
-    """Turn one text into a vector."""
-    body = await bodies.read(request, EmbedOneBody, service_of(request).body_limit, takes_any_type=True)
+    """Turn a text into a vector, as older releases of Ollama do."""
+    body = await bodies.read(request, EmbedOneBody)
     vectors = await _vectors(request, body.model, [body.prompt])
     return JSONResponse(OllamaVector(embedding=vectors[0] if vectors else []).model_dump())
 
@@ -145,51 +157,4 @@ async def _vectors(
     return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
 
-_ANSWERS = (
-    RouteResponse(
-        OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."
-    ),
-    RouteResponse(OllamaAnswer, says="The whole answer, when stream is false."),
-)
-ROUTES = (
-    Route(
-        "POST",
-        "/api/chat",
-        chat,
-        "Answer a conversation, as Ollama does",
-        body=OllamaChat,
-        answers=_ANSWERS,
-        problems=(404, 429, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "POST",
-        "/api/generate",
-        generate,
-        "Answer a prompt, as Ollama does",
-        body=OllamaGenerate,
-        answers=_ANSWERS,
-        problems=(404, 429, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "POST",
-        "/api/embed",
-        embed,
-        "Turn texts into vectors, as Ollama does",
-        body=EmbedBody,
-        answers=(RouteResponse(OllamaVectors),),
-        problems=(404, 429, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "POST",
-        "/api/embeddings",
-        embed_one,
-        "Turn a text into a vector, as older releases of Ollama do",
-        body=EmbedOneBody,
-        answers=(RouteResponse(OllamaVector),),
-        problems=(404, 429, 503),
-        takes_any_type=True,
-    ),
-)
+ROUTES = (chat, generate, embed, embed_one)

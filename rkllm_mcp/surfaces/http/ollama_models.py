@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.app.models import Capability, ListedModel
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import RIGHTS
@@ -95,16 +96,24 @@ class PullProgress(DocumentedModel):
     completed: int | None = Field(default=None, description="Bytes that are there.")
 
 
+_OF_A_MODEL = tuple(
+    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
+    for name in ("chat", "generate", "show", "embed", "embeddings")
+)
+
+
+@Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),), problems=(503,))
 async def tags(request: Request) -> Response:
-    """List the models that the caller may use, the loaded one under its aliases too."""
+    """List the models, as Ollama does."""
     listed, host = await _ollama_models(request), service_of(request).model_host.name
     aliases = dict.fromkeys(service_of(request).config.service.model_aliases, host)
     names = {host: host, **aliases, **{name: name for name in listed}}
     return JSONResponse({"models": [_described(_tagged(name), listed[of]) for name, of in names.items()]})
 
 
+@Route("GET", "/api/ps", answers=(RouteResponse(OllamaModels),), problems=(503,))
 async def running(request: Request) -> Response:
-    """List the loaded models, and when each is unloaded."""
+    """List what is loaded."""
     tenants = service_of(request).tenants
     seconds = tenants.unloads_in_s
     expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
@@ -125,9 +134,10 @@ async def running(request: Request) -> Response:
     )
 
 
+@Route("POST", "/api/show", body=NameBody, answers=(RouteResponse(dict[str, Any]),), problems=(404, 503))
 async def show(request: Request) -> Response:
-    """Describe a model."""
-    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    """Describe a model, as Ollama does."""
+    body = await bodies.read(request, NameBody)
     found = await _found(request, body.wanted)
     described = _described(_tagged(found.name), found)
     family = described["details"]["family"]
@@ -179,10 +189,20 @@ async def check_embedder(request: Request, name: str) -> None:
     await _found(request, name.removesuffix(TAG))
 
 
+@Route(
+    "POST",
+    "/api/pull",
+    body=PullBody,
+    answers=(
+        RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
+        RouteResponse(PullProgress, says="Its end, when stream is false."),
+    ),
+    problems=(400, 403, 404, 503),
+)
 async def pull(request: Request) -> Response:
-    """Download a model, with lines about its progress."""
+    """Download a model, as Ollama does; for the owner."""
     _check_owner(request)
-    body = await bodies.read(request, PullBody, service_of(request).body_limit, takes_any_type=True)
+    body = await bodies.read(request, PullBody)
     if not body.wanted:
         raise HTTPError(400, "name the model to download", param="model")
     wish = _wish(body.wanted)
@@ -206,73 +226,58 @@ def _wish(name: str) -> Pull:
     return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
 
 
-class _Download:
-    """A download in a thread, and what is known of its progress."""
-
-    def __init__(self, wish: Pull) -> None:
-        self._wish = wish
-        self._progress: dict[str, tuple[int, int | None]] = {}
-        self._sent: dict[str, tuple[int, int | None]] = {}
-        self.is_cancelled = False
-
-    def run(self) -> None:
-        """Download; called in a thread."""
-        from rkllm_mcp.models.install import ModelSources
-        from rkllm_mcp.models.install import pull as download
-
-        def report(name: str, done: int, total: int | None) -> None:
-            if self.is_cancelled:
-                raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
-            self._progress[name] = (done, total)
-
-        download(ModelSources(), self._wish, report)
-
-    def news(self) -> list[str]:
-        """Return lines about the files whose progress changed."""
-        changed = {name: at for name, at in self._progress.copy().items() if self._sent.get(name) != at}
-        self._sent |= changed
-        return [
-            to_json({"status": f"pulling {name}", "digest": name, "total": total or done, "completed": done})
-            for name, (done, total) in changed.items()
-        ]
-
-
 async def _pulled(wish: Pull, write: Write) -> None:
     """Download a model and write lines about it; what has arrived stays when the client leaves."""
-    download = _Download(wish)
-    await write(lines([to_json({"status": "pulling manifest"})]))
+    from rkllm_mcp.models.install import ModelSources
+    from rkllm_mcp.models.install import pull as download
+
+    # By file: the bytes that are there, and its size; of those that lines were written about as well.
+    progress, written = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+    is_cancelled = False
+
+    def report(name: str, done: int, total: int | None) -> None:
+        """Note the progress of a file; called in the thread that downloads."""
+        if is_cancelled:
+            raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
+        progress[name] = (done, total or done)
+
+    def news() -> list[str]:
+        changed = {name: at for name, at in progress.copy().items() if written.get(name) != at}
+        written.update(changed)
+        return [
+            to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": done})
+            for name, (done, total) in changed.items()
+        ]
 
     async def tell() -> None:
         while True:
             await anyio.sleep(_PROGRESS_S)
-            if news := download.news():
-                await write(lines(news))
+            if found := news():
+                await write(lines(found))
 
-    failure: Exception | None = None
+    await write(lines([to_json({"status": "pulling manifest"})]))
     try:
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(tell)
             try:
-                await to_thread.run_sync(download.run, abandon_on_cancel=True)
-            except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-                failure = error
-            tasks.cancel_scope.cancel()
+                await to_thread.run_sync(download, ModelSources(), wish, report, abandon_on_cancel=True)
+            finally:
+                tasks.cancel_scope.cancel()
+    except ModelNotFoundError as error:
+        raise HTTPError(404, str(error)) from None
     finally:
-        download.is_cancelled = True
-    if isinstance(failure, ModelNotFoundError):
-        raise HTTPError(404, str(failure)) from None
-    if failure is not None:
-        raise failure
+        is_cancelled = True
     ends = ("verifying sha256 digest", "writing manifest", "success")
-    await write(lines([*download.news(), *(to_json({"status": status}) for status in ends)]))
+    await write(lines([*news(), *(to_json({"status": status}) for status in ends)]))
 
 
+@Route("DELETE", "/api/delete", body=NameBody, answers=(RouteResponse(),), problems=(403, 404, 409, 503))
 async def delete(request: Request) -> Response:
-    """Remove an installed model that is not in use."""
+    """Remove an installed model that is not in use, as Ollama does; for the owner."""
     from rkllm_mcp.models.install import ModelSources
 
     _check_owner(request)
-    body = await bodies.read(request, NameBody, service_of(request).body_limit, takes_any_type=True)
+    body = await bodies.read(request, NameBody)
     sources, name = ModelSources(), body.wanted
     try:
         folder = await to_thread.run_sync(sources.removable, name)
@@ -292,8 +297,9 @@ def _check_owner(request: Request) -> None:
         raise HTTPError(403, "only a key of the owner with all rights installs and removes models", code="key_purpose")
 
 
+@Route("GET", "/api/version", answers=(RouteResponse(OllamaVersion),))
 async def version(request: Request) -> Response:
-    """Return the version."""
+    """The release of Ollama whose API this is."""
     del request
     return JSONResponse({"version": VERSION})
 
@@ -322,58 +328,4 @@ def _described(name: str, model: ListedModel) -> dict[str, Any]:
     }
 
 
-_OF_A_MODEL = tuple(
-    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
-    for name in ("chat", "generate", "show", "embed", "embeddings")
-)
-ROUTES = (
-    Route(
-        "GET",
-        "/api/tags",
-        tags,
-        "List the models, as Ollama does",
-        answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),),
-        problems=(503,),
-    ),
-    Route("GET", "/api/ps", running, "List what is loaded", answers=(RouteResponse(OllamaModels),), problems=(503,)),
-    Route(
-        "POST",
-        "/api/show",
-        show,
-        "Describe a model, as Ollama does",
-        body=NameBody,
-        answers=(RouteResponse(dict[str, Any]),),
-        problems=(404, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "POST",
-        "/api/pull",
-        pull,
-        "Download a model, as Ollama does; for the owner",
-        body=PullBody,
-        answers=(
-            RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
-            RouteResponse(PullProgress, says="Its end, when stream is false."),
-        ),
-        problems=(400, 403, 404, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "DELETE",
-        "/api/delete",
-        delete,
-        "Remove an installed model that is not in use, as Ollama does; for the owner",
-        body=NameBody,
-        answers=(RouteResponse(),),
-        problems=(403, 404, 409, 503),
-        takes_any_type=True,
-    ),
-    Route(
-        "GET",
-        "/api/version",
-        version,
-        "The release of Ollama whose API this is",
-        answers=(RouteResponse(OllamaVersion),),
-    ),
-)
+ROUTES = (tags, running, show, pull, delete, version)

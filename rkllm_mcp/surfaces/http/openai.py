@@ -22,7 +22,7 @@ from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import tenant_of
 from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class Embeddings(DocumentedModel):
     usage: EmbeddingsUsage
 
 
+@Route("POST", "/v1/embeddings", body=EmbeddingsBody, answers=(RouteResponse(Embeddings),), problems=(429, 503))
 async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
-    service = service_of(request)
-    body = await bodies.read(request, EmbeddingsBody, service.body_limit)
+    body = await bodies.read(request, EmbeddingsBody)
     embedder = embedder_of(request)
     texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
@@ -154,19 +154,6 @@ def _encoded(vector: array[float]) -> str:
     return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
-EMBEDDING_ROUTES = (
-    Route(
-        "POST",
-        "/v1/embeddings",
-        embed,
-        "Turn texts into vectors",
-        body=EmbeddingsBody,
-        answers=(RouteResponse(Embeddings),),
-        problems=(429, 503),
-    ),
-)
-
-
 MOST_DOCUMENTS = 1024
 
 
@@ -208,10 +195,10 @@ class Reranked(DocumentedModel):
     results: list[Ranked]
 
 
+@Route("POST", "/v1/rerank", body=RerankBody, answers=(RouteResponse(Reranked),), problems=(429, 503))
 async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
-    service = service_of(request)
-    body = await bodies.read(request, RerankBody, service.body_limit)
+    body = await bodies.read(request, RerankBody)
     app = tenant_of(request).app
     ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
@@ -236,14 +223,4 @@ async def rerank(request: Request) -> Response:
     return JSONResponse(answer.model_dump(exclude_none=True))
 
 
-RERANK_ROUTES = (
-    Route(
-        "POST",
-        "/v1/rerank",
-        rerank,
-        "Order documents by how well they answer a query",
-        body=RerankBody,
-        answers=(RouteResponse(Reranked),),
-        problems=(429, 503),
-    ),
-)
+ROUTES = (embed, rerank)

@@ -164,12 +164,11 @@ def _refusals(route: Route, error: Json) -> Json:
     return refusals
 
 
+@Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)
 async def openapi(request: Request) -> Response:
-    """The description of everything that answers here."""
+    """This description."""
     routes: Sequence[Route] = request.app.state.routes
     return JSONResponse(document(routes, keys=needs_key(service_of(request).config)))
 
 
-ROUTES = (
-    Route("GET", "/openapi.json", openapi, "This description", answers=(RouteResponse(dict[str, Any]),), is_open=True),
-)
+ROUTES = (openapi,)

@@ -74,8 +74,9 @@ def page_files() -> Mapping[str, PageFile]:
     return files
 
 
+@Route("GET", "/", answers=(RouteResponse(media="text/html", says="The page."),), is_open=True)
 async def page(request: Request) -> Response:
-    """The page itself."""
+    """The page."""
     return _response(request, _INDEX, _ASKED_FOR)
 
 
@@ -109,6 +110,4 @@ def _response(request: Request, path: str, caching: str) -> Response:
     return Response(file.content, headers=headers)
 
 
-ROUTES = (
-    Route("GET", "/", page, "The page", answers=(RouteResponse(media="text/html", says="The page."),), is_open=True),
-)
+ROUTES = (page,)

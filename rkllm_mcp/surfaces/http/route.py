@@ -1,15 +1,17 @@
 """The declaration of a route, which the application serves and ``openapi`` publishes.
 
-    ROUTES = (Route("POST", "/v1/embeddings", embed, "Turn texts into vectors", body=Body, answers=(...)),)
+    @Route("POST", "/v1/embeddings", body=EmbeddingsBody, answers=(RouteResponse(Embeddings),))
+    async def embed(request: Request) -> Response:
+        \"\"\"Turn texts into vectors.\"\"\"
 
-A handler is ``async (Request) -> Response`` and raises ``errors.HTTPError``. Path parameters are in braces
-(``/v1/tools/{name}:call``). Replies that every route may give are not declared here.
+A handler raises ``errors.HTTPError``. Path parameters are in braces (``/v1/tools/{name}:call``). Replies that every
+route may give are not declared here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -47,14 +49,21 @@ class RouteResponse:
     links: tuple[Link, ...] = ()  # where it leads
 
 
+def shown(model: type[BaseModel], value: object, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a response model: those that are given, the others from the attributes of ``value``."""
+    return {name: fields[name] if name in fields else getattr(value, name) for name in model.model_fields}
+
+
+async def _no_handler(request: Request) -> Response:
+    raise NotImplementedError(request.url.path)
+
+
 @dataclass(frozen=True)
 class Route:
-    """One path and method."""
+    """One path and method: a decorator of its handler, whose docstring begins with the summary."""
 
     method: Method  # the HTTP method; HEAD comes with GET
     path: str  # with parameters in braces
-    handler: Handler  # answers a request
-    summary: str  # what it does, in a few words
     body: type[BaseModel] | None = None  # what a request brings as JSON, read with ``bodies.read``
     body_media: str = JSON  # its content type, if it is another one
     query: type[BaseModel] | None = None  # what the address may bring, read with ``bodies.query``
@@ -62,4 +71,13 @@ class Route:
     answers: tuple[RouteResponse, ...] = (RouteResponse(),)
     problems: tuple[int, ...] = ()  # the statuses that it may refuse with, besides those that every route may
     is_open: bool = False  # no key is needed
-    takes_any_type: bool = False  # the body is JSON whatever its Content-Type says
+    handler: Handler = _no_handler
+
+    def __call__(self, handler: Handler) -> Route:
+        """Return the route with its handler."""
+        return replace(self, handler=handler)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the handler's docstring, without its full stop."""
+        return (self.handler.__doc__ or "").partition("\n")[0].removesuffix(".")

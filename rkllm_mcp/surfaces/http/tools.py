@@ -22,11 +22,10 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
-from rkllm_mcp.records import CallRecord
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.openai import count_tokens
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.toolcalls.results import result_text
@@ -148,28 +147,43 @@ class Servers(DocumentedModel):
     servers: list[ServerShown]
 
 
+_SWITCHED = (RouteResponse(SwitchResult),)
+_A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/name"
+_OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
+_OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
+
+
+@Route("GET", "/v1/tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),))
 async def list_tools(request: Request) -> Response:
-    """List the tools, those that are switched off as well."""
+    """List the tools."""
     app = tenant_of(request).app
-    shown = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
-    shown += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
-    return JSONResponse({"tools": shown, "tokens": sum(tool["tokens"] for tool in shown if tool["enabled"])})
+    tools = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
+    tools += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
+    return JSONResponse({"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])})
 
 
+@Route("POST", "/v1/tools/{name}:enable", answers=_SWITCHED, problems=(404,))
 async def enable(request: Request) -> Response:
     """Switch a tool on."""
     return await _switch(request, is_on=True)
 
 
+@Route("POST", "/v1/tools/{name}:disable", answers=_SWITCHED, problems=(404,))
 async def disable(request: Request) -> Response:
     """Switch a tool off."""
     return await _switch(request, is_on=False)
 
 
+@Route(
+    "POST",
+    "/v1/tools/{name}:call",
+    body=CallBody,
+    answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
+    problems=(403, 404),
+)
 async def call(request: Request) -> Response:
-    """Call a tool by hand; it is recorded like any call."""
-    service = service_of(request)
-    body = await bodies.read(request, CallBody, service.body_limit)
+    """Call a tool by hand."""
+    body = await bodies.read(request, CallBody)
     tenant = tenant_of(request)
     app, yes = tenant.app, _YES if "approve" in tenant.rights else NO_RIGHT
     asker = FixedApprover("once") if body.approve and "approve" in tenant.rights else FixedApprover("deny", yes)
@@ -183,14 +197,7 @@ async def call(request: Request) -> Response:
             raise HTTPError(
                 403, f"{tool.name} was not run, because it may change something; {yes}", code="needs_approval"
             )
-        return {
-            "id": result.call_id,
-            "name": result.name,
-            "is_error": result.is_error,
-            "text": result.shown,
-            "seconds": round(result.seconds, 3),
-            "truncated": result.truncated,
-        }
+        return shown(Called, result, id=result.call_id, text=result.shown, seconds=round(result.seconds, 3))
 
     return JSONResponse(await while_connected(request, work))
 
@@ -204,8 +211,16 @@ class UploadForm(DocumentedModel):
     collection: str = Field(default="", description="The collection's name.")
 
 
+@Route(
+    "POST",
+    "/v1/documents",
+    body=UploadForm,
+    body_media="multipart/form-data",
+    answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
+    problems=(404,),
+)
 async def add_document(request: Request) -> Response:
-    """Add a file to a knowledge base; it is sent to the knowledge server in parts."""
+    """Add a file to a knowledge base."""
     return JSONResponse(await _taken(request, "add_document"), 201)
 
 
@@ -224,8 +239,16 @@ class Attachment(DocumentedModel):
     tokens: int | None = Field(description="Tokens of the text; null where a remote service answers.")
 
 
+@Route(
+    "POST",
+    "/v1/attachments",
+    body=AttachmentForm,
+    body_media="multipart/form-data",
+    answers=(RouteResponse(Attachment),),
+    problems=(404,),
+)
 async def attach(request: Request) -> Response:
-    """Read a file that becomes part of a question; the knowledge server parses it and stores nothing."""
+    """Read the text of a file for a question."""
     read = await _taken(request, "read_document")
     npu = service_of(request).model_host.npu
     tokens = await count_tokens([read["text"]], npu.form.tokenizer) if npu else None
@@ -239,9 +262,16 @@ class KnowledgeBody(bodies.RequestBody):
     """What the tool is given."""
 
 
+@Route(
+    "POST",
+    "/v1/knowledge/{tool}",
+    body=KnowledgeBody,
+    answers=(RouteResponse(dict[str, Any], says="The structured result of the knowledge server's tool."),),
+    problems=(403, 404),
+)
 async def ask_knowledge(request: Request) -> Response:
-    """List or search documents, make a knowledge base, or remove a document; the result is structured."""
-    body = await bodies.read(request, KnowledgeBody, service_of(request).body_limit)
+    """List or search documents, make a knowledge base, or remove a document."""
+    body = await bodies.read(request, KnowledgeBody)
     tool = request.path_params["tool"]
     if tool not in _KNOWLEDGE_TOOLS:
         raise HTTPError(404, f"there is no {tool!r}; there are {', '.join(_KNOWLEDGE_TOOLS)}", param="tool")
@@ -299,17 +329,20 @@ async def _forwarded(
             return facts
 
 
+@Route("GET", "/v1/tools/history", query=HistoryQueryBody, answers=(RouteResponse(History),))
 async def history(request: Request) -> Response:
     """List the recorded calls."""
     wish = bodies.query(request, HistoryQueryBody)
     calls = await tenant_of(request).app.store.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
-    return JSONResponse({"calls": [_record(each) for each in calls]})
+    records = [shown(Record, each, name=each.tool, started=stamp(each.at - each.seconds)) for each in calls]
+    return JSONResponse({"calls": records})
 
 
+@Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
 async def list_servers(request: Request) -> Response:
-    """List the servers with their states."""
+    """List the servers and their state."""
     app = tenant_of(request).app
     transports = {server.name: server.transport for server in app.config.servers}
     tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
@@ -348,6 +381,7 @@ class Gallery(DocumentedModel):
     servers: list[GalleryServer]
 
 
+@Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
 async def list_gallery(request: Request) -> Response:
     """List the servers that can be installed by name."""
     names = {server.name for server in tenant_of(request).app.config.servers}
@@ -377,13 +411,21 @@ class ToolName(bodies.RequestBody):
     """The server's own name of it."""
 
 
+@Route("GET", "/v1/approvals/lasting", answers=(RouteResponse(Permissions),))
 async def list_permissions(request: Request) -> Response:
     """List the permanent decisions about calls."""
     found = await tenant_of(request).app.store.grants.all()
-    shown = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
-    return JSONResponse({"permissions": shown})
+    permissions = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
+    return JSONResponse({"permissions": permissions})
 
 
+@Route(
+    "DELETE",
+    "/v1/approvals/lasting",
+    query=ToolName,
+    answers=(RouteResponse(status=204, says="It is forgotten."),),
+    problems=(404,),
+)
 async def forget_permission(request: Request) -> Response:
     """Ask again before the calls of a tool."""
     wish = bodies.query(request, ToolName)
@@ -392,13 +434,15 @@ async def forget_permission(request: Request) -> Response:
     return Response(status_code=204)
 
 
+@Route("POST", "/v1/servers/{name}:enable", answers=_SWITCHED, problems=(404,))
 async def enable_server(request: Request) -> Response:
-    """Switch a server and its tools on."""
+    """Switch a server on."""
     return await _switch_server(request, is_on=True)
 
 
+@Route("POST", "/v1/servers/{name}:disable", answers=_SWITCHED, problems=(404,))
 async def disable_server(request: Request) -> Response:
-    """Switch a server and its tools off."""
+    """Switch a server off."""
     return await _switch_server(request, is_on=False)
 
 
@@ -429,119 +473,23 @@ def _tool(app: Assistant, name: str) -> ToolSpec:
 
 
 def _shown(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "qualified_name": tool.qualified_name,
-        "server": tool.server,
-        "description": tool.description,
-        "input_schema": dict(tool.input_schema),
-        "enabled": enabled,
-        "tokens": app.model_host.listing.cost(tool),
-        "read_only": tool.read_only,
-        "destructive": tool.destructive,
-    }
+    tokens = app.model_host.listing.cost(tool)
+    return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)
 
 
-def _record(call: CallRecord) -> dict[str, Any]:
-    return {
-        "name": call.tool,
-        "server": call.server,
-        "conversation": call.conversation,
-        "started": stamp(call.at - call.seconds),
-        "seconds": call.seconds,
-        "is_error": call.is_error,
-        "error": call.error,
-        "ruling": call.ruling,
-        "arguments": call.arguments,
-    }
-
-
-_SWITCHED = (RouteResponse(SwitchResult),)
-_A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/name"
-_OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
-_OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
 ROUTES = (
-    Route(
-        "GET",
-        "/v1/servers/gallery",
-        list_gallery,
-        "List the servers that can be installed by name",
-        answers=(RouteResponse(Gallery),),
-    ),
-    Route(
-        "GET",
-        "/v1/approvals/lasting",
-        list_permissions,
-        "List the permanent decisions about calls",
-        answers=(RouteResponse(Permissions),),
-    ),
-    Route(
-        "DELETE",
-        "/v1/approvals/lasting",
-        forget_permission,
-        "Ask again before the calls of a tool",
-        query=ToolName,
-        answers=(RouteResponse(status=204, says="It is forgotten."),),
-        problems=(404,),
-    ),
-    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),)),
-    Route("POST", "/v1/tools/{name}:enable", enable, "Switch a tool on", answers=_SWITCHED, problems=(404,)),
-    Route("POST", "/v1/tools/{name}:disable", disable, "Switch a tool off", answers=_SWITCHED, problems=(404,)),
-    Route(
-        "POST",
-        "/v1/tools/{name}:call",
-        call,
-        "Call a tool by hand",
-        body=CallBody,
-        answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
-        problems=(403, 404),
-    ),
-    Route(
-        "POST",
-        "/v1/documents",
-        add_document,
-        "Add a file to a knowledge base",
-        body=UploadForm,
-        body_media="multipart/form-data",
-        answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/knowledge/{tool}",
-        ask_knowledge,
-        "List or search documents, make a knowledge base, or remove a document",
-        body=KnowledgeBody,
-        answers=(RouteResponse(dict[str, Any], says="The structured result of the knowledge server's tool."),),
-        problems=(403, 404),
-    ),
-    Route(
-        "POST",
-        "/v1/attachments",
-        attach,
-        "Read the text of a file for a question",
-        body=AttachmentForm,
-        body_media="multipart/form-data",
-        answers=(RouteResponse(Attachment),),
-        problems=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/tools/history",
-        history,
-        "What was called",
-        query=HistoryQueryBody,
-        answers=(RouteResponse(History),),
-    ),
-    Route(
-        "GET",
-        "/v1/servers",
-        list_servers,
-        "List the servers and their state",
-        answers=(RouteResponse(Servers, links=_OF_SERVERS),),
-    ),
-    Route("POST", "/v1/servers/{name}:enable", enable_server, "Switch a server on", answers=_SWITCHED, problems=(404,)),
-    Route(
-        "POST", "/v1/servers/{name}:disable", disable_server, "Switch a server off", answers=_SWITCHED, problems=(404,)
-    ),
+    list_gallery,
+    list_permissions,
+    forget_permission,
+    list_tools,
+    enable,
+    disable,
+    call,
+    add_document,
+    ask_knowledge,
+    attach,
+    history,
+    list_servers,
+    enable_server,
+    disable_server,
 )

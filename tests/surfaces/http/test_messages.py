@@ -216,6 +216,15 @@ def test_what_cannot_be_done_is_refused_naming_the_field(
     assert body["request_id"]
 
 
+def test_the_models_are_listed(client: anthropic.Anthropic) -> None:
+    models = list(client.models.list())
+    assert models
+    assert {(model.type, model.display_name == model.id, model.created_at.tzinfo is not None) for model in models} == {
+        ("model", True, True)
+    }
+    assert client.models.retrieve(models[0].id) == models[0]
+
+
 def test_errors_are_the_kinds_that_its_users_handle(client: anthropic.Anthropic, service: Served) -> None:
     with pytest.raises(anthropic.AuthenticationError):
         ask(client.with_options(api_key="wrong"), "x")

@@ -52,14 +52,14 @@ async def said(request: Request) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/who", whoami, "Who"),
-    Route("POST", "/who", whoami, "Who"),
-    Route("GET", "/open", whoami, "Who", is_open=True),
-    Route("GET", "/broken", broken, "Break"),
-    Route("GET", "/said", said, "The id"),
-    Route("POST", "/things/{name}:call", whoami, "Call"),
-    Route("GET", "/things/{name}", whoami, "Show"),
-    Route("GET", "/things/list", said, "List"),
+    Route("GET", "/who", handler=whoami),
+    Route("POST", "/who", handler=whoami),
+    Route("GET", "/open", is_open=True, handler=whoami),
+    Route("GET", "/broken", handler=broken),
+    Route("GET", "/said", handler=said),
+    Route("POST", "/things/{name}:call", handler=whoami),
+    Route("GET", "/things/{name}", handler=whoami),
+    Route("GET", "/things/list", handler=said),
 )
 
 
@@ -342,7 +342,7 @@ async def test_every_error_has_its_status(error: Exception, status: int, detail:
     async def fail(request: Request) -> Response:
         raise error
 
-    async with desk(routes=(Route("GET", "/", fail, "Fail"),)) as it:
+    async with desk(routes=(Route("GET", "/", handler=fail),)) as it:
         answer = await it.send("GET", "/")
     assert answer.status_code == status
     assert answer.json()["error"].items() >= detail.items()
@@ -359,7 +359,7 @@ async def test_an_error_alone_in_a_task_group_is_that_error() -> None:
             tasks.start_soon(fail)
         return Response()
 
-    async with desk(routes=(Route("GET", "/", work, "Fail"),)) as it:
+    async with desk(routes=(Route("GET", "/", handler=work),)) as it:
         answer = await it.send("GET", "/")
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "inner")
 

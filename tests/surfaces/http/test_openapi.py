@@ -162,7 +162,7 @@ def test_a_route_of_every_kind_is_described() -> None:
         ),
         RouteResponse(status=204, says="Gone."),
     )
-    route = Route("POST", "/a/{b:path}", nothing, "Do", body=Wish, query=Wish, answers=answers, problems=(429,))
+    route = Route("POST", "/a/{b:path}", Wish, query=Wish, answers=answers, problems=(429,), handler=nothing)
     operation = document([route], keys=False)["paths"]["/a/{b}"]["post"]
     reference = {"$ref": "#/components/schemas/Wish"}
     assert operation["requestBody"] == {"required": True, "content": {"application/json": {"schema": reference}}}

@@ -87,6 +87,17 @@ def test_a_request_loads_the_model_that_it_names_and_one_that_names_none_takes_t
         time.sleep(0.01)
 
 
+def test_an_installed_model_that_embeds_is_listed_as_one_and_does_not_chat(service: Served, tmp_path: Path) -> None:
+    folder = models_folder(tmp_path)
+    scripted_model(folder / "mapper", "rule", name="mapper")
+    with (folder / "mapper" / "model.toml").open("a", encoding="utf-8") as card:
+        card.write('task = "embed"\n')
+    listed = httpx2.get(f"{service.url}/v1/models", timeout=WITHIN_S).json()["data"]
+    assert next(model for model in listed if model["id"] == "mapper")["capabilities"] == ["embed"]
+    status, answer = ask(service, "mapper")
+    assert (status, answer["error"]["message"]) == (404, "'mapper' does not chat; ask for 'parrot'")
+
+
 def test_when_the_new_one_cannot_be_loaded_the_old_one_is_back_and_the_error_says_so(service: Served) -> None:
     status, answer = ask(service, "broken")
     assert status == 503

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from mcp_servers.knowledge.errors import DamagedDocumentError, DocumentImportError, NoTextError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, DocumentImportError, NoTextError, TooLargeError
 from mcp_servers.knowledge.importing.parse import parse_blob
 from tests.support.imported import docx, paragraph, redact_url, table
 

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.knowledge.importing.errors import (
+from mcp_servers.knowledge.errors import (
     AddressRefusedError,
     AddressUnreachableError,
     DocumentImportError,
     TooLargeError,
     UnsupportedFormatError,
 )
+from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch, is_allowed, redact_url
 from mcp_servers.knowledge.importing.reader import ReaderSettings, open_reader
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_servers.knowledge.errors import BadArgumentError, StorageFullError
+from mcp_servers.knowledge.errors import BadArgumentError, StorageFullError, TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.documents import ParseLimits
-from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.folders import (
     FolderReport,
     FolderRules,

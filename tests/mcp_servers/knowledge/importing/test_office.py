@@ -9,8 +9,8 @@ from email.message import EmailMessage
 
 import pytest
 
+from mcp_servers.knowledge.errors import DamagedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.parse import parse_blob
 
 _S = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'

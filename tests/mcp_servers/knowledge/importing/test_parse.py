@@ -7,8 +7,7 @@ import zipfile
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.errors import (
+from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     DocumentImportError,
     EncryptedDocumentError,
@@ -16,6 +15,7 @@ from mcp_servers.knowledge.importing.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.formats import format_of
 from mcp_servers.knowledge.importing.parse import parse_blob
 from tests.support.imported import docx, paragraph, pdf

@@ -10,17 +10,18 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
-from mcp_servers.knowledge.importing import parser_worker
-from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.errors import (
+from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
+    KnowledgeError,
+    MissingExtraError,
     NoTextError,
     TooLargeError,
     TooSlowError,
     UnsupportedFormatError,
 )
+from mcp_servers.knowledge.importing import parser_worker
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 from tests.support.imported import column, docx, paragraph, pdf

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import (
+from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     DocumentImportError,
     EncryptedDocumentError,
     NoTextError,
 )
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.recognition import languages
 from mcp_servers.knowledge.types import Passage

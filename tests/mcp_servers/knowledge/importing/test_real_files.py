@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mcp_servers.knowledge.errors import NoTextError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.errors import NoTextError
 from mcp_servers.knowledge.importing.parse import parse_blob
 
 PACKAGE = "mammoth@1.13.0"

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pypdfium2
 import pytest
 
+from mcp_servers.knowledge.errors import NoTextError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.errors import NoTextError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from tests.support.imported import has_japanese_font, pdf

@@ -1,0 +1,125 @@
+"""C declarations of one family as ctypes types; each is made when it is first needed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+from rkllm_mcp.errors import RkllmMcpError
+
+LLMHandle = ctypes.c_void_p
+
+
+class RKLLMParamReturn(ctypes.Structure):
+    """Buffer for the result of rkllm_createDefaultParam.
+
+    The library writes its own RKLLMParam (184 to 208 bytes so far) through a hidden pointer; a smaller result type
+    would overrun the stack. The family's struct is copied out of this buffer.
+    """
+
+    _fields_ = (("raw", ctypes.c_ubyte * 512),)
+
+
+_BASE_TYPES: Mapping[str, Any] = {
+    "void": None,
+    "char*": ctypes.c_char_p,
+    "void*": ctypes.c_void_p,
+    "bool": ctypes.c_bool,
+    "float": ctypes.c_float,
+    "int": ctypes.c_int,
+    "int8_t": ctypes.c_int8,
+    "int32_t": ctypes.c_int32,
+    "uint8_t": ctypes.c_uint8,
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t,
+    "LLMHandle": LLMHandle,
+    "RKLLMParamReturn": RKLLMParamReturn,
+}
+# A function's status is checked unless its result is no status: rkllm_createDefaultParam returns a struct, and headers
+# and wrappers disagree about rkllm_is_running (0 is running in 1.2.0, 1 in 1.3.0), so nothing relies on it.
+_UNCHECKED = frozenset({"rkllm_createDefaultParam", "rkllm_is_running"})
+
+
+@dataclass(eq=False)
+class CallFailedError(RkllmMcpError):
+    """A C function returned a status other than 0. Callers convert it; it does not leave the runtime package."""
+
+    function: str
+    status: int
+
+    def __str__(self) -> str:
+        return f"{self.function} returned {self.status}"
+
+
+class Signature(NamedTuple):
+    """C type of a function: result, arguments, and the check of its status; None if its result is no status."""
+
+    restype: Any
+    argtypes: tuple[Any, ...]
+    errcheck: Callable[[Any, Any, tuple[Any, ...]], Any] | None
+
+
+def zero_is_success(status: int, function: Any, _arguments: tuple[Any, ...]) -> int:
+    """A ctypes ``errcheck``: raise CallFailedError unless the status is 0."""
+    if status != 0:
+        raise CallFailedError(function.__name__, status)
+    return status
+
+
+class Declarations:
+    """The declarations of one family in C's words, and the ctypes types that they name.
+
+    Args:
+        structs: members of each struct by name; a member ``union`` is an anonymous union of its own members.
+        callbacks: result and arguments of each function type.
+        functions: result and arguments of each function.
+    """
+
+    def __init__(
+        self,
+        structs: Mapping[str, Mapping[str, Any]],
+        callbacks: Mapping[str, Sequence[str]],
+        functions: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.structs = structs
+        self.callbacks = callbacks
+        self.functions = functions
+        self._known = dict(_BASE_TYPES)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the type of a name such as ``int``, ``RKLLMInput*`` or ``uint8_t[104]``."""
+        if name not in self._known:
+            self._known[name] = self._made(name)
+        return self._known[name]
+
+    @cached_property
+    def signatures(self) -> Mapping[str, Signature]:
+        """The signature of each function."""
+        return {name: self._signature(name, *declared) for name, declared in self.functions.items()}
+
+    def _signature(self, name: str, result: str, *arguments: str) -> Signature:
+        check = None if name in _UNCHECKED else zero_is_success
+        return Signature(self[result], tuple(self[argument] for argument in arguments), check)
+
+    def _made(self, name: str) -> type[Any]:
+        if name.endswith("*"):
+            return cast("type[Any]", ctypes.POINTER(self[name[:-1]]))
+        if name.endswith("]"):
+            item, _, count = name[:-1].partition("[")
+            return self[item] * int(count)
+        if name in self.callbacks:
+            return ctypes.CFUNCTYPE(*(self[part] for part in self.callbacks[name]))
+        return self._record(ctypes.Structure, name, self.structs[name])
+
+    def _record(self, kind: type[Any], name: str, members: Mapping[str, Any]) -> type[Any]:
+        fields = tuple((member, self._member(member, declared)) for member, declared in members.items())
+        return type(name, (kind,), {"_anonymous_": ("union",) if "union" in members else (), "_fields_": fields})
+
+    def _member(self, name: str, declared: str | Mapping[str, Any]) -> Any:
+        if isinstance(declared, str):
+            return self[declared]
+        return self._record(ctypes.Union if name == "union" else ctypes.Structure, name, declared)

@@ -1,0 +1,202 @@
+"""The small tables: decisions about tools, switches, texts by key, the tokens of a day, and keys of devices.
+
+Methods that wait raise ``StoreError`` if the file cannot be read or written, unless they say otherwise; others return
+at once and never raise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+
+from rkllm_mcp.config.secrets import DEVICE_PREFIX, hashed, matches
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.records import Device, StoredApproval, Switch
+from rkllm_mcp.store.database import Database
+
+CODE_VALID_S = 300
+_PUT_GRANT = "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
+_PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES (?, ?, ?, ?)"
+_PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
+_TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
+# Kinds of texts: the tokens of a day; of a code its hash and the end of its validity; of a key its id, name and hash.
+_TOKENS, _CODES, _KEYS = ("daily tokens", "spent"), "device codes", "device keys"
+
+
+class ApprovalTable:
+    """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, server: str, tool: str) -> StoredApproval | None:
+        """Return the stored decision for a tool; None, so that the user is asked, if missing or unreadable."""
+        query = "SELECT kind, fingerprint FROM grants WHERE server = ? AND tool = ?"
+        try:
+            found = await self._database.rows(query, (server, tool))
+        except StoreError:
+            return None
+        return StoredApproval(*found[0]) if found else None
+
+    def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
+        """Store a decision, replacing the previous one."""
+        row = (server, tool, grant.kind, grant.fingerprint, time.time())
+        self._database.tell(lambda connection: connection.execute(_PUT_GRANT, row))
+
+    async def all(self) -> list[tuple[str, str, StoredApproval]]:
+        """Return server, tool and decision of every stored decision."""
+        query = "SELECT server, tool, kind, fingerprint FROM grants ORDER BY server, tool"
+        rows = await self._database.rows(query)
+        return [(server, tool, StoredApproval(kind, fingerprint)) for server, tool, kind, fingerprint in rows]
+
+    async def forget(self, server: str, tool: str) -> bool:
+        """Delete the decision for a tool; return False if none is stored."""
+        return await self._database.change("DELETE FROM grants WHERE server = ? AND tool = ?", (server, tool)) > 0
+
+
+class SwitchTable:
+    """Tools and servers that were switched on or off at run time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self) -> list[Switch] | None:
+        """Return all switches; None if they cannot be read, or one of this process could not be written."""
+        try:
+            rows = await self._database.rows("SELECT server, tool, is_on FROM switches ORDER BY server, tool")
+        except StoreError:
+            return None
+        switches = [Switch(server, tool, bool(is_on)) for server, tool, is_on in rows]
+        return switches if self._database.is_whole else None
+
+    def keep(self, changes: Sequence[Switch]) -> None:
+        """Replace the stored switches."""
+        changes = tuple(changes)
+
+        def work(connection: sqlite3.Connection) -> None:
+            for change in changes:
+                place = (change.server, change.tool)
+                if change.is_on is None:
+                    connection.execute("DELETE FROM switches WHERE server = ? AND tool = ?", place)
+                else:
+                    connection.execute(_PUT_SWITCH, (*place, change.is_on, time.time()))
+
+        self._database.tell(work)
+
+
+class KeyValue:
+    """Texts of one kind by key; created by ``Store.texts``.
+
+    They are read from the file once, so reading does not wait; changes of other processes are visible after a restart.
+    """
+
+    def __init__(self, kind: str, texts: dict[str, str], database: Database) -> None:
+        self._kind = kind
+        self._texts = texts
+        self._database = database
+
+    def read(self, key: str) -> str | None:
+        """Return the text stored under ``key``, or None."""
+        return self._texts.get(key)
+
+    def write(self, key: str, text: str) -> None:
+        """Store ``text`` under ``key``, replacing the previous one."""
+        self._texts[key] = text
+        row = (self._kind, key, text, time.time())
+        self._database.tell(lambda connection: connection.execute(_PUT_TEXT, row))
+
+
+def read_texts(kind: str, connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the texts of one kind."""
+    return dict(connection.execute(_TEXTS, (kind,)).fetchall())
+
+
+class DailyUsage:
+    """Token usage per day."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, day: str, tokens: int = 0) -> int:
+        """Add tokens to the day's total and return it; with 0 only return it.
+
+        A different day than the last one starts at 0.
+        """
+
+        def work(connection: sqlite3.Connection) -> int:
+            kind, key = _TOKENS
+            kept_day, _, spent = read_texts(kind, connection).get(key, "").partition(" ")
+            total = tokens + (int(spent) if kept_day == day and spent.isdecimal() else 0)
+            if tokens:
+                connection.execute(_PUT_TEXT, (kind, key, f"{day} {total}", time.time()))
+            return total
+
+        return await self._database.ask(work)
+
+
+class DeviceKeys:
+    """Keys of devices: a code that is valid once and for five minutes becomes a key, of which the hash is stored.
+
+    ``clock`` returns Unix time.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def new_code(self) -> str:
+        """Return a code that ``exchange`` takes once within ``CODE_VALID_S``."""
+        code, now = secrets.token_urlsafe(24), self._clock()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM texts WHERE kind = ? AND at < ?", (_CODES, now))
+            connection.execute(_PUT_TEXT, (_CODES, _digest(code), "", now + CODE_VALID_S))
+
+        await self._database.ask(work, durable=True)
+        return code
+
+    async def exchange(self, code: str, name: str) -> tuple[Device, str] | None:
+        """Return a new device and its key for a valid code, which is used up; None for any other."""
+        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock())
+        key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
+        row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            query = "DELETE FROM texts WHERE kind = ? AND key = ? AND at >= ?"
+            is_valid = connection.execute(query, (_CODES, _digest(code), device.linked)).rowcount > 0
+            if is_valid:
+                connection.execute(_PUT_TEXT, row)
+            return is_valid
+
+        return (device, key) if await self._database.ask(work, durable=True) else None
+
+    async def find(self, key: str) -> Device | None:
+        """Return the device of a key; None if it was revoked or never existed."""
+        number = key.removeprefix(DEVICE_PREFIX).partition("-")[0]
+        known = [(device, entry) for device, entry in await self._devices() if device.id == number]
+        return next((device for device, entry in known if matches(key, entry)), None)
+
+    async def all(self) -> list[Device]:
+        """Return all devices, the oldest first."""
+        return [device for device, _ in await self._devices()]
+
+    async def revoke(self, number: str) -> bool:
+        """Delete the key of a device; return False if no device has this id."""
+        query = "DELETE FROM texts WHERE kind = ? AND key = ?"
+        return await self._database.change(query, (_KEYS, number), durable=True) > 0
+
+    async def _devices(self) -> list[tuple[Device, str]]:
+        """Return the devices, each with the hash of its key."""
+        query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
+        rows = [
+            (number, json.loads(text), linked) for number, text, linked in await self._database.rows(query, (_KEYS,))
+        ]
+        return [(Device(number, name, linked), entry) for number, (name, entry), linked in rows]
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()

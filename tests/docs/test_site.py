@@ -1,0 +1,36 @@
+"""The navigation of the documentation's site; ``scripts/check`` builds the site and checks its links."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from tests.support.documents import links
+from tests.support.shared import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+
+
+def pages(entries: list[Any]) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    for entry in entries:
+        targets: list[Any] = [entry] if isinstance(entry, str) else list(entry.values())
+        for target in targets:
+            yield from [target] if isinstance(target, str) else pages(target)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    site = tomllib.loads((REPOSITORY / "zensical.toml").read_text("utf-8"))["project"]
+    assert sorted(pages(site["nav"])) == PAGES
+
+
+def test_a_page_links_to_nothing_outside_of_the_site() -> None:
+    outside = [f"{page}: {target}" for page in PAGES for target in links(f"docs/{page}") if target.parent != DOCS]
+    assert outside == []
