@@ -62,9 +62,10 @@ def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS, mi
 def select_chunks(
     weights: QueryWeights, postings: Mapping[int, ChunkKeys], maximum: int = 0
 ) -> tuple[ChunkKeys, NDArray[np.float64]]:
-    """Return the chunks of posting lists with the sums of the weights of their terms, best first; 0 for all.
+    """Return the chunks of posting lists with the sums of the weights of their terms, best first.
 
-    ``postings`` are by term hash. Counts and lengths are left to the re-rank.
+    At least the ``maximum`` best ones, all for 0. ``postings`` are by term hash. Counts and lengths are left to the
+    re-rank.
     """
     by_place = {int(place): postings[key] for place, key in enumerate(weights.hashes.tolist()) if key in postings}
     own = {place: found for place, found in by_place.items() if weights.values[place] > 0}
@@ -89,7 +90,7 @@ def select_chunks(
             row = np.searchsorted(chunks, found)
             best[row] = np.maximum(best[row], value)
         total += np.maximum(best - reached, 0.0)
-    # Hardly more than the candidates are needed: the rest is not sorted, unless few of them are visible.
+    # Sorting all of them takes longer than the rest of this.
     if 0 < maximum < total.size:
         places = np.flatnonzero(total >= np.partition(total, -maximum)[-maximum])
         chunks, total = chunks[places], total[places]
