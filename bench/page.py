@@ -20,7 +20,7 @@ from tests.support.page_service import USAGE, Json, PageService, running, text
 
 PROSE = """## 見出し {part}
 
-段落です。**強調**と `code` と [リンク](https://example.com) があり、そのあとに普通の文が続きます。The quick brown fox jumps over it.
+段落です。**強調**と `code` と [リンク](https://example.com) があり、そのあとに普通の文が続きます。
 
 - one of several points, with some words behind it
 - another one
@@ -74,16 +74,14 @@ def tasks(trace: bytes) -> tuple[list[float], list[float]]:
     return [event["dur"] / 1000 for event in found], [event.get("tdur", event["dur"]) / 1000 for event in found]
 
 
-def measure(visit: Visit, service: PageService, answers: int) -> Json:
+def measure(visit: Visit, answers: int) -> Json:
     """Ask, type during the answers, and return the figures."""
     page = visit.page
     page.evaluate(_TYPED)
     start = time.monotonic()
     browser = page.context.browser
     assert browser is not None
-    browser.start_tracing(
-        page=page, categories=["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
-    )
+    browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
     for place in range(answers):
         visit.ask("long")
         while page.is_visible("#stop"):
@@ -108,6 +106,7 @@ def measure(visit: Visit, service: PageService, answers: int) -> Json:
 
 
 def main() -> None:
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--slower", type=float, default=6.0, help="how much slower the processor is")
@@ -116,9 +115,9 @@ def main() -> None:
     options = parser.parse_args()
     service = PageService({"long": [*pieces(4), USAGE]}, pace_s=1 / options.rate)
     with chromium() as browser, running(service), visiting(browser, service.url, PHONE) as visit:
-        session = visit.page.context.new_cdp_session(visit.page)
+        session = cast("Any", visit.page.context.new_cdp_session(visit.page))
         session.send("Emulation.setCPUThrottlingRate", {"rate": options.slower})
-        figures = measure(visit, service, options.answers)
+        figures = measure(visit, options.answers)
     if options.json:
         print(json.dumps(figures, ensure_ascii=False))
     else:
