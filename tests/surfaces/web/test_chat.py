@@ -248,7 +248,7 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
     failed: Json = {"kind": "end", "reason": "failed", "error": "the runtime died; it is started again"}
     with running(PageService({"x": [text("So"), failed]})) as service, visiting(browser, service.url) as visit:
         shown = visit.answered("x")
-        assert shown.count("The answer failed. the runtime died; it is started again") == 1
+        assert shown.count("The answer failed: the runtime died; it is started again") == 1
         assert shown.count("the runtime died") == 1
         service.answers["x"] = [text("So it is.")]
         visit.page.click("text=Ask again")
