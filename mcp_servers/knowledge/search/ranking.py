@@ -120,7 +120,7 @@ _HALF = np.uint32(0xFFFF)
 
 
 # What a chunk need not have for a full score: bigrams of a word and its particle, and terms that no chunk has.
-MIXED_SHARE, ABSENT_WORD = 0.3, 0.5
+MIXED_SHARE, ABSENT_WORD, ABSENT_BIGRAM = 0.3, 0.5, 0.8
 PARTICLE_WEIGHT, GENERIC_WEIGHT = 0.5, 0.5
 _PARTICLE = re.compile("^[はがをにでとのもへやか].$|^.[はがをにでとのもへやか]$")
 _EPSILON, _BIGRAM = 1e-9, 2
@@ -171,7 +171,7 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
         if len(term) > 1 or term not in analysis.kanji:
             # The bigrams of a run that no chunk has as a whole count instead of it.
-            absent = rarity[term] * (ABSENT_WORD if term.isascii() else len(term) <= _BIGRAM)
+            absent = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
             weight = rarity[term] if frequencies[term] else replaced.get(term, absent)
             weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
             weight *= GENERIC_WEIGHT if term in query.generic else 1.0
