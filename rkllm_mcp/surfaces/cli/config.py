@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -45,10 +46,15 @@ class NewConfiguration:
             "KEYS": f"api_keys = {toml_value([self.key_entry] if self.key_entry else [])}",
             "FILES": files if self.folder else "\n".join(f"# {line}" for line in files.splitlines()),
         }
-        text = (resources.files("rkllm_mcp.surfaces.cli") / "config_template.toml.txt").read_text("utf-8")
-        for name, value in values.items():
-            text = text.replace(f"@{name}@", value)
-        return text
+        return filled_template("config_template.toml", values)
+
+
+def filled_template(name: str, values: Mapping[str, str]) -> str:
+    """Return the template ``NAME.txt`` of this package with ``@KEY@`` replaced by each value."""
+    text = (resources.files("rkllm_mcp.surfaces.cli") / f"{name}.txt").read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
 
 
 def write_whole(target: Path, text: str) -> None:
@@ -66,6 +72,21 @@ def write_whole(target: Path, text: str) -> None:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another file with --config") from None
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that does not exist yet.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise UsageError(f"{path} exists; choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
 
 
 @app.command()
