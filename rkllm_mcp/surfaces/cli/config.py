@@ -96,12 +96,12 @@ def check(context: typer.Context) -> None:
 
     config = context.obj.config()
     notes = config_warnings(config)
-    where = config.source or NO_CONFIGURATION["en"]
+    where = config.origin.source or NO_CONFIGURATION["en"]
     servers = ", ".join(server.name for server in config.active_servers) or "none"
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
-    for note in [*notes, *_plain_keys(config.source)]:
+    for note in [*notes, *_plain_keys(config.origin.source)]:
         context.obj.terminal.note(note, YELLOW)
 
 
@@ -143,7 +143,7 @@ def add_key(
 def show(context: typer.Context) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = context.obj.config()
-    context.obj.status(f"# {config.source or NO_CONFIGURATION['en']}")
+    context.obj.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
     write_json(config.redacted())
 
 
