@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from typing_extensions import assert_never
@@ -45,22 +45,6 @@ ANSWER_MARK = "◆ "
 RESULT_CHARS = 160
 
 
-# What is shown as a line of its own.
-_Line: TypeAlias = (
-    ToolCallDetected
-    | ToolCallFailed
-    | Approval
-    | Elicitation
-    | ToolProgress
-    | ToolFinished
-    | ResourceRead
-    | Sources
-    | Status
-    | Queued
-    | End
-)
-
-
 class Renderer(Protocol):
     """Receiver of an answer's events."""
 
@@ -95,7 +79,7 @@ class TerminalRenderer:
                 self._close()
                 self._line(event)
 
-    def _line(self, event: _Line) -> None:
+    def _line(self, event: Event) -> None:
         note = self._terminal.note
         match event:
             case Status():
@@ -113,8 +97,8 @@ class TerminalRenderer:
                 self._progress(event)
             case Approval() | Elicitation() | Sources():
                 self._detail(event)
-            case ToolFinished() | ResourceRead():
-                pass  # a status line said that it failed, or that it was read
+            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage():
+                pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
             case End():
                 self._end(event)
             case _:

@@ -307,7 +307,6 @@ def serve_command(
     ] = None,
 ) -> None:
     """Serve the board as an MCP server with the tools generate, embed, rerank and board_status."""
-    from rkllm_mcp.surfaces.mcp_server import ServeOptions
-    from rkllm_mcp.surfaces.mcp_server import serve as command
+    from rkllm_mcp.surfaces.mcp_server import serve
 
-    raise typer.Exit(command(context.obj, ServeOptions(http, host, port, embed_model, rank_model)))
+    raise typer.Exit(serve(context.obj, embed_model, rank_model, over_http=http, host=host, port=port))
