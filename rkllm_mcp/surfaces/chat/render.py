@@ -59,8 +59,7 @@ class TerminalRenderer:
     def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
         self._terminal = terminal
         self._phrases = phrases
-        self._in_answer = False
-        self._in_thought = False
+        self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
 
     def show(self, event: Event) -> None:
         """Show one event and flush.
@@ -69,10 +68,8 @@ class TerminalRenderer:
             BrokenPipeError: standard output is closed.
         """
         match event:
-            case Text():
-                self._text(event.text)
-            case Thinking():
-                self._thinking(event.text)
+            case Text() | Thinking():
+                self._stream(event)
             case Usage():
                 pass
             case _:
@@ -119,25 +116,17 @@ class TerminalRenderer:
         if self._terminal.shows_progress:
             self._terminal.note(f"  {progress_text(event)}")
 
-    def _text(self, text: str) -> None:
-        if not self._in_answer:
+    def _stream(self, event: Text | Thinking) -> None:
+        text, is_answer = event.text, isinstance(event, Text)
+        if self._streamed is not type(event):
             # Models leave blank lines between their thinking, their calls and their words.
             text = text.lstrip()
             if not text:
                 return
             self._close()
-            self._in_answer = True
-            text = f"{ANSWER_MARK}{text}"
-        self._terminal.answer(text)
-
-    def _thinking(self, text: str) -> None:
-        if not self._in_thought:
-            text = text.lstrip()
-            if not text:
-                return
-            self._close()
-            self._in_thought = True
-        self._terminal.murmur(text)
+            self._streamed = type(event)
+            text = f"{ANSWER_MARK}{text}" if is_answer else text
+        (self._terminal.answer if is_answer else self._terminal.murmur)(text)
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
@@ -146,7 +135,7 @@ class TerminalRenderer:
             self._terminal.note(self._phrases.endings[event.reason], YELLOW)
 
     def _close(self) -> None:
-        self._in_answer = self._in_thought = False
+        self._streamed = None
         self._terminal.end_line()
 
 
