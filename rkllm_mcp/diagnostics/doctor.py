@@ -106,7 +106,7 @@ def approval_notices(config: Config) -> list[str]:
     from rkllm_mcp.store.database import state_file
     from rkllm_mcp.tools.approvals import newly_asked
 
-    facts = Forgetful(stored_texts(state_file(os.environ, config.tenant), SERVER_FACTS))
+    facts = Forgetful(stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS))
     notices: list[str] = []
     for server in config.resolved_servers():
         tools: Iterable[ToolSpec] = ()
@@ -207,10 +207,10 @@ def diagnose(
 
     ``states`` are those of ``start_servers``; without them no server is started.
     """
-    source = str(config.source) if config.source else "none, so there are no tools; 'rkllm-mcp setup' makes one"
+    source = str(config.origin.source or "none, so there are no tools; 'rkllm-mcp setup' makes one")
     states = states or {}
     reports = tuple(replace(_server(server), state=states.get(server.name)) for server in config.servers)
-    servers = reports if config.mcp_enabled else None
+    servers = reports if config.origin.mcp_enabled else None
     if config.provider.kind == "rkllm":
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)

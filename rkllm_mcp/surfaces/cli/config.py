@@ -98,13 +98,13 @@ def check(context: typer.Context) -> None:
 
     config = context.obj.config()
     notes = config_warnings(config)
-    where = config.source or NO_CONFIGURATION["en"]
+    where = config.origin.source or NO_CONFIGURATION["en"]
     servers = ", ".join(server.name for server in config.active_servers) or "none"
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
     advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
-    places = plain_keys(read_file(config.source)) if config.source else ()
+    places = plain_keys(read_file(source)) if (source := config.origin.source) else ()
     for note in [*notes, *(f"{place} is a key as it is: {advice}" for place in places)]:
         context.obj.terminal.note(note, YELLOW)
 
@@ -138,7 +138,7 @@ def add_key(
 def show(context: typer.Context) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = context.obj.config()
-    context.obj.status(f"# {config.source or NO_CONFIGURATION['en']}")
+    context.obj.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
     write_json(config.redacted())
 
 

@@ -186,7 +186,7 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
     renderer = program or _terminal_renderer(session, language)
-    if config.source is None:
+    if config.origin.source is None:
         renderer.show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
         renderer.show(Status(line))

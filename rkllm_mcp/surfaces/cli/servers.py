@@ -44,7 +44,7 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     if not rows:
         session.note_missing_configuration(config)
         session.status(f"No servers; {_NONE}.")
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
 
 
@@ -242,14 +242,14 @@ def require_mcp(config: Config) -> None:
     Raises:
         UsageError: it is switched off.
     """
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 
 
 def _state(config: Config, server: ServerConfig) -> str:
     if not server.enabled:
         return "off"
-    unset = config.unset.get(server.name, ())
+    unset = config.origin.unset.get(server.name, ())
     return f"left out, not set: {', '.join(unset)}" if unset else "on"
 
 

@@ -107,9 +107,9 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
     config = session.config(environment)
-    if config.source is None:
+    if config.origin.source is None:
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
-    source = config.source.absolute()
+    source = config.origin.source.absolute()
     devices = npu_devices()
     wishes = UnitOptions(
         program=_program(),

@@ -424,7 +424,7 @@ class _Setup:
         file = UnitLocation(is_user).file
         self.journal.begin(file)
         try:
-            code = install(Session(str(config.source)), is_user=is_user)
+            code = install(Session(str(config.origin.source)), is_user=is_user)
         except (ServiceControlError, UsageError) as error:
             self.say(f"! {error}")
             self.tell("no_systemd")
