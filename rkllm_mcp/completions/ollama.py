@@ -64,7 +64,7 @@ class OllamaOptions(OpenAIBody):
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_k: Integer | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    # -1 and -2 mean "no limit" and "as far as the context goes".
+    # -1 and -2 mean "no limit" and "to the end of the context".
     num_predict: Integer | None = None
     stop: str | list[str] | None = None
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None

@@ -341,7 +341,7 @@ def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
 
 
 def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
-    why = UNSUPPORTED_VERSIONS.get(version, "nobody has verified its interface")
+    why = UNSUPPORTED_VERSIONS.get(version, "its interface has not been verified")
     return UnknownRuntimeError(
         f"{path} is RKLLM {version}, which this program does not drive: {why}.",
         f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",

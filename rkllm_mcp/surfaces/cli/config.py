@@ -103,7 +103,7 @@ def check(context: typer.Context) -> None:
     if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
-    advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
+    advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     places = plain_keys(read_file(source)) if (source := config.origin.source) else ()
     for note in [*notes, *(f"{place} is a key as it is: {advice}" for place in places)]:
         context.obj.terminal.note(note, YELLOW)

@@ -187,7 +187,7 @@ def test_config_check_without_a_file_says_so(command: Command) -> None:
 def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\nmay_approve = true\n')
     outcome = command("config", "check")
-    advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
+    advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     assert (outcome.code, outcome.err) == (0, f"tenants[0].api_key is a key as it is: {advice}\n")
     (tmp_path / "mcp_config.toml").write_text(f'[security]\nallowed_commands = ["true"]\n{CLOCK}')
     outcome = command("config", "check")

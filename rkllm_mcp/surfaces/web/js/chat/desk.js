@@ -162,6 +162,7 @@ export class Desk {
     thread.node.replaceChildren(h("p", { class: "muted", role: "status" }, say("loading")));
     try {
       await thread.load();
+      this.#queue.go(thread);
     } catch (error) {
       thread.node.replaceChildren(
         h(

@@ -139,6 +139,7 @@ export class Thread {
     this.node.append(...lastOf(makers));
     this.title = title ?? "";
     this.#said = over.map(({ role, text }) => ({ role, text }));
+    this.isStopped = ending !== undefined && ending !== "answered" && ending !== "running";
     if (ending === "running") {
       this.#unanswered = null;
       this.#asked = this.#past(question, over.length);
