@@ -220,10 +220,10 @@ def serve(session: Session, offer: ServeOptions) -> int:
         session.status(_AT_A_TERMINAL)
 
     async def work() -> int:
-        from rkllm_mcp.app.board_services import OtherModels, open_board_services
+        from rkllm_mcp.app.board_services import open_board_services
 
-        others = OtherModels(offer.embedding_model, offer.ranking_model)
-        async with open_board_services(config, others, status=session.status) as services:
+        models = (offer.embedding_model, offer.ranking_model)
+        async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if offer.over_http:
                 await _over_http(server, host, port, keys, session)

@@ -415,6 +415,6 @@ def serve_command(
     ] = None,
 ) -> None:
     """Serve until a signal."""
-    from rkllm_mcp.surfaces.http.server import Address, serve
+    from rkllm_mcp.surfaces.http.server import serve
 
-    raise typer.Exit(serve(context.obj, Address(host, port)))
+    raise typer.Exit(serve(context.obj, host, port))
