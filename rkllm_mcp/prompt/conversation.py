@@ -151,11 +151,7 @@ class ConversationPrompt:
         return [("system", whole[:shared]), ("tools", whole[shared:])]
 
     def _write_prefix(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
-        """Start over if the prefix changed: all later ids depend on it.
-
-        Raises:
-            PromptTooLongError: the prefix alone is far too long.
-        """
+        """Start over if the prefix changed: all later ids depend on it. Refuse one that is far too long."""
         if self._prefix == (system, tools, self._thinking):
             return
         head = self._template.head(system, tools, thinking=self._thinking)

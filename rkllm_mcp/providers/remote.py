@@ -246,12 +246,7 @@ class RemoteModel(ABC):
     async def _request_turn(
         self, conversation: Conversation, asked: Round, turn: TurnBuilder, emit: EmitEvents
     ) -> Usage:
-        """Send one request, emit its events and return the usage.
-
-        Raises:
-            _AskOtherwiseError: the service rejected an optional part of the request.
-            GenerationError: the round failed.
-        """
+        """Send one request, emit its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
         request = self._request(asked, conversation)
         begun, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
@@ -311,22 +306,14 @@ class RemoteModel(ABC):
         return failure(problem, self.service, _prompt_tokens(asked))
 
     async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
-        """Await with a deadline.
-
-        Raises:
-            TimeoutError: the deadline passed.
-        """
+        """Await with a deadline, which raises TimeoutError."""
         with anyio.fail_after(deadline.left_s):
             return await waiting
 
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
     ) -> tuple[list[Message], str]:
-        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones.
-
-        Raises:
-            PromptTooLongError: the last exchange alone does not fit.
-        """
+        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones."""
         messages = conversation.messages
         if self.service.context_tokens is None:
             return messages, ""

@@ -141,11 +141,7 @@ class TokenComparison:
         return self._same >= PROVEN_TOKENS
 
     def add(self, tokens: Iterable[Token]) -> None:
-        """Compare the next tokens.
-
-        Raises:
-            ModelFileError: several tokens differ, so the tokenizer is another model's.
-        """
+        """Compare the next tokens, and refuse the tokenizer once ``FOREIGN_TOKENS`` differ."""
         for token in tokens:
             if self.is_proven:
                 return

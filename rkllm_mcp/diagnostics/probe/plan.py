@@ -33,7 +33,7 @@ def _as_it_is(_load: LoadParameters) -> dict[str, Any]:
 
 def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
     return {
-        "skip_special_tokens": True,
+        "skip_special_token": True,
         "keep_tokens": risky.KEPT_TOKENS,
         "max_new_tokens": safe.ANSWER_LIMIT,
     }
