@@ -4,9 +4,9 @@ Modules in the order of one request:
 
     settings        flags, environment and TOML -> Settings
     server, http    MCP over stdio or HTTP, plain JSON over HTTP; access, sampling
-    tools           tool table: arguments -> service -> results
-    service         the tools on typed values; ingest adds documents
-    library         facade over one data folder; validation of its input
+    tools           definitions of the tools (tools.json), their results and functions
+    service         the tools: arguments -> library -> results; ingest adds documents
+    library         facade over one data folder; validation of arguments and input
     search          the stages of a search; text_analysis, ocr
     embedding       embedders and rerankers
     storage         one SQLite file per folder

@@ -43,11 +43,11 @@ from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, Kn
 from mcp_servers.knowledge.ingest import uploaded_blob
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.server import create_server
-from mcp_servers.knowledge.service import KnowledgeService
+from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
-from mcp_servers.knowledge.tools import BY_NAME, CallContext, KnowledgeTool, ToolArguments, document_attributes
+from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
-from mcp_servers.knowledge.validation import check_may_write
+from mcp_servers.knowledge.validation import ToolArguments, check_may_write
 
 logger = logging.getLogger(__name__)
 
@@ -94,32 +94,30 @@ async def _health(_: Request) -> Response:
 
 
 def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
-    tool = BY_NAME[name]
-
     async def call(request: Request) -> Response:
         try:
-            answer = await _run(service, tool, id_argument, request)
+            answer = await _run(service, name, id_argument, request)
         except KnowledgeError as problem:
-            return problem_response(problem)
+            return error_response(problem)
         except ClientDisconnect:
             return Response(status_code=_INTERNAL)
         except Exception:
             # Details go to the log only: they may contain private data.
             logger.exception("%s %s failed", request.method, request.url.path)
-            return _error(_INTERNAL, "Internal error in the knowledge server. See its log.")
+            return error_response(KnowledgeError("Internal"))
         problem = answer.problem()
         if problem:
-            return _error(problem.status, str(problem), answer.structured())
+            return error_response(problem, answer.structured())
         is_new = name in _CREATES and request.method == "POST"
         return JSONResponse(answer.structured(), _CREATED if is_new else _OK)
 
     return call
 
 
-async def _run(service: KnowledgeService, tool: KnowledgeTool, id_argument: str, request: Request) -> ToolOutput:
+async def _run(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:
     access = request_access(request)
     is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
-    if is_form and tool.name == "add_document":
+    if is_form and tool == "add_document":
         check_may_write(access, files=True)
         with service.uploads.receiving(access):
             return await _add_file(service, request, access)
@@ -127,7 +125,7 @@ async def _run(service: KnowledgeService, tool: KnowledgeTool, id_argument: str,
     arguments = {**request.query_params, **await _body(request)}
     if id_argument:
         arguments[id_argument] = request.path_params["id"]
-    return await tool.run(service, ToolArguments(arguments), CallContext(access))
+    return await BY_NAME[tool].run(service, ToolArguments(arguments), CallContext(access))
 
 
 async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
@@ -151,8 +149,7 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             given["fields"] = json.loads(given["fields"])
         except (ValueError, RecursionError):
             raise BadArgumentError("fields", "is not JSON", "Give an object of texts") from None
-    attributes = document_attributes(ToolArguments(given))
-    return await service.add_file(request.path_params["id"], blob, attributes, access)
+    return await service.add_file(request.path_params["id"], blob, ToolArguments(given), access)
 
 
 def _bounded(receive: Receive, limit: int) -> Receive:
@@ -193,13 +190,11 @@ def _too_large(limit: int) -> KnowledgeError:
     return KnowledgeError("BodyTooLarge", megabytes=limit // 1_000_000)
 
 
-def problem_response(problem: KnowledgeError) -> Response:
-    """Return an error as an HTTP response."""
-    return _error(problem.status, str(problem))
-
-
-def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -> Response:
-    return JSONResponse({**(answer or {}), "error": {"status": status, "message": message}}, status)
+def error_response(problem: KnowledgeError, answer: Mapping[str, Any] | None = None) -> Response:
+    """Return an error as an HTTP response, added to the result if there is one."""
+    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
+    error = {"status": problem.status, "message": str(problem)}
+    return JSONResponse({**(answer or {}), "error": error}, problem.status, challenge)
 
 
 _STATE_KEY = "knowledge_access"
@@ -225,7 +220,7 @@ class AccessMiddleware:
             try:
                 access = self._access(Headers(scope=scope))
             except KnowledgeError as problem:
-                await _error_response(problem)(scope, receive, send)
+                await error_response(problem)(scope, receive, send)
                 return
             scope.setdefault("state", {})[_STATE_KEY] = access
         await self._app(scope, receive, send)
@@ -251,11 +246,6 @@ def _is_local(address: str) -> bool:
         return is_loopback(urlsplit(address).hostname or "")
     except ValueError:
         return False
-
-
-def _error_response(problem: KnowledgeError) -> JSONResponse:
-    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
-    return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
 
 
 # Time for running requests to finish after shutdown begins, seconds.

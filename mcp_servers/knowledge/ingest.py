@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 from urllib.parse import quote
@@ -27,46 +27,38 @@ from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
 from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome, taken
-from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, AddResult, NewChunk, NewDocument
-from mcp_servers.knowledge.validation import valid_unicode
+from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, NewChunk, NewDocument
+from mcp_servers.knowledge.validation import ToolArguments, valid_unicode
 
 
-@dataclass(frozen=True)
-class DocumentAttributes:
-    """Attributes given by the caller for documents to be added; empty values keep the document's own."""
+def document_attributes(arguments: ToolArguments) -> NewDocument:
+    """Return the attributes of documents to be added; empty values keep the document's own."""
+    return NewDocument(
+        title=arguments.text("title", "").strip(),
+        chunks=(),
+        content_hash="",
+        uri=arguments.text("uri", "").strip(),
+        collection=arguments.text("collection", DEFAULT_COLLECTION),
+        department=arguments.text("department", ""),
+        clearance=arguments.integer("clearance", 0),
+        fields=arguments.mapping("fields"),
+    )
 
-    collection: str = DEFAULT_COLLECTION
-    title: str = ""
-    uri: str = ""  # instead of the address it was read from
-    department: str = ""
-    clearance: int = 0  # required of readers
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
 
-
-@dataclass(frozen=True)
-class WrittenDocument:
-    """A document as stored, with the result of adding it."""
-
-    title: str
-    uri: str
-    added: AddResult
+NO_ATTRIBUTES = document_attributes(ToolArguments({}))
 
 
 class DocumentWriter:
     """Write parsed documents to one knowledge base; implements ``folders.DocumentStore``."""
 
     def __init__(
-        self,
-        library: Library,
-        base_id: str,
-        attributes: DocumentAttributes | None = None,
-        access: Access = UNRESTRICTED,
+        self, library: Library, base_id: str, attributes: NewDocument = NO_ATTRIBUTES, access: Access = UNRESTRICTED
     ) -> None:
         self._library = library
         self.base_id = base_id
-        self._attributes = attributes or DocumentAttributes()
+        self._attributes = attributes
         self._access = access
-        self.written: list[WrittenDocument] = []
+        self.written: list[AddedDocument] = []
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
@@ -75,20 +67,14 @@ class DocumentWriter:
 
     async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
         """Store a document, replacing the one with the same URI; raises as ``Library.add``."""
-        attributes = self._attributes
-        new = NewDocument(
-            title=attributes.title or document.title,
+        new = replace(
+            self._attributes,
+            title=self._attributes.title or document.title,
             chunks=chunks,
             content_hash=document.content_hash,
-            uri=attributes.uri or document.uri,
-            collection=attributes.collection,
-            department=attributes.department,
-            clearance=attributes.clearance,
-            fields=attributes.fields,
+            uri=self._attributes.uri or document.uri,
         )
-        self.written.append(
-            WrittenDocument(new.title, new.uri, await self._library.add(self.base_id, new, self._access))
-        )
+        self.written.append(taken(AddedDocument, new, await self._library.add(self.base_id, new, self._access)))
 
     async def remove(self, uri: str) -> None:
         """Remove the document with this URI, if there is one."""
@@ -102,36 +88,6 @@ MAX_UPLOADS = 4
 _UPLOAD_IDLE_S = 600.0
 _NAME_CHARACTERS = 255
 _TITLE_CHARACTERS = 80
-
-
-@dataclass(frozen=True)
-class DocumentSource:
-    """Source of a document: exactly one of text, path (file or folder) and URL."""
-
-    text: str = ""
-    path: str = ""
-    url: str = ""
-
-    def checked(self) -> DocumentSource:
-        """Return self; raise BadArgumentError unless exactly one source is given."""
-        if sum(map(bool, (self.text.strip(), self.path, self.url))) != 1:
-            raise BadArgumentError(
-                "the document", "is missing, or given more than once", "Give one of text, path, url or data"
-            )
-        if self.url and "://" not in self.url:
-            raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
-        return self
-
-
-@dataclass(frozen=True)
-class UploadPart:
-    """A part of a file that is sent over MCP."""
-
-    data: str  # base64
-    file_name: str = ""  # of the first part
-    upload_id: str = ""  # of the other parts
-    offset: int | None = None  # bytes before this part, checked if given
-    more: bool = False  # another part follows
 
 
 @dataclass
@@ -161,29 +117,31 @@ class Uploads:
         finally:
             self._receiving[access.tenant] -= 1
 
-    def take(self, part: UploadPart, access: Access) -> tuple[str, int, Blob | None]:
+    def take(self, arguments: ToolArguments, access: Access) -> tuple[str, int, Blob | None]:
         """Store a part; return the id of its upload, the bytes received, and after the last part the file.
 
-        Raises KnowledgeError for a part that is not accepted.
+        ``data`` is in base64. The first part has ``file_name``, the others ``upload_id``; ``offset`` is checked if it
+        is given, and ``more`` says that another part follows. Raises KnowledgeError for a part that is not accepted.
         """
         try:
-            data = base64.b64decode(part.data, validate=True)
+            data = base64.b64decode(arguments.text("data", ""), validate=True)
         except ValueError:
             raise BadArgumentError("data", "is not base64", "Encode the bytes of the file in base64") from None
-        upload_id = part.upload_id or self._begin(part.file_name, access)
+        upload_id = arguments.text("upload_id", "") or self._begin(arguments.text("file_name", ""), access)
         upload = self._open.get(upload_id)
         if upload is None or upload.access != access:
             raise BadArgumentError("upload_id", "is not of an open upload", "Begin again with file_name and without it")
         received = upload.file.tell()
-        if part.offset not in (None, received):
-            raise BadArgumentError("offset", f"is {part.offset}", f"Send the bytes from {received} on")
+        offset = arguments.integer("offset", received)
+        if offset != received:
+            raise BadArgumentError("offset", f"is {offset}", f"Send the bytes from {received} on")
         if received + len(data) > self.max_bytes:
             self._end(upload_id)
             raise TooLargeError(upload.file_name, f"it has more than {self.max_bytes // MEGABYTE:,} MB")
         upload.file.write(data)
         upload.touched = self._clock()
         received += len(data)
-        if part.more:
+        if arguments.boolean("more"):
             return upload_id, received, None
         upload.file.seek(0)
         blob = uploaded_blob(upload.file.read(), upload.file_name, access)
@@ -275,5 +233,4 @@ def text_blob(text: str) -> Blob:
 
 
 def _added_output(writer: DocumentWriter) -> AddedOutput:
-    documents = [taken(AddedDocument, written, written.added) for written in writer.written]
-    return AddedOutput(knowledge_base_id=writer.base_id, documents=documents, count=len(documents))
+    return AddedOutput(knowledge_base_id=writer.base_id, documents=list(writer.written), count=len(writer.written))

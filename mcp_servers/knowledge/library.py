@@ -13,11 +13,12 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal, ParamSpec, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -62,6 +63,20 @@ _MAX_NAME, _MAX_DESCRIPTION = 200, 4000
 _CLOSE_S = 3.0
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Make a coroutine function of a method that blocks, by running it in a thread."""
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await anyio.to_thread.run_sync(partial(method, *args, **kwargs))
+
+    return call
+
+
 @dataclass(frozen=True)
 class LibrarySettings:
     """Models of a library; without any, searches use BM25 only."""
@@ -91,39 +106,53 @@ class Library:
         self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
         self.indexer = BackgroundIndexer(database, embedders, target_embedder)
 
-    async def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
+    @_in_thread
+    def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
         """Create an empty knowledge base that belongs to the caller's tenant."""
-        checked_name = checked_text("name", name, maximum=_MAX_NAME)
-        checked_description = checked_text("description", description, maximum=_MAX_DESCRIPTION, may_be_empty=True)
-
-        return await anyio.to_thread.run_sync(
-            self._create, checked_name, checked_description, checked_access(access).tenant
-        )
+        name = checked_text("name", name, maximum=_MAX_NAME)
+        description = checked_text("description", description, maximum=_MAX_DESCRIPTION, may_be_empty=True)
+        with self._database.writing() as connection:
+            stored = stored_bases.create_base(connection, name, description, checked_access(access).tenant)
+            if self._target_embedder:
+                # An empty base is complete, so this set is searched from the start.
+                set_active_embedding(
+                    connection, stored.key, create_embedding(connection, stored.key, self._target_embedder)
+                )
+            return stored_bases.base_by_key(connection, stored.key).base
 
     async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
         """List the visible knowledge bases by name."""
-        return tuple(
-            stored.base for stored in await anyio.to_thread.run_sync(self._stored_bases, None, checked_access(access))
-        )
+        return tuple(stored.base for stored in await self._stored_bases(None, checked_access(access)))
 
     async def base(self, base_id: str, access: Access = UNRESTRICTED) -> KnowledgeBase:
         """Return one knowledge base."""
-        return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
+        return (await self._stored_bases(base_id, checked_access(access)))[0].base
 
-    async def overview(
+    @_in_thread
+    def overview(
         self, base_id: str | None = None, access: Access = UNRESTRICTED, page: Page = ALL
     ) -> tuple[tuple[KnowledgeBase, Summary], ...]:
         """Return one or all visible knowledge bases with their counts."""
-        return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access), page)
+        access = checked_access(access)
+        with self._database.reading() as connection:
+            found = _bases(connection, base_id, access)[page.offset :]
+            found = found if page.limit < 0 else found[: page.limit]
+            return tuple((base.base, _summary(connection, base, access)) for base in found)
 
     async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
         """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
-        found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access), ALL)
+        found = await self.documents(base_id, access, uri=uri)
         return found[0] if found else None
 
-    async def documents(self, base_id: str, access: Access = UNRESTRICTED, page: Page = ALL) -> tuple[Document, ...]:
-        """List the visible documents of a knowledge base by title."""
-        return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access), page)
+    @_in_thread
+    def documents(
+        self, base_id: str, access: Access = UNRESTRICTED, page: Page = ALL, uri: str | None = None
+    ) -> tuple[Document, ...]:
+        """List the visible documents of a knowledge base by title, or the one with this URI."""
+        access = checked_access(access)
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page))
 
     async def add(self, base_id: str, document: NewDocument, access: Access = UNRESTRICTED) -> AddResult:
         """Add a document or replace its previous version, in one transaction.
@@ -134,27 +163,41 @@ class Library:
         """
         access = checked_access(access)
         new = checked_document(document, base_id, access)
-        unchanged, embedders = await anyio.to_thread.run_sync(self._find_unchanged, base_id, new, access)
+        unchanged, embedders = await self._find_unchanged(base_id, new, access)
         if unchanged:
             return unchanged
         vectors = await self._fast_vectors(new, embedders)
-        added = await anyio.to_thread.run_sync(self._write, base_id, new, vectors, access)
+        added = await self._write(base_id, new, vectors, access)
         self.indexer.wake()
         return added
 
-    async def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
+    @_in_thread
+    def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
         """Remove a document with its index entries and return it.
 
         Raises DocumentNotFoundError, or AccessDeniedError if it belongs to all tenants.
         """
-        return await anyio.to_thread.run_sync(self._remove, document_id, checked_access(access))
+        access = checked_access(access)
+        with self._database.writing() as connection:
+            stored = stored_documents.document_by_id(connection, document_id, access)
+            _check_owner(stored.document.base_id, stored.document.tenant, access)
+            stored_documents.delete_document(connection, stored)
+        return stored.document
 
-    async def remove_base(self, base_id: str, access: Access = UNRESTRICTED) -> None:
+    @_in_thread
+    def remove_base(self, base_id: str, access: Access = UNRESTRICTED) -> None:
         """Remove a knowledge base with all documents.
 
         Raises AccessDeniedError if it belongs to all tenants or has documents the caller may not see.
         """
-        await anyio.to_thread.run_sync(self._remove_base, base_id, checked_access(access))
+        access = checked_access(access)
+        with self._database.writing() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            _check_owner(base_id, base.base.tenant, access)
+            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
+            if seen < there:
+                raise AccessDeniedError(base_id, "it holds documents that you may not see")
+            stored_bases.remove_base(connection, base.key)
 
     async def search(
         self, request: SearchRequest, access: Access = UNRESTRICTED, *, explain: bool = False
@@ -165,7 +208,7 @@ class Library:
         MaxResultsError, TextTooLongError or BadArgumentError for invalid requests.
         """
         request, access = checked_request(request), checked_access(access)
-        bases = await anyio.to_thread.run_sync(self._stored_bases, request.base_id, access)
+        bases = await self._stored_bases(request.base_id, access)
         trace = Trace(is_enabled=explain)
         hits = await self._pipeline.search(bases, request, access, trace)
         return SearchResult(request, hits, tuple(trace.problems), tuple(trace.stages) if explain else ())
@@ -179,21 +222,48 @@ class Library:
 
         Searches continue meanwhile. The returned state is the one before the work; ``index_state`` shows progress.
         """
-        await anyio.to_thread.run_sync(self._invalidate_indexes, base_id, checked_access(access))
+        await self._invalidate_indexes(base_id, checked_access(access))
         self.indexer.wake()
         return await self.index_state(base_id, access)
 
-    async def index_state(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
+    @_in_thread
+    def index_state(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
         """Return the progress of the vectors of a knowledge base."""
-        return await anyio.to_thread.run_sync(self._index_state, base_id, checked_access(access))
+        access = checked_access(access)
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            next_embedding = None if base.next_embedding is None else embedding_by_key(connection, base.next_embedding)
+            searched = None if base.embedding is None else embedding_by_key(connection, base.embedding)
+        target = next_embedding or searched
+        return IndexState(
+            base_id=base.base.id,
+            chunks=base.chunks,
+            active_embedder=base.base.embedder,
+            next_embedding=next_embedding.embedder if next_embedding else "",
+            done=target.vectors if target else 0,
+            problem=self.indexer.problems.get(base.key, ""),
+        )
 
-    async def export_base(self, base_id: str, file: Path) -> tuple[int, int]:
+    @_in_thread
+    def export_base(self, base_id: str, file: Path) -> tuple[int, int]:
         """Write a knowledge base to a new file as JSON lines; return the numbers of documents and chunks.
 
         The first line describes the base, each other one is a document with its chunks. A name that ends in ``.gz``
         is compressed. Raises BadArgumentError if the file exists or cannot be written.
         """
-        return await anyio.to_thread.run_sync(self._export, base_id, file)
+        with self._database.reading() as connection, _new_file(file) as partial_file:
+            base = stored_bases.base_by_id(connection, base_id, UNRESTRICTED)
+            documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED)
+            about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
+            chunks = 0
+            with _text_file(partial_file, file, "wt") as lines:
+                lines.write(f"{_json_line({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
+                for document in documents:
+                    table = {key: getattr(document, key) for key in _EXPORTED}
+                    parts = stored_documents.chunks_of(connection, document.id)
+                    lines.write(f"{_json_line({**table, 'chunks': [vars(part) for part in parts]})}\n")
+                    chunks += len(parts)
+        return len(documents), chunks
 
     async def import_base(self, file: Path, base_id: str = "", name: str = "") -> tuple[str, int, int]:
         """Add the documents of an exported file, to a new knowledge base unless ``base_id`` is given.
@@ -213,48 +283,29 @@ class Library:
                 count, chunks = count + 1, chunks + added.chunks
         return base_id, count, chunks
 
-    async def back_up(self, file: Path) -> int:
-        """Copy the database to a new file while it is in use; return its size, bytes.
+    @_in_thread
+    def back_up(self, file: Path) -> None:
+        """Copy the database to a new file while it is in use.
 
         Raises BadArgumentError if the file exists or cannot be written.
         """
-
-        def copy() -> int:
-            with self._database.reading() as connection, _new_file(file) as partial:
-                target = sqlite3.connect(partial)
-                try:
-                    connection.backup(target)
-                finally:
-                    target.close()
-            return file.stat().st_size
-
-        return await anyio.to_thread.run_sync(copy)
+        with (
+            self._database.reading() as connection,
+            _new_file(file) as partial_file,
+            closing(sqlite3.connect(partial_file)) as target,
+        ):
+            connection.backup(target)
 
     async def wait_idle(self) -> None:
         """Wait until the background work is finished or blocked; ``index_state`` then has the reason."""
         await self.indexer.wait_idle()
 
-    # --- in threads, each in a transaction of its own -----------------------------------------------------------------
-
+    @_in_thread
     def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
         with self._database.reading() as connection:
             return _bases(connection, base_id, access)
 
-    def _create(self, name: str, description: str, tenant: str) -> KnowledgeBase:
-        with self._database.writing() as connection:
-            stored = stored_bases.create_base(connection, name, description, tenant)
-            if self._target_embedder:
-                # An empty base is complete, so this set is searched from the start.
-                set_active_embedding(
-                    connection, stored.key, create_embedding(connection, stored.key, self._target_embedder)
-                )
-            return stored_bases.base_by_key(connection, stored.key).base
-
-    def _documents(self, base_id: str, uri: str | None, access: Access, page: Page) -> tuple[Document, ...]:
-        with self._database.reading() as connection:
-            base = stored_bases.base_by_id(connection, base_id, access)
-            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page))
-
+    @_in_thread
     def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
         """Return the stored document if it is identical, and the names of the base's embedders."""
         with self._database.reading() as connection:
@@ -267,6 +318,7 @@ class Library:
         texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
         return {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
 
+    @_in_thread
     def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> AddResult:
         # Analyzed before the transaction, so the write lock is held briefly.
         chunks = [index_chunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
@@ -281,43 +333,7 @@ class Library:
                     raise KnowledgeError("TenantFull", chunks=stored, maximum=self._tenant_chunks)
             return added
 
-    def _remove(self, document_id: str, access: Access) -> Document:
-        with self._database.writing() as connection:
-            stored = stored_documents.document_by_id(connection, document_id, access)
-            _check_owner(stored.document.base_id, stored.document.tenant, access)
-            stored_documents.delete_document(connection, stored)
-        return stored.document
-
-    def _remove_base(self, base_id: str, access: Access) -> None:
-        with self._database.writing() as connection:
-            base = stored_bases.base_by_id(connection, base_id, access)
-            _check_owner(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
-            if seen < there:
-                raise AccessDeniedError(base_id, "it holds documents that you may not see")
-            stored_bases.remove_base(connection, base.key)
-
-    def _overview(self, base_id: str | None, access: Access, page: Page) -> tuple[tuple[KnowledgeBase, Summary], ...]:
-        with self._database.reading() as connection:
-            found = _bases(connection, base_id, access)[page.offset :]
-            found = found if page.limit < 0 else found[: page.limit]
-            return tuple((base.base, _summary(connection, base, access)) for base in found)
-
-    def _export(self, base_id: str, file: Path) -> tuple[int, int]:
-        with self._database.reading() as connection, _new_file(file) as partial:
-            base = stored_bases.base_by_id(connection, base_id, UNRESTRICTED)
-            documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED)
-            about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
-            chunks = 0
-            with _text_file(partial, file, "wt") as lines:
-                lines.write(f"{_json_line({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
-                for document in documents:
-                    table = {key: getattr(document, key) for key in _EXPORTED}
-                    parts = stored_documents.chunks_of(connection, document.id)
-                    lines.write(f"{_json_line({**table, 'chunks': [vars(part) for part in parts]})}\n")
-                    chunks += len(parts)
-        return len(documents), chunks
-
+    @_in_thread
     def _invalidate_indexes(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
@@ -327,21 +343,6 @@ class Library:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
                 if base.next_embedding is not None:
                     remove_embedding(connection, base.next_embedding)
-
-    def _index_state(self, base_id: str, access: Access) -> IndexState:
-        with self._database.reading() as connection:
-            base = stored_bases.base_by_id(connection, base_id, access)
-            next_embedding = None if base.next_embedding is None else embedding_by_key(connection, base.next_embedding)
-            searched = None if base.embedding is None else embedding_by_key(connection, base.embedding)
-        target = next_embedding or searched
-        return IndexState(
-            base_id=base.base.id,
-            chunks=base.chunks,
-            active_embedder=base.base.embedder,
-            next_embedding=next_embedding.embedder if next_embedding else "",
-            done=target.vectors if target else 0,
-            problem=self.indexer.problems.get(base.key, ""),
-        )
 
 
 def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:

@@ -36,10 +36,11 @@ from pydantic import ValidationError
 
 from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailableError
 from mcp_servers.knowledge.results import ToolOutput
-from mcp_servers.knowledge.service import KnowledgeService
+from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import TextForm, version
-from mcp_servers.knowledge.tools import BY_NAME, TOOLS, CallContext, ToolArguments, tool_definition
+from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
+from mcp_servers.knowledge.validation import ToolArguments
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,6 @@ Request: TypeAlias = ServerRequestContext[Any, Any]
 AccessOf: TypeAlias = Callable[[Request], Access]
 
 STATUS = "status"
-_INTERNAL = 500
 
 
 def unrestricted_access(_: Request) -> Access:
@@ -130,7 +130,7 @@ def unrestricted_access(_: Request) -> Access:
 
 def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
     """Create the MCP server; ``access_of`` returns the access of a request."""
-    tools = [tool_definition(tool, service.settings) for tool in TOOLS]
+    tools = tool_definitions(service.settings)
 
     async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
@@ -139,13 +139,13 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         try:
             answer = await _call(service, context, params, access_of)
         except KnowledgeError as problem:
-            return _error_result(str(problem), problem.status)
+            return _error_result(problem)
         except InputRequired as question:
             return InputRequiredResult(input_requests={INPUT_KEY: question.request})
         except Exception:
             # Details go to the log only: they may contain private data.
             logger.exception("The tool %r failed", params.name)
-            return _error_result("Internal error in the knowledge server. See its log.", _INTERNAL)
+            return _error_result(KnowledgeError("Internal"))
         return _result(answer, service.settings.text)
 
     return Server(
@@ -162,7 +162,7 @@ async def _call(
 ) -> ToolOutput:
     tool = BY_NAME.get(params.name)
     if tool is None:
-        raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool.name for tool in TOOLS))
+        raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool["name"] for tool in LISTED))
 
     async def report(done: int, total: int, message: str) -> None:
         await context.session.report_progress(done, total, message)
@@ -185,15 +185,15 @@ def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
 def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
     problem = answer.problem()
     if problem:
-        failed = _error_result(str(problem), problem.status)
+        failed = _error_result(problem)
         return failed.model_copy(update={"structured_content": answer.structured()})
     content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
     return CallToolResult(content=[*content], structured_content=answer.structured())
 
 
-def _error_result(sentence: str, status: int) -> CallToolResult:
-    content = [TextContent(type="text", text=sentence)]
-    return CallToolResult(content=[*content], is_error=True, _meta={STATUS: status})
+def _error_result(problem: KnowledgeError) -> CallToolResult:
+    content = [TextContent(type="text", text=str(problem))]
+    return CallToolResult(content=[*content], is_error=True, _meta={STATUS: problem.status})
 
 
 _READ_BYTES = 65536

@@ -1,4 +1,4 @@
-"""The tools on typed values, independent of transport, and the construction of everything they need from Settings.
+"""The tools, independent of transport, and the construction of everything they need from Settings.
 
 A knowledge base is given by id, by name, or not at all if a default is configured. A stage whose model does not answer
 is skipped with a warning, or is an error with ``strict``.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from mcp_servers.knowledge.importing.fetch import FetchLimits
 from mcp_servers.knowledge.importing.folders import FolderReport, no_progress
 from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
-from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter, UploadPart
+from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.ocr.judge import Judge
 from mcp_servers.knowledge.ocr.normalize import normalize
@@ -44,15 +44,24 @@ from mcp_servers.knowledge.results import (
     SummaryOutput,
 )
 from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
-from mcp_servers.knowledge.types import Access, KnowledgeBase, Page, SearchRequest
-from mcp_servers.knowledge.validation import check_may_write, parse_uuid
+from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Access, KnowledgeBase, NewDocument, Page, SearchRequest
+from mcp_servers.knowledge.validation import BASE, ToolArguments, check_may_write, parse_uuid
 
 # Selects all knowledge bases.
 ALL_BASES = "*"
-MAX_PAGE = 1000
+_PAGE, _MAX_PAGE = 100, 1000
 _MAX_CURSOR = 12
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
 _MODEL_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """Access of the caller and the services its client offers during the call."""
+
+    access: Access
+    judge: Judge | None = None  # the client's model, if it supports sampling
+    on_progress: Progress = no_progress
 
 
 class KnowledgeService:
@@ -65,146 +74,164 @@ class KnowledgeService:
         self._reader = reader
         self._judge = judge
 
-    def close(self) -> None:
-        """Drop unfinished uploads."""
-        self.uploads.close()
-
-    async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchOutput:
-        """Search; ``request.base_id`` may also be a name, ``*`` for all, or empty for the default."""
-        wanted = request.base_id or self.settings.default_base
-        base_id = ALL_BASES if wanted == ALL_BASES else await self._resolve_base(wanted, access)
-        asked = replace(request, base_id=None if base_id == ALL_BASES else base_id)
-        result = await self.library.search(asked, access, explain=explain)
+    async def search(self, arguments: ToolArguments, call: CallContext) -> SearchOutput:
+        """Search a knowledge base given by id or name, all of them for ``*``, or the default."""
+        asked = SearchRequest(
+            query=arguments.text("query"),
+            threshold=arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None,
+            max_results=arguments.integer("max_results", self.settings.default_results),
+            collection=arguments.text("collection") if arguments.has("collection") else None,
+            fields=arguments.mapping("fields"),
+        )
+        base_id = arguments.text(BASE, "") or self.settings.default_base
+        if base_id != ALL_BASES:
+            base_id = await self._resolve_base(base_id, call.access)
+            asked = replace(asked, base_id=base_id)
+        result = await self.library.search(asked, call.access, explain=arguments.boolean("explain"))
         if result.left_out and self.settings.models.strict:
             raise _stage_error(result.left_out[0])
         return results.search_output(result, base_id)
 
-    async def summary(self, base: str, access: Access) -> SummaryOutput:
+    async def summary(self, arguments: ToolArguments, call: CallContext) -> SummaryOutput:
         """Return name, description and counts of a knowledge base."""
-        return results.summary_output(await self.library.summary(await self._resolve_base(base, access), access))
+        base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
+        return results.summary_output(await self.library.summary(base_id, call.access))
 
-    async def normalize(self, text: str, judge: Judge | None) -> NormalizedOutput:
-        """Correct misread long vowel marks; ``judge`` takes precedence over the configured model."""
-        normalized = await normalize(text, judge or self._judge)
+    async def normalize(self, arguments: ToolArguments, call: CallContext) -> NormalizedOutput:
+        """Correct misread long vowel marks; the client's model takes precedence over the configured one."""
+        normalized = await normalize(arguments.text("text"), call.judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise _stage_error(normalized.status)
         return results.taken(NormalizedOutput, normalized)
 
-    async def bases(self, base: str, limit: int, cursor: str, access: Access) -> BasesOutput:
+    async def bases(self, arguments: ToolArguments, call: CallContext) -> BasesOutput:
         """List a page of the knowledge bases, or of the documents of one."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {MAX_PAGE}")
+        limit, cursor = arguments.integer("limit", _PAGE), arguments.text("cursor", "")
+        if not 1 <= limit <= _MAX_PAGE:
+            raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {_MAX_PAGE}")
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < _MAX_CURSOR):
             raise BadArgumentError("cursor", "is unknown", "Give next_cursor of the previous page")
         # One more shows that there is another page.
         page = Page(limit + 1, int(cursor or 0))
+        base = arguments.text(BASE, "")
         if base:
-            base_id = await self._resolve_base(base, access)
-            found = await self.library.overview(base_id, access)
-            documents = await self.library.documents(base_id, access, page)
+            base_id = await self._resolve_base(base, call.access)
+            found = await self.library.overview(base_id, call.access)
+            documents = await self.library.documents(base_id, call.access, page)
             is_last = len(documents) <= limit
         else:
-            found, documents = await self.library.overview(None, access, page), ()
+            found, documents = await self.library.overview(None, call.access, page), ()
             is_last = len(found) <= limit
         following = "" if is_last else str(page.offset + limit)
         return results.bases_output(found[:limit], documents[:limit], following)
 
-    async def create(self, name: str, description: str, access: Access) -> CreatedOutput:
+    async def create(self, arguments: ToolArguments, call: CallContext) -> CreatedOutput:
         """Create a knowledge base."""
-        check_may_write(access)
-        base = await self.library.create(name, description, access=access)
+        name, description = arguments.text("name"), arguments.text("description", "")
+        check_may_write(call.access)
+        base = await self.library.create(name, description, access=call.access)
         return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
-    async def add(
-        self, base: str, source: DocumentSource, attributes: DocumentAttributes, access: Access, on_progress: Progress
-    ) -> AddedOutput:
-        """Add documents from text, a path or a URL."""
-        source = source.checked()
-        writer = await self._writer(base, attributes, access)
-        if source.path:
-            path = ingest.allowed_path(source.path, self.settings.import_from, access)
-            return await ingest.add_path(path, writer, self._reader, on_progress)
-        document = source.url or ingest.text_blob(source.text)
-        return await ingest.add_document(document, writer, self._reader, on_progress)
+    async def add(self, arguments: ToolArguments, call: CallContext) -> AddedOutput:
+        """Add documents from a text, a path, a URL or the parts of a file."""
+        base, attributes = arguments.text(BASE, ""), ingest.document_attributes(arguments)
+        if arguments.has("data"):
+            return await self._add_part(arguments, base, attributes, call)
+        text, path, url = (arguments.text(name, "") for name in ("text", "path", "url"))
+        if sum(map(bool, (text.strip(), path, url))) != 1:
+            raise BadArgumentError(
+                "the document", "is missing, or given more than once", "Give one of text, path, url or data"
+            )
+        if url and "://" not in url:
+            raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
+        writer = await self._writer(base, attributes, call.access)
+        if path:
+            allowed = ingest.allowed_path(path, self.settings.import_from, call.access)
+            return await ingest.add_path(allowed, writer, self._reader, call.on_progress)
+        return await ingest.add_document(url or ingest.text_blob(text), writer, self._reader, call.on_progress)
 
-    async def upload(
-        self, base: str, part: UploadPart, attributes: DocumentAttributes, access: Access, on_progress: Progress
+    async def _add_part(
+        self, arguments: ToolArguments, base: str, attributes: NewDocument, call: CallContext
     ) -> AddedOutput:
         """Take a part of a file, and add the document after the last one; the attributes of that one count."""
-        check_may_write(access, files=True)
-        writer = await self._writer(base, attributes, access)
-        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, part, access)
+        check_may_write(call.access, files=True)
+        writer = await self._writer(base, attributes, call.access)
+        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is not None:
-            return await ingest.add_document(blob, writer, self._reader, on_progress)
+            return await ingest.add_document(blob, writer, self._reader, call.on_progress)
         return AddedOutput(
             knowledge_base_id=writer.base_id, documents=[], count=0, upload_id=upload_id, received=received
         )
 
-    async def read(self, part: UploadPart, access: Access) -> ReadOutput:
+    async def read(self, arguments: ToolArguments, call: CallContext) -> ReadOutput:
         """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
-        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, part, access)
+        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is None:
             return ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
         document = await self._reader.read_document(blob)
         text = "\n\n".join(passage.text for passage in document.passages)
         return ReadOutput(title=document.title, text=text, received=received, warnings=list(document.warnings))
 
-    async def add_file(self, base: str, file: Blob, attributes: DocumentAttributes, access: Access) -> AddedOutput:
+    async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> AddedOutput:
         """Add a file that came in one request."""
+        attributes = ingest.document_attributes(arguments)
         check_may_write(access, files=True)
         return await ingest.add_document(file, await self._writer(base, attributes, access), self._reader, no_progress)
 
-    async def _writer(self, base: str, attributes: DocumentAttributes, access: Access) -> DocumentWriter:
+    async def _writer(self, base: str, attributes: NewDocument, access: Access) -> DocumentWriter:
         check_may_write(access)
         base_id = await self._resolve_base(base, access)
         # Checked before anything is read or fetched for a caller without access.
         await self.library.base(base_id, access)
         return DocumentWriter(self.library, base_id, attributes, access)
 
-    async def export_base(self, base: str, path: str, access: Access) -> CopiedOutput:
+    async def export_base(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
         """Write a knowledge base to a file of the server's machine."""
-        file = ingest.allowed_path(path, self.settings.import_from, access)
-        base_id = await self._resolve_base(base, access)
+        file = self._path(arguments, call.access)
+        base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         documents, chunks = await self.library.export_base(base_id, file)
         return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
-    async def import_base(self, base: str, path: str, name: str, access: Access) -> CopiedOutput:
+    async def import_base(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
         """Add the documents of an exported file, to a new knowledge base unless one is given."""
-        file = ingest.allowed_path(path, self.settings.import_from, access)
-        base_id = await self._resolve_base(base, access) if base else ""
-        base_id, documents, chunks = await self.library.import_base(file, base_id, name)
+        file, base = self._path(arguments, call.access), arguments.text(BASE, "")
+        base_id = await self._resolve_base(base, call.access) if base else ""
+        base_id, documents, chunks = await self.library.import_base(file, base_id, arguments.text("name", ""))
         return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
-    async def back_up(self, path: str, access: Access) -> CopiedOutput:
+    async def back_up(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
         """Copy the database to a file of the server's machine."""
-        file = ingest.allowed_path(path, self.settings.import_from, access)
+        file = self._path(arguments, call.access)
         await self.library.back_up(file)
         return _copied(file)
 
-    async def remove(self, document_id: str, access: Access) -> RemovedOutput:
-        """Remove a document."""
-        check_may_write(access)
-        document = await self.library.remove(document_id, access)
-        return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
+    def _path(self, arguments: ToolArguments, access: Access) -> Path:
+        return ingest.allowed_path(arguments.text("path"), self.settings.import_from, access)
 
-    async def remove_empty(self, base: str, access: Access) -> RemovedOutput:
-        """Remove a knowledge base if it has no documents, so that one call never deletes more than one."""
+    async def remove(self, arguments: ToolArguments, call: CallContext) -> RemovedOutput:
+        """Remove a document; without one, the knowledge base if it has none, so that a call never deletes more."""
+        access = call.access
+        if arguments.has("document_id") or not arguments.has(BASE):
+            document_id = arguments.text("document_id")
+            check_may_write(access)
+            document = await self.library.remove(document_id, access)
+            return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
         check_may_write(access)
-        base_id = await self._resolve_base(base, access)
+        base_id = await self._resolve_base(arguments.text(BASE), access)
         found = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access, Page(1)):
-            raise BadArgumentError("knowledge_base_id", "still holds documents", "Remove each by its document_id first")
+            raise BadArgumentError(BASE, "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
         return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
-    async def reindex(self, base: str, access: Access, *, wait: bool = False) -> ReindexOutput:
+    async def reindex(self, arguments: ToolArguments, call: CallContext) -> ReindexOutput:
         """Rebuild the indexes in the background; with ``wait`` return when they are complete, or cannot be made."""
-        check_may_write(access)
-        base_id = await self._resolve_base(base, access)
-        state = await self.library.reindex(base_id, access)
-        if wait:
+        check_may_write(call.access)
+        base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
+        state = await self.library.reindex(base_id, call.access)
+        if arguments.boolean("wait"):
             await self.library.wait_idle()
-            state = await self.library.index_state(base_id, access)
+            state = await self.library.index_state(base_id, call.access)
         names = {"embedder": state.active_embedder, "becoming": state.next_embedding, "problem_found": state.problem}
         return results.taken(ReindexOutput, state, knowledge_base_id=base_id, **names)
 
@@ -213,19 +240,17 @@ class KnowledgeService:
         default = self.settings.default_base
         wanted = (base if not default or base.strip() not in {"", ALL_BASES} else default).strip()
         if not wanted:
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
+            raise BadArgumentError(BASE, "is missing", _CHOOSE_BASE)
         if parse_uuid(wanted):
             return wanted
         bases = await self.library.bases(access)
         if wanted == ALL_BASES:
             if len(bases) == 1:
                 return bases[0].id
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
+            raise BadArgumentError(BASE, "is missing", _CHOOSE_BASE)
         named = [found for found in bases if found.name.casefold() == wanted.casefold()]
         if len(named) > 1:
-            raise BadArgumentError(
-                "knowledge_base_id", f"is {wanted!r:.80}, the name of several knowledge bases", "Give an id"
-            )
+            raise BadArgumentError(BASE, f"is {wanted!r:.80}, the name of several knowledge bases", "Give an id")
         if not named:
             raise BaseNotFoundError(wanted)
         return named[0].id
@@ -270,7 +295,8 @@ async def open_service(
                 watchers.start_soon(
                     _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
                 )
-            with closing(KnowledgeService(library, reader, settings, judge)) as service:
+            service = KnowledgeService(library, reader, settings, judge)
+            with closing(service.uploads):
                 yield service
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error

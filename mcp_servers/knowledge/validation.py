@@ -1,12 +1,15 @@
-"""Input validation: arguments of the library -> values in range, valid Unicode, and permitted for the caller.
+"""Input validation: arguments of tools and of the library -> values in range, valid Unicode, and permitted.
 
 Lone surrogates from JSON cannot be stored, so all texts are made valid Unicode here.
 """
 
 from __future__ import annotations
 
+import math
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 from mcp_servers.knowledge.errors import (
     AccessDeniedError,
@@ -18,9 +21,87 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewChunk, NewDocument, SearchRequest
 
+BASE = "knowledge_base_id"  # the argument of most tools
 MAX_QUERY_CHARACTERS = 10_000
 _MAX_LABEL = 2000
 _MAX_FIELDS = 100
+# Beyond this, numbers are meaningless and Python may refuse to format them.
+_MAX_NUMBER = 10**15
+
+
+class ToolArguments:
+    """Arguments of one call, converted tolerantly.
+
+    Accepts ``"0.7"`` for a number, ``5.0`` for an integer and null for an omitted value. Other mismatches raise
+    BadArgumentError.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._given = arguments
+
+    def has(self, name: str) -> bool:
+        """True if the argument is given and not null."""
+        return self._given.get(name) is not None
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string of valid Unicode; without ``default`` it is required."""
+        value = self._given.get(name)
+        if value is None:
+            if default is None:
+                raise BadArgumentError(name, "is missing", f"Give a {name}")
+            return default
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
+            return str(value)
+        if not isinstance(value, str):
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a text")
+        return valid_unicode(value)
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number, also an infinite or undefined one: the range check rejects those."""
+        value = self._given.get(name)
+        if value is None:
+            return default
+        number = _number(value)
+        if number is None:
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a number")
+        return number
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an integer, clamped to ±10^15."""
+        value = self.number(name, default)
+        if math.isnan(value) or (math.isfinite(value) and value != int(value)):
+            raise BadArgumentError(name, "is no whole number", "Give a whole number")
+        return int(min(max(value, -_MAX_NUMBER), _MAX_NUMBER))
+
+    def boolean(self, name: str) -> bool:
+        """Return True for true, "true" and 1."""
+        return self._given.get(name) in (True, "true", 1)
+
+    def mapping(self, name: str) -> dict[str, str]:
+        """Return an object of strings."""
+        value = self._given.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give an object of texts")
+        inner = ToolArguments(cast("Mapping[str, Any]", value))
+        return {valid_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast("int", value) > 0 else -math.inf
+    except ValueError:
+        return None
+
+
+def _type_name(value: Any) -> str:
+    kinds = ((bool, "true or false"), (str, "a text"), (int, "a large number"), (float, "a number"), (list, "a list"))
+    return next((words for kind, words in kinds if isinstance(value, kind)), "an object")
 
 
 def checked_request(request: SearchRequest) -> SearchRequest:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -137,12 +138,4 @@ def _kept(read: _Imported) -> StoredConversation:
 
 def summary_dict(summary: ConversationSummary) -> dict[str, Any]:
     """Return a conversation without its turns, for JSON."""
-    return {
-        "id": summary.id,
-        "title": summary.title,
-        "created": stamp(summary.created),
-        "updated": stamp(summary.updated),
-        "messages": summary.messages,
-        "pinned": summary.pinned,
-        "passage": summary.passage,
-    }
+    return {**asdict(summary), "created": stamp(summary.created), "updated": stamp(summary.updated)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
+from rkllm_mcp.app.environment import ModelHost, ToolEnvironment, open_task_group
 from rkllm_mcp.app.models import ModelSwitch, open_models
 from rkllm_mcp.app.settings import unsupported_settings
 from rkllm_mcp.config.sections import Config
@@ -163,7 +163,6 @@ async def open_app(
     if status is not None and tenant == "":
         for line in (*unsupported_settings(config), *egress_notices(config)):
             status(line)
-    failure: Exception | None = None
     models: ModelSwitch | None = None
     async with AsyncExitStack() as stack:
         if model_host is None:
@@ -179,7 +178,7 @@ async def open_app(
         sampler = ModelSampler(model_host.chat_model, model_host.name, config.agent.sampling_tokens, usage, tenant)
         opening = open_tools(config, status=status, sampler=sampler, tenant=tenant)
         tools = await stack.enter_async_context(opening)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
+        tasks = await stack.enter_async_context(open_task_group())
         warm_up = partial(WarmUp, config, say=status, one_shot=one_shot, tenant=tenant)
         app = Assistant(config, model_host, tools, tasks, warm_up, tenant, usage, sampler)
         if models is not None:
@@ -192,12 +191,8 @@ async def open_app(
         app.warm_up()
         try:
             yield app
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
         finally:
             app.close()
             with anyio.CancelScope(shield=True):
                 # Answers that run in their caller's task still use the tools and the model.
                 await app.idle()
-    if failure is not None:
-        raise failure

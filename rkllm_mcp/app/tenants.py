@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.environment import ModelHost
+from rkllm_mcp.app.environment import ModelHost, open_task_group
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.config.section import Right, keep_alive_s
@@ -346,18 +346,13 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
     Raises:
         ModelNotFoundError: the model does not exist, or a file is missing.
     """
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         tenants = Tenants(config, tasks, status)
         try:
             await tenants.open()
             yield tenants
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
         finally:
             await tenants.close()
-    if failure is not None:
-        raise failure
 
 
 def _of_tenant(name: str, status: StatusSink) -> StatusSink:

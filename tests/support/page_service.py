@@ -367,7 +367,7 @@ def running(service: PageService) -> Generator[PageService]:
             return
         await app(scope, receive, send)
 
-    static = [Route("/", page.page), *page.mounts()]
+    static = [Route("/", page.page.handler), *page.mounts()]
     app = Starlette(routes=[*static, *service.routes()])
     server = uvicorn.Server(
         uvicorn.Config(recorded, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bench.tool_retrieval import read_tools
-from mcp_servers.knowledge.tools import BY_NAME
+from mcp_servers.knowledge.tools import LISTED
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.search import ToolSearch
@@ -175,10 +175,12 @@ MORE: Requests = {
     ),
 }
 
+DESCRIPTIONS: dict[str, str] = {entry["name"]: entry["description"] for entry in LISTED}
+
 
 def tool(name: str, *parameters: str) -> ToolSpec:
     schema = {"type": "object", "properties": {parameter: {"type": "string"} for parameter in parameters}}
-    return ToolSpec(name, BY_NAME[name].description, schema, "knowledge", name)
+    return ToolSpec(name, DESCRIPTIONS[name], schema, "knowledge", name)
 
 
 THREE = (

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 ROUTES: tuple[Route, ...] = (
     *completions.ROUTES,
     *models.ROUTES,
-    *openai.EMBEDDING_ROUTES,
-    *openai.RERANK_ROUTES,
+    *openai.ROUTES,
     *ollama.ROUTES,
     *ollama_models.ROUTES,
     *execute.ROUTES,
@@ -52,8 +51,6 @@ ROUTES: tuple[Route, ...] = (
     *devices.ROUTES,
     *resources.ROUTES,
     *board.ROUTES,
-    *board.HEALTH_ROUTES,
-    *board.METRICS_ROUTES,
     *openapi.ROUTES,
     *page.ROUTES,
 )

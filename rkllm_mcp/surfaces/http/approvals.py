@@ -109,8 +109,4 @@ def _gone(question_id: str) -> HTTPError:
     return HTTPError(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")
 
 
-ROUTES = (
-    waiting,
-    decide,
-    fill,
-)
+ROUTES = (waiting, decide, fill)

@@ -55,12 +55,6 @@ async def readyz(request: Request) -> Response:
     return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})
 
 
-HEALTH_ROUTES = (
-    healthz,
-    readyz,
-)
-
-
 class Moment(Collector):
     """Gauges of a service, read when Prometheus scrapes."""
 
@@ -125,9 +119,6 @@ async def metrics(request: Request) -> Response:
     # Reading the board is reading files.
     content = await anyio.to_thread.run_sync(write, both)
     return Response(content, headers={"Content-Type": content_type})
-
-
-METRICS_ROUTES = (metrics,)
 
 
 _MEGABYTE = 2**20
@@ -249,8 +240,4 @@ def _megabytes(count: int | None) -> int | None:
     return None if count is None else count // _MEGABYTE
 
 
-ROUTES = (
-    board,
-    me,
-    tokens,
-)
+ROUTES = (board, me, tokens, healthz, readyz, metrics)

@@ -415,12 +415,4 @@ async def _stream(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape
     await write(writer.finish())
 
 
-ROUTES = (
-    chat_completions,
-    completions,
-    responses,
-    show_response,
-    delete_response,
-    messages,
-    count_tokens,
-)
+ROUTES = (chat_completions, completions, responses, show_response, delete_response, messages, count_tokens)

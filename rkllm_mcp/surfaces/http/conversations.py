@@ -17,7 +17,7 @@ from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream, Write, numbered_records
 
@@ -311,62 +311,33 @@ def _missing(conversation_id: str) -> HTTPError:
 def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, Any]:
     stamp = conversation_export.stamp
     turns = [
-        {
-            "role": turn.role,
-            "text": turn.text,
-            "thinking": turn.thinking,
-            "created": stamp(turn.at),
-            "events": json.loads(turn.events or "[]"),
-            "version": kept.versions.get(place, (1, 1))[0],
-            "versions": kept.versions.get(place, (1, 1))[1],
-            "ending": "running" if is_running and turn.ending == "interrupted" else turn.ending,
-        }
+        shown(
+            TurnBody,
+            turn,
+            created=stamp(turn.at),
+            events=json.loads(turn.events or "[]"),
+            version=kept.versions.get(place, (1, 1))[0],
+            versions=kept.versions.get(place, (1, 1))[1],
+            ending="running" if is_running and turn.ending == "interrupted" else turn.ending,
+        )
         for place, turn in enumerate(kept.turns)
     ]
-    return {
-        "id": kept.id,
-        "title": kept.title,
-        "created": stamp(kept.created),
-        "updated": stamp(kept.updated),
-        "pinned": kept.pinned,
-        "system": kept.system,
-        "settings": json.loads(kept.settings or "{}"),
-        "messages": turns,
-    }
+    settings = json.loads(kept.settings or "{}")
+    times = {"created": stamp(kept.created), "updated": stamp(kept.updated)}
+    return shown(Whole, kept, **times, settings=settings, messages=turns)
 
 
 def _open(conversation: Conversation) -> dict[str, Any]:
     """Return the turns with text of a conversation that is open and not stored."""
     turns = [
-        {
-            **_EMPTY_TURN,
-            "role": message.role,
-            "text": message.text,
-            "thinking": message.thinking,
-        }
+        shown(TurnBody, message, **_EMPTY_TURN)
         for message in conversation.messages
         if message.role in ("user", "assistant") and message.text.strip()
     ]
     title = turns[0]["text"][:60] if turns else ""
-    return {
-        "id": conversation.id,
-        "title": title,
-        "created": "",
-        "updated": "",
-        "pinned": False,
-        "system": conversation.own_system,
-        "settings": json.loads(conversation.settings or "{}"),
-        "messages": turns,
-    }
+    settings = json.loads(conversation.settings or "{}")
+    unsaved = {"title": title, "created": "", "updated": "", "pinned": False, "system": conversation.own_system}
+    return shown(Whole, conversation, **unsaved, settings=settings, messages=turns)
 
 
-ROUTES = (
-    list_all,
-    show,
-    change,
-    show_version,
-    delete,
-    export,
-    cancel,
-    stream,
-)
+ROUTES = (list_all, show, change, show_version, delete, export, cancel, stream)

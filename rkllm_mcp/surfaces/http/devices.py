@@ -12,7 +12,7 @@ from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
 # The one path of this module that needs no key: the code stands in its place.
@@ -71,15 +71,14 @@ async def exchange(request: Request) -> Response:
         sentence = "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another"
         raise HTTPError(403, sentence, code="device_code")
     device, key = linked
-    return JSONResponse(NewDevice(id=device.id, name=device.name, linked=device.linked, key=key).model_dump())
+    return JSONResponse(shown(NewDevice, device, key=key))
 
 
 @Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))
 async def list_devices(request: Request) -> Response:
     """Devices with a key."""
     found = await _owner(request).app.store.devices.all()
-    listed = [LinkedDevice(id=each.id, name=each.name, linked=each.linked) for each in found]
-    return JSONResponse(Devices(devices=listed).model_dump())
+    return JSONResponse({"devices": [shown(LinkedDevice, each) for each in found]})
 
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))
@@ -98,8 +97,4 @@ def _owner(request: Request) -> Tenant:
     return tenant
 
 
-ROUTES = (
-    exchange,
-    list_devices,
-    revoke,
-)
+ROUTES = (exchange, list_devices, revoke)

@@ -178,8 +178,4 @@ async def load_model(request: Request) -> Response:
     return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump(mode="json"))
 
 
-ROUTES = (
-    list_models,
-    load_model,
-    show_model,
-)
+ROUTES = (list_models, load_model, show_model)

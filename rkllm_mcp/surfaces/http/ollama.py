@@ -157,9 +157,4 @@ async def _vectors(
     return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
 
-ROUTES = (
-    chat,
-    generate,
-    embed,
-    embed_one,
-)
+ROUTES = (chat, generate, embed, embed_one)

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.app.models import Capability, ListedModel
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import RIGHTS
@@ -225,65 +226,49 @@ def _wish(name: str) -> Pull:
     return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
 
 
-class _Download:
-    """A download in a thread, and what is known of its progress."""
-
-    def __init__(self, wish: Pull) -> None:
-        self._wish = wish
-        self._progress: dict[str, tuple[int, int | None]] = {}
-        self._sent: dict[str, tuple[int, int | None]] = {}
-        self.is_cancelled = False
-
-    def run(self) -> None:
-        """Download; called in a thread."""
-        from rkllm_mcp.models.install import ModelSources
-        from rkllm_mcp.models.install import pull as download
-
-        def report(name: str, done: int, total: int | None) -> None:
-            if self.is_cancelled:
-                raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
-            self._progress[name] = (done, total)
-
-        download(ModelSources(), self._wish, report)
-
-    def news(self) -> list[str]:
-        """Return lines about the files whose progress changed."""
-        changed = {name: at for name, at in self._progress.copy().items() if self._sent.get(name) != at}
-        self._sent |= changed
-        return [
-            to_json({"status": f"pulling {name}", "digest": name, "total": total or done, "completed": done})
-            for name, (done, total) in changed.items()
-        ]
-
-
 async def _pulled(wish: Pull, write: Write) -> None:
     """Download a model and write lines about it; what has arrived stays when the client leaves."""
-    download = _Download(wish)
-    await write(lines([to_json({"status": "pulling manifest"})]))
+    from rkllm_mcp.models.install import ModelSources
+    from rkllm_mcp.models.install import pull as download
+
+    # By file: the bytes that are there, and its size; of those that lines were written about as well.
+    progress, written = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+    is_cancelled = False
+
+    def report(name: str, done: int, total: int | None) -> None:
+        """Note the progress of a file; called in the thread that downloads."""
+        if is_cancelled:
+            raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
+        progress[name] = (done, total or done)
+
+    def news() -> list[str]:
+        changed = {name: at for name, at in progress.copy().items() if written.get(name) != at}
+        written.update(changed)
+        return [
+            to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": done})
+            for name, (done, total) in changed.items()
+        ]
 
     async def tell() -> None:
         while True:
             await anyio.sleep(_PROGRESS_S)
-            if news := download.news():
-                await write(lines(news))
+            if found := news():
+                await write(lines(found))
 
-    failure: Exception | None = None
+    await write(lines([to_json({"status": "pulling manifest"})]))
     try:
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(tell)
             try:
-                await to_thread.run_sync(download.run, abandon_on_cancel=True)
-            except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-                failure = error
-            tasks.cancel_scope.cancel()
+                await to_thread.run_sync(download, ModelSources(), wish, report, abandon_on_cancel=True)
+            finally:
+                tasks.cancel_scope.cancel()
+    except ModelNotFoundError as error:
+        raise HTTPError(404, str(error)) from None
     finally:
-        download.is_cancelled = True
-    if isinstance(failure, ModelNotFoundError):
-        raise HTTPError(404, str(failure)) from None
-    if failure is not None:
-        raise failure
+        is_cancelled = True
     ends = ("verifying sha256 digest", "writing manifest", "success")
-    await write(lines([*download.news(), *(to_json({"status": status}) for status in ends)]))
+    await write(lines([*news(), *(to_json({"status": status}) for status in ends)]))
 
 
 @Route("DELETE", "/api/delete", body=NameBody, answers=(RouteResponse(),), problems=(403, 404, 409, 503))
@@ -343,11 +328,4 @@ def _described(name: str, model: ListedModel) -> dict[str, Any]:
     }
 
 
-ROUTES = (
-    tags,
-    running,
-    show,
-    pull,
-    delete,
-    version,
-)
+ROUTES = (tags, running, show, pull, delete, version)

@@ -154,9 +154,6 @@ def _encoded(vector: array[float]) -> str:
     return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
-EMBEDDING_ROUTES = (embed,)
-
-
 MOST_DOCUMENTS = 1024
 
 
@@ -226,4 +223,4 @@ async def rerank(request: Request) -> Response:
     return JSONResponse(answer.model_dump(exclude_none=True))
 
 
-RERANK_ROUTES = (rerank,)
+ROUTES = (embed, rerank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import tenant_of
 
 
@@ -90,28 +91,12 @@ async def resources(request: Request) -> Response:
     """List what servers let one read."""
     offerings = tenant_of(request).app.toolbox.offerings
     found, templates = await offerings.readable()
-    shown = [
+    return JSONResponse(
         {
-            "uri": each.uri,
-            "name": each.name,
-            "server": each.server,
-            "description": each.description,
-            "mime_type": each.mime_type,
-            "size": each.size,
+            "resources": [shown(ResourceShown, each) for each in found],
+            "templates": [shown(TemplateShown, each) for each in templates],
         }
-        for each in found
-    ]
-    patterns = [
-        {
-            "uri_template": each.uri_template,
-            "name": each.name,
-            "server": each.server,
-            "description": each.description,
-            "mime_type": each.mime_type,
-        }
-        for each in templates
-    ]
-    return JSONResponse({"resources": shown, "templates": patterns})
+    )
 
 
 @Route("GET", "/v1/resources/read", query=ReadBody, answers=(RouteResponse(Contents),), problems=(404, 502))
@@ -128,23 +113,9 @@ async def read(request: Request) -> Response:
 async def prompts(request: Request) -> Response:
     """List prompts of the servers."""
     found = await tenant_of(request).app.toolbox.offerings.prompts()
-    shown = [
-        {
-            "name": each.name,
-            "server": each.server,
-            "description": each.description,
-            "arguments": [
-                {"name": argument.name, "description": argument.description, "required": argument.required}
-                for argument in each.arguments
-            ],
-        }
-        for each in found
-    ]
-    return JSONResponse({"prompts": shown})
+    return JSONResponse(
+        {"prompts": [shown(PromptShown, each, arguments=list(map(asdict, each.arguments))) for each in found]}
+    )
 
 
-ROUTES = (
-    resources,
-    read,
-    prompts,
-)
+ROUTES = (resources, read, prompts)

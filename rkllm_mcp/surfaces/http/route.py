@@ -49,6 +49,11 @@ class RouteResponse:
     links: tuple[Link, ...] = ()  # where it leads
 
 
+def shown(model: type[BaseModel], value: object, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a response model: those that are given, the others from the attributes of ``value``."""
+    return {name: fields[name] if name in fields else getattr(value, name) for name in model.model_fields}
+
+
 async def _no_handler(request: Request) -> Response:
     raise NotImplementedError(request.url.path)
 

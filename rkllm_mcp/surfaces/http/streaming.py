@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
@@ -47,7 +48,6 @@ FIRST_HEARTBEAT_S = 1.0
 STALL_S = 60.0
 # Interval at which a stream with a client that does not read compares its timestamps, seconds.
 TICK_S = 1.0
-DONE = b"data: [DONE]\n\n"
 
 T = TypeVar("T")
 # Sends bytes of an answer; returns when the connection has taken them.
@@ -128,7 +128,7 @@ class EventStream(Response):
         self._moved_at = monotonic()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
-            tasks.start_soon(self._watch_client, receive)
+            tasks.start_soon(_when_gone, receive, self._disconnect)
             tasks.start_soon(self._tick)
             # In a task of its own: a token resumes every coroutine from the task's first to the one that waits.
             tasks.start_soon(self._run)
@@ -176,11 +176,6 @@ class EventStream(Response):
         """Treat the client as gone: cancel the answer."""
         self._is_gone = True
         self._scope.cancel()
-
-    async def _watch_client(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._disconnect()
 
     async def _tick(self) -> None:
         """Send heartbeats, and disconnect a client that does not read."""
@@ -231,26 +226,19 @@ async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) ->
     Raises:
         ClientGoneError: the client has disconnected.
     """
-    result: list[T] = []
-    failure: list[Exception] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_when_gone, request.receive, tasks.cancel_scope)
+    async with open_task_group() as tasks:
+        tasks.start_soon(_when_gone, request.receive, tasks.cancel_scope.cancel)
         try:
-            result.append(await work())
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure.append(error)
-        tasks.cancel_scope.cancel()
-    if failure:
-        raise failure[0]
-    if not result:
-        raise ClientGoneError
-    return result[0]
+            return await work()
+        finally:
+            tasks.cancel_scope.cancel()
+    raise ClientGoneError
 
 
-async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+async def _when_gone(receive: Receive, leave: Callable[[], object]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    scope.cancel()
+    leave()
 
 
 # An event, or another part of which a kind of answer consists.

@@ -22,11 +22,10 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
-from rkllm_mcp.records import CallRecord
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.openai import count_tokens
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.toolcalls.results import result_text
@@ -158,9 +157,9 @@ _OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERV
 async def list_tools(request: Request) -> Response:
     """List the tools."""
     app = tenant_of(request).app
-    shown = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
-    shown += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
-    return JSONResponse({"tools": shown, "tokens": sum(tool["tokens"] for tool in shown if tool["enabled"])})
+    tools = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
+    tools += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
+    return JSONResponse({"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])})
 
 
 @Route("POST", "/v1/tools/{name}:enable", answers=_SWITCHED, problems=(404,))
@@ -198,14 +197,7 @@ async def call(request: Request) -> Response:
             raise HTTPError(
                 403, f"{tool.name} was not run, because it may change something; {yes}", code="needs_approval"
             )
-        return {
-            "id": result.call_id,
-            "name": result.name,
-            "is_error": result.is_error,
-            "text": result.shown,
-            "seconds": round(result.seconds, 3),
-            "truncated": result.truncated,
-        }
+        return shown(Called, result, id=result.call_id, text=result.shown, seconds=round(result.seconds, 3))
 
     return JSONResponse(await while_connected(request, work))
 
@@ -344,7 +336,8 @@ async def history(request: Request) -> Response:
     calls = await tenant_of(request).app.store.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
-    return JSONResponse({"calls": [_record(each) for each in calls]})
+    records = [shown(Record, each, name=each.tool, started=stamp(each.at - each.seconds)) for each in calls]
+    return JSONResponse({"calls": records})
 
 
 @Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
@@ -422,8 +415,8 @@ class ToolName(bodies.RequestBody):
 async def list_permissions(request: Request) -> Response:
     """List the permanent decisions about calls."""
     found = await tenant_of(request).app.store.grants.all()
-    shown = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
-    return JSONResponse({"permissions": shown})
+    permissions = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
+    return JSONResponse({"permissions": permissions})
 
 
 @Route(
@@ -480,31 +473,8 @@ def _tool(app: Assistant, name: str) -> ToolSpec:
 
 
 def _shown(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "qualified_name": tool.qualified_name,
-        "server": tool.server,
-        "description": tool.description,
-        "input_schema": dict(tool.input_schema),
-        "enabled": enabled,
-        "tokens": app.model_host.listing.cost(tool),
-        "read_only": tool.read_only,
-        "destructive": tool.destructive,
-    }
-
-
-def _record(call: CallRecord) -> dict[str, Any]:
-    return {
-        "name": call.tool,
-        "server": call.server,
-        "conversation": call.conversation,
-        "started": stamp(call.at - call.seconds),
-        "seconds": call.seconds,
-        "is_error": call.is_error,
-        "error": call.error,
-        "ruling": call.ruling,
-        "arguments": call.arguments,
-    }
+    tokens = app.model_host.listing.cost(tool)
+    return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)
 
 
 ROUTES = (

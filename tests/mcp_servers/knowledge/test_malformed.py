@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_servers.knowledge.tools import TOOLS
+from mcp_servers.knowledge.tools import LISTED
 from tests.support.knowledge_server import RULES, Tools, open_tools
 
 pytestmark = pytest.mark.anyio
@@ -37,18 +37,18 @@ GOOD: dict[str, Any] = {
 
 
 def malformed(chance: random.Random, base_id: str) -> tuple[str, dict[str, Any]]:
-    tool = chance.choice(TOOLS)
-    names = [*tool.properties, "fields", "explain", "collection", "clearance", "", "__class__", "self"]
+    tool = chance.choice(LISTED)
+    names = [*tool["properties"], "fields", "explain", "collection", "clearance", "", "__class__", "self"]
     good = GOOD | {"knowledge_base_id": base_id}
     arguments: dict[str, Any] = {}
     for name in chance.sample(names, chance.randrange(len(names))):
         arguments[name] = good[name] if name in good and chance.random() < 0.5 else chance.choice(VALUES)
     # Whole documents, and reading them, are for other tests; a thousand knowledge bases, too.
-    if tool.name == "add_document":
+    if tool["name"] == "add_document":
         arguments.pop("text", None)
-    if tool.name == "create_knowledge_base" and chance.random() < 0.95:
+    if tool["name"] == "create_knowledge_base" and chance.random() < 0.95:
         arguments.pop("name", None)
-    return chance.choice([tool.name] * 20 + ["", "no_such_tool", "search_documents "]), arguments
+    return chance.choice([tool["name"]] * 20 + ["", "no_such_tool", "search_documents "]), arguments
 
 
 async def test_ten_thousand_malformed_calls_lose_nothing(tmp_path: Path) -> None:

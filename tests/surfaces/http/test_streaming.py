@@ -15,10 +15,12 @@ from starlette.responses import Response
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import streaming
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
-from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, line_stream, records, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, line_stream, records, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
+
+DONE = b"data: [DONE]\n\n"
 
 
 class Work:
