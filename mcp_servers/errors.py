@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class CatalogError(Exception):
-    """An error whose texts are in a table, ``errors.json`` beside the server's own errors.
+    """An error whose texts are in a table, ``errors.json`` next to the server's own errors.
 
     ``kind`` is its key there. A kind that callers tell apart is a subclass of this name, with fields; the others are
     made with their values as keywords. The texts are templates formatted with the error as ``e``; values are inserted
@@ -33,7 +33,7 @@ class CatalogError(Exception):
 
 
 def read_catalog(module: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the table beside a module, given by its ``__file__``."""
+    """Return the table next to a module, given by its ``__file__``."""
     return json.loads(Path(module).with_name("errors.json").read_text("utf-8"))
 
 

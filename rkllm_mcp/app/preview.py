@@ -102,7 +102,7 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
     if name in {server.name for server in config.servers}:
         toolbox.switches.turn_server(name, is_on=is_on)
         return name, None
-    (tool,) = toolbox.enable(name) if is_on else toolbox.disable(name)
+    (tool,) = toolbox.switch(name, is_on=is_on)
     return tool.server, tool.name
 
 

@@ -41,7 +41,7 @@ def _own_places(config: Config) -> tuple[Path, ...]:
     from rkllm_mcp.store.database import state_file
 
     local, *common = search_order()
-    files = (local, *([config.source] if config.source else []))
+    files = (local, *([config.origin.source] if config.origin.source else []))
     return (*files, *(path.parent for path in common), state_file(os.environ).parent)
 
 
@@ -79,7 +79,7 @@ async def open_tools(
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
-    tenant = tenant or config.tenant
+    tenant = tenant or config.origin.tenant
     path = state_file(os.environ, tenant)
     opening = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
     async with opening as store:

@@ -107,7 +107,7 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
 
 def unsupported_settings(config: Config) -> list[str]:
     """Return one line for every setting that has no effect, by itself or together with others."""
-    return [*config.remarks, *_without_effect(config)]
+    return [*config.origin.remarks, *_without_effect(config)]
 
 
 def unset_rights(config: Config) -> list[str]:

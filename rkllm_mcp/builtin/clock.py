@@ -13,6 +13,8 @@ import unicodedata
 import zoneinfo
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
+from functools import cache
+from pathlib import Path
 
 from rkllm_mcp.builtin.function import LocalToolError
 
@@ -21,31 +23,6 @@ Now = Callable[[], datetime]
 _WEEKDAYS = ("月", "火", "水", "木", "金", "土", "日")
 # The first year of an era is 元年. Dates before the first era in the table are not converted.
 _ERAS = ((2019, 5, 1, "令和"), (1989, 1, 8, "平成"), (1926, 12, 25, "昭和"))
-_PLACES = {
-    "日本": "Asia/Tokyo", "東京": "Asia/Tokyo", "大阪": "Asia/Tokyo", "京都": "Asia/Tokyo", "名古屋": "Asia/Tokyo",
-    "札幌": "Asia/Tokyo", "仙台": "Asia/Tokyo", "横浜": "Asia/Tokyo", "神戸": "Asia/Tokyo", "広島": "Asia/Tokyo",
-    "福岡": "Asia/Tokyo", "那覇": "Asia/Tokyo", "沖縄": "Asia/Tokyo", "jst": "Asia/Tokyo", "osaka": "Asia/Tokyo",
-    "japan": "Asia/Tokyo", "韓国": "Asia/Seoul", "ソウル": "Asia/Seoul", "中国": "Asia/Shanghai",
-    "北京": "Asia/Shanghai", "beijing": "Asia/Shanghai", "上海": "Asia/Shanghai", "台湾": "Asia/Taipei",
-    "台北": "Asia/Taipei", "香港": "Asia/Hong_Kong", "シンガポール": "Asia/Singapore", "バンコク": "Asia/Bangkok",
-    "タイ": "Asia/Bangkok", "ハノイ": "Asia/Bangkok", "ベトナム": "Asia/Ho_Chi_Minh", "ジャカルタ": "Asia/Jakarta",
-    "マニラ": "Asia/Manila", "インド": "Asia/Kolkata", "デリー": "Asia/Kolkata", "delhi": "Asia/Kolkata",
-    "ムンバイ": "Asia/Kolkata", "mumbai": "Asia/Kolkata", "ドバイ": "Asia/Dubai", "イスタンブール": "Europe/Istanbul",
-    "モスクワ": "Europe/Moscow", "カイロ": "Africa/Cairo", "ナイロビ": "Africa/Nairobi",
-    "ヨハネスブルグ": "Africa/Johannesburg", "ロンドン": "Europe/London", "英国": "Europe/London",
-    "イギリス": "Europe/London", "パリ": "Europe/Paris", "フランス": "Europe/Paris", "ベルリン": "Europe/Berlin",
-    "ドイツ": "Europe/Berlin", "ミュンヘン": "Europe/Berlin", "munich": "Europe/Berlin", "ローマ": "Europe/Rome",
-    "イタリア": "Europe/Rome", "マドリード": "Europe/Madrid", "スペイン": "Europe/Madrid",
-    "アムステルダム": "Europe/Amsterdam", "チューリッヒ": "Europe/Zurich", "ストックホルム": "Europe/Stockholm",
-    "ニューヨーク": "America/New_York", "ワシントン": "America/New_York", "washington": "America/New_York",
-    "ボストン": "America/New_York", "boston": "America/New_York", "シカゴ": "America/Chicago",
-    "デンバー": "America/Denver", "ロサンゼルス": "America/Los_Angeles", "シアトル": "America/Los_Angeles",
-    "seattle": "America/Los_Angeles", "サンフランシスコ": "America/Los_Angeles",
-    "san francisco": "America/Los_Angeles", "トロント": "America/Toronto", "バンクーバー": "America/Vancouver",
-    "メキシコシティ": "America/Mexico_City", "サンパウロ": "America/Sao_Paulo", "ハワイ": "Pacific/Honolulu",
-    "ホノルル": "Pacific/Honolulu", "hawaii": "Pacific/Honolulu", "シドニー": "Australia/Sydney",
-    "メルボルン": "Australia/Melbourne", "オークランド": "Pacific/Auckland",
-}  # fmt: skip
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _TIME_ONLY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
@@ -66,6 +43,14 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
     return clock
 
 
+@cache
+def _places() -> dict[str, str]:
+    """Return the zones of places whose names the database does not have, read from their file at the first use."""
+    rows = Path(__file__).with_name("places.tsv").read_text("utf-8").splitlines()
+    zones = (row.split("\t") for row in rows)
+    return {name: zone for zone, names in zones for name in names.split(",")}
+
+
 def _zone(name: str, here: datetime) -> tzinfo:
     wanted = unicodedata.normalize("NFKC", name).strip()
     if not wanted:
@@ -77,7 +62,7 @@ def _zone(name: str, here: datetime) -> tzinfo:
         minutes_east = (int(hours) * 60 + int(minutes or 0)) * (-1 if sign == "-" else 1)
         if abs(minutes_east) < 24 * 60:
             return timezone(timedelta(minutes=minutes_east))
-    for key in (_PLACES.get(wanted.lower().removesuffix("時間")), wanted, _zone_of_city(wanted)):
+    for key in (_places().get(wanted.lower().removesuffix("時間")), wanted, _zone_of_city(wanted)):
         if key and (zone := _loaded(key)) is not None:
             return zone
     raise LocalToolError(

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rkllm_mcp.builtin.function import LocalFunction, LocalToolError
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.builtin.function import LocalFunction, LocalToolError, definitions
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
 MOST_READ_BYTES = 1 << 20
@@ -34,44 +33,14 @@ _Entry: TypeAlias = "tuple[str, os.stat_result]"
 
 def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
     """Yield the tools for ``folder``; ``write`` adds the one that creates and replaces files."""
-    path = {"type": "string", "description": "path in the folder, such as notes.txt or letters/2026.md"}
-    start = {"type": "integer", "minimum": 1, "description": "first line to read; 1 if omitted"}
-    text = {"type": "string", "description": "words to look for in names and contents"}
-    rows: list[tuple[str, str, dict[str, Any], tuple[str, ...], Callable[..., str]]] = [
-        (
-            "list_directory",
-            "Lists the files of the user's folder, or of a folder in it (ファイルの一覧).",
-            {"path": {**path, "description": "folder to list; the user's folder itself if omitted"}},
-            (),
-            _list,
-        ),
-        (
-            "read_text_file",
-            "Reads a text file of the user's folder (ファイルを読む).",
-            {"path": path, "first_line": start},
-            ("path",),
-            _read,
-        ),
-        (
-            "search_files",
-            "Finds files of the user's folder by name or content (ファイルを探す).",
-            {"text": text},
-            ("text",),
-            _search,
-        ),
-        (
-            "write_file",
-            "Writes a text file in the user's folder; replaces one of that name (ファイルに保存).",
-            {"path": path, "content": {"type": "string"}},
-            ("path", "content"),
-            _write,
-        ),
-    ]
-    for name, description, properties, required, function in rows if write else rows[:-1]:
-        is_reader = function is not _write
-        schema = {"type": "object", "properties": properties, "required": list(required)}
-        tool = ToolSpec(name, description, schema, read_only=is_reader, destructive=not is_reader)
-        yield LocalFunction(tool, partial(_told, function, folder))
+    functions: dict[str, Callable[..., str]] = {
+        "list_directory": _list,
+        "read_text_file": _read,
+        "search_files": _search,
+        **({"write_file": _write} if write else {}),
+    }
+    for name, function in functions.items():
+        yield LocalFunction(definitions()[name], partial(_told, function, folder))
 
 
 def _told(function: Callable[..., str], folder: Path, **arguments: Any) -> str:
@@ -158,11 +127,7 @@ def _write(folder: Path, path: str, content: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """Return the components of a path in the folder.
-
-    Raises:
-        LocalToolError: the path leaves the folder, or is no path.
-    """
+    """Return the components of a path in the folder."""
     parts = [part for part in path.strip().removeprefix("./").split("/") if part not in ("", ".")]
     if path.strip().startswith(("/", "~")) or ".." in parts or "\0" in path:
         raise LocalToolError(f"'{path[:80]}' is not in the user's folder; write a path without / at its beginning.")
@@ -216,12 +181,7 @@ def _check_regular(found: os.stat_result, name: str) -> None:
 
 
 def _text_of(opened: int, name: str) -> tuple[str, bool]:
-    """Return the text of a file in an open folder, and True if that is all of it.
-
-    Raises:
-        LocalToolError: it is no text file.
-        OSError: it cannot be read.
-    """
+    """Return the text of a file in an open folder, and True if that is all of it."""
     if not name:
         raise LocalToolError("That is the folder itself; name a file.")
     # Without O_NONBLOCK opening a pipe would wait for a writer.

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import anyio
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
-from rkllm_mcp.toolcalls.results import compact_json
+from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.schemas import SchemaError, TooManyStepsError, UnresolvableError, check_schema, first_violation
 
 Function = Callable[..., Any]
@@ -83,13 +87,20 @@ class LocalFunction:
         try:
             given = _coerced(arguments, self.tool.input_schema)
             value = await _run(self.function, given, self.threads)
-            return _result(value if isinstance(value, str) else _as_text(value))
+            return text_result(value if isinstance(value, str) else _as_text(value))
         except (ArgumentError, LocalToolError) as error:
-            return _result(str(error), is_error=True)
+            return text_result(str(error), is_error=True)
         except Exception as error:  # noqa: BLE001  (foreign code: any exception becomes an error result)
             what = str(error).strip()[:_MAX_ERROR_CHARS]
             sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
-            return _result(sentence, is_error=True)
+            return text_result(sentence, is_error=True)
+
+
+@cache
+def definitions() -> dict[str, ToolSpec]:
+    """Return the definitions of the built-in tools by name, read from their file at the first use."""
+    tools: dict[str, Any] = json.loads(Path(__file__).with_name("tools.json").read_text("utf-8"))
+    return {name: ToolSpec(name, **definition) for name, definition in tools.items()}
 
 
 def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,10 +154,6 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     try:
-        return compact_json(value)
+        return to_json(value)
     except (TypeError, ValueError, RecursionError):
         return str(value)
-
-
-def _result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}

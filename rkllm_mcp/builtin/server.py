@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of
 from rkllm_mcp.builtin.files import file_tools
-from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, validated
+from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, definitions, validated
 from rkllm_mcp.builtin.units import convert_units
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
@@ -24,20 +24,6 @@ from rkllm_mcp.protocols import CallContext
 
 # Returns (quantity, reading) pairs about the machine. Reads files, so it runs in a thread.
 DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """Definition of a built-in tool; ``make`` creates its function from a device reader."""
-
-    description: str
-    properties: Mapping[str, Any]
-    required: tuple[str, ...]
-    make: Callable[[DeviceReader | None], Function]
-
-
-def _text(description: str) -> dict[str, str]:
-    return {"type": "string", "description": description}
 
 
 def _device_of(read_device: DeviceReader | None) -> Function:
@@ -50,54 +36,13 @@ def _device_of(read_device: DeviceReader | None) -> Function:
     return device_status
 
 
-_ENTRIES: Mapping[str, _Entry] = {
-    "clock": _Entry(
-        "The present date and time (現在の日時), here or in another time zone; or converts a time between zones.",
-        {
-            "timezone": _text("city, IANA name or offset: 東京, Europe/Paris, +09:00; this machine's if omitted"),
-            "time": _text("a time to convert: 09:30 or 2026-11-21T09:30; now if omitted"),
-            "from_timezone": _text("the zone of `time`; this machine's if omitted"),
-        },
-        (),
-        lambda _: clock_of(),
-    ),
-    "calculator": _Entry(
-        "Calculates an expression exactly (計算): + - * / ** ( ) sqrt sin log factorial pi, 15%.",
-        {"expression": _text("such as (1980 + 420) * 1.1")},
-        ("expression",),
-        lambda _: calculate,
-    ),
-    "convert_units": _Entry(
-        "Converts a quantity between units (単位換算): length, mass, temperature, area, volume, speed, time, data, "
-        "energy, power, pressure; Japanese units such as 坪 and 升 too.",
-        {
-            "value": {"type": "number"},
-            "from_unit": _text("such as km, lb, ℃, kWh, 坪"),
-            "to_unit": _text("the unit that is wanted"),
-        },
-        ("value", "from_unit", "to_unit"),
-        lambda _: convert_units,
-    ),
-    "device_status": _Entry(
-        "How this device is (デバイスの状態): load of the NPU, temperature, free memory.", {}, (), _device_of
-    ),
+# Each makes the function of a tool from a device reader, which is None if there are no readings.
+MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
+    "clock": lambda _: clock_of(),
+    "calculator": lambda _: calculate,
+    "convert_units": lambda _: convert_units,
+    "device_status": _device_of,
 }
-NAMES = tuple(_ENTRIES)
-
-
-def own_tool(name: str, read_device: DeviceReader | None) -> LocalFunction | None:
-    """Return the built-in tool of a name; None if the name is unknown.
-
-    ``read_device`` returns readings of the board, or is None if they are not available.
-    """
-    entry = _ENTRIES.get(name)
-    if entry is None:
-        return None
-    schema: dict[str, Any] = {"type": "object", "properties": dict(entry.properties)}
-    if entry.required:
-        schema["required"] = list(entry.required)
-    tool = ToolSpec(name, entry.description, schema, read_only=True, destructive=False)
-    return LocalFunction(tool, entry.make(read_device))
 
 
 class EntryPointError(ValueError):
@@ -139,11 +84,13 @@ async def open_builtin(
     await threads.run(partial(importlib.import_module, "jsonschema"))
     for configured in spec.tools:
         # Importing foreign code can take long and must not block the event loop.
-        loaded = await threads.run(partial(_loaded_or_reason, configured, read_device))
-        if isinstance(loaded, str):
-            problems.append(loaded)
-            note(f"(tool {configured.name!r} is left out: {loaded})")
-        elif configured.name in functions:
+        try:
+            loaded = await threads.run(partial(_loaded, configured, read_device))
+        except ValueError as error:
+            problems.append(str(error))
+            note(f"(tool {configured.name!r} is left out: {error})")
+            continue
+        if configured.name in functions:
             note(f"(tool {configured.name!r} is listed twice; the first is used)")
         else:
             functions[configured.name] = loaded
@@ -152,18 +99,13 @@ async def open_builtin(
     yield LocalTools(functions)
 
 
-def _loaded_or_reason(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction | str:
-    try:
-        return _loaded(configured, read_device)
-    except ValueError as error:
-        return str(error)
-
-
 def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
     if configured.problem:
         raise EntryPointError(configured.problem)
-    own = own_tool(configured.name, read_device) if configured.entry_point is None else None
-    base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point or ""))
+    if configured.entry_point is None:
+        base = LocalFunction(definitions()[configured.name], MAKERS[configured.name](read_device))
+    else:
+        base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool
     changed = replace(
         tool,

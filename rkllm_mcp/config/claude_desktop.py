@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -64,18 +64,13 @@ class Entry:
         return f"{self.label}: {what}" if names else ""
 
 
-def _as_is(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001  # common signature of all converters
-    return value
-
-
-def _negated(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001
-    return not value if isinstance(value, bool) else value
-
-
-def _seconds(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    return value / 1000 if value >= MILLISECONDS_FROM else float(value)
+def _converted(key: str, value: Any, env: Mapping[str, str]) -> Any:
+    """Return the value of another host's key as ours."""
+    if key == "disabled" and isinstance(value, bool):
+        return not value
+    if key == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value / 1000 if value >= MILLISECONDS_FROM else float(value)
+    return _headers(value, env) if key == "headers" else value
 
 
 def _headers(value: Any, env: Mapping[str, str]) -> Any:
@@ -98,26 +93,25 @@ def _header(item: Any) -> tuple[str, Any]:
     return str(item), None
 
 
-_Converter = Callable[[Any, Mapping[str, str]], Any]
-# Key of other hosts -> our key and conversion of the value.
-_KEYS: Mapping[str, tuple[str, _Converter]] = {
-    "type": ("transport", _as_is),
-    "headers": ("headers_template", _headers),
-    "disabled": ("enabled", _negated),
-    "timeout": ("timeout_s", _seconds),
-    "alwaysAllow": ("always_allow", _as_is),
-    "autoApprove": ("always_allow", _as_is),
-    "allowedTools": ("allowed_tools", _as_is),
-    "includeTools": ("allowed_tools", _as_is),
-    "excludedTools": ("excluded_tools", _as_is),
-    "excludeTools": ("excluded_tools", _as_is),
-    "disabledTools": ("excluded_tools", _as_is),
-    "disabled_tools": ("excluded_tools", _as_is),
-    "enabledTools": ("allowed_tools", _as_is),
-    "enabled_tools": ("allowed_tools", _as_is),
-    "serverUrl": ("url", _as_is),
-    "httpUrl": ("url", _as_is),
-    "inheritEnv": ("inherit_env", _as_is),
+# Key of other hosts -> our key.
+_KEYS: Mapping[str, str] = {
+    "type": "transport",
+    "headers": "headers_template",
+    "disabled": "enabled",
+    "timeout": "timeout_s",
+    "alwaysAllow": "always_allow",
+    "autoApprove": "always_allow",
+    "allowedTools": "allowed_tools",
+    "includeTools": "allowed_tools",
+    "excludedTools": "excluded_tools",
+    "excludeTools": "excluded_tools",
+    "disabledTools": "excluded_tools",
+    "disabled_tools": "excluded_tools",
+    "enabledTools": "allowed_tools",
+    "enabled_tools": "allowed_tools",
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "inheritEnv": "inherit_env",
 }
 
 
@@ -169,7 +163,7 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
     for key, value in item.items():
         if key in FOREIGN_ENTRY_KEYS or key.startswith(("_", "//")):
             continue
-        ours, convert = _KEYS.get(key, (key, _as_is))
+        ours = _KEYS.get(key, key)
         if ours in entry.written:
             raise ConfigError(
                 source,
@@ -177,7 +171,7 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
                 "a second spelling of one key",
                 f"'{entry.written[ours]}' is there; keep one of the two",
             )
-        entry.table[ours] = convert(value, env)
+        entry.table[ours] = _converted(key, value, env)
         entry.written[ours] = key
     if entry.table.get("command") == "" and "url" in entry.table:
         del entry.table["command"]  # some hosts write an empty command in addition to a url

@@ -1,8 +1,8 @@
 """Edits of a configuration file that preserve the rest of it, including comments.
 
 A TOML file is edited as text, a JSON file as a value. Every edit is verified before it is written: the new file must
-contain the old values and exactly the requested change; otherwise nothing is written, and the error shows the change to
-make by hand.
+contain the old values and exactly the requested change; otherwise nothing is written, and the ``ConfigError``
+shows the change to make by hand. A file that cannot be read or written is a ``ConfigError``, too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ def to_toml(table: Mapping[str, Any], header: str) -> str:
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
-    """Append servers to a configuration file, creating it if necessary.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
-    """
+    """Append servers to a configuration file, creating it if necessary."""
     before = read_file(path) if path.exists() else {}
     if _is_json(path, before):
         _write_json(path, _with_json_servers(before, servers))
@@ -50,11 +46,7 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Remove a server from a configuration file.
-
-    Raises:
-        ConfigError: the server is not in the file, or the file cannot be edited automatically.
-    """
+    """Remove a server from a configuration file."""
     before = read_file(path)
     wanted, index = _without_server(before, name)
     if wanted is None:
@@ -63,11 +55,7 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
-    """Set one key of a section in a configuration file, creating both if necessary.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
-    """
+    """Set one key of a section in a configuration file, creating both if necessary."""
     before = read_file(path) if path.exists() else {}
     table: dict[str, Any] = before.get(section, {})
     line = f"{toml_key(key)} = {toml_value(value)}"
@@ -79,13 +67,10 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
 def _with_value(text: str, section: str, key: str, line: str) -> str:
     """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary."""
     lines = text.splitlines(keepends=True)
-    header = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]")
-    start = next((number for number, each in enumerate(lines) if header.match(each)), None)
+    header, assigned = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]"), re.compile(rf"^(\s*){re.escape(key)}\s*=")
+    start, old = _places(lines, header, assigned)
     if start is None:
         return _with_block(text, f"[{section}]\n{line}\n")
-    end = next((number for number in range(start + 1, len(lines)) if _TABLE.match(lines[number])), len(lines))
-    assigned = re.compile(rf"^(\s*){re.escape(key)}\s*=")
-    old = next((number for number in range(start + 1, end) if assigned.match(lines[number])), None)
     if old is not None:
         comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
         lines[old] = f"{line}{comment[0] if comment else ''}\n"
@@ -94,13 +79,25 @@ def _with_value(text: str, section: str, key: str, line: str) -> str:
     return "".join(lines)
 
 
+def _places(
+    lines: Sequence[str], header: re.Pattern[str], key: re.Pattern[str], index: int = 0
+) -> tuple[int | None, int | None]:
+    """Return the positions of the ``index``-th table with this header, and of a key in it; None if missing."""
+    starts = [number for number, line in enumerate(lines) if header.match(line)]
+    if index >= len(starts):
+        return None, None
+    for number in range(starts[index] + 1, len(lines)):
+        if _TABLE.match(lines[number]):
+            break
+        if key.match(lines[number]):
+            return starts[index], number
+    return starts[index], None
+
+
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner to a configuration file, creating it if necessary.
 
     ``entry`` is the stored form of the key; ``label`` becomes a comment.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     service: dict[str, Any] = before.get("service", {})
@@ -115,9 +112,6 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with an API key to a configuration file, or a further key to an existing tenant.
 
     ``entry`` is the stored form of the key; ``label`` becomes a comment.
-
-    Raises:
-        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     tenants: list[dict[str, Any]] = before.get("tenants", [])
@@ -159,18 +153,15 @@ def _comment(label: str) -> str:
 def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
     lines = text.splitlines(keepends=True)
-    start = next((number for number, line in enumerate(lines) if _SERVICE_TABLE.match(line)), None)
+    start, old = _places(lines, _SERVICE_TABLE, _API_KEYS)
     if start is None:
         return _with_block(text, f"[service]\napi_keys = [\n{item}]\n")
-    for number in range(start + 1, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if found := _API_KEYS.match(lines[number]):
-            rest = lines[number][found.end() :].lstrip(" \t")
-            # Text after the bracket gets its own line; a bracket alone closes the list.
-            rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
-            lines[number] = f"{found[0]}\n{item}{rest}"
-            return "".join(lines)
+    if old is not None and (found := _API_KEYS.match(lines[old])):
+        rest = lines[old][found.end() :].lstrip(" \t")
+        # Text after the bracket gets its own line; a bracket alone closes the list.
+        rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
+        lines[old] = f"{found[0]}\n{item}{rest}"
+        return "".join(lines)
     head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
     return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
 
@@ -178,14 +169,9 @@ def _with_key(text: str, item: str) -> str:
 def _with_tenant_key(text: str, index: int, entry: str) -> str:
     """Return the text with another key in the ``index``-th ``[[tenants]]``."""
     lines = text.splitlines(keepends=True)
-    starts = [number for number, line in enumerate(lines) if _TENANTS_TABLE.match(line)]
-    first = starts[index] + 1 if index < len(starts) else len(lines)
-    for number in range(first, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if _API_KEY.match(lines[number]):
-            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[number])
-            break
+    _, old = _places(lines, _TENANTS_TABLE, _API_KEY, index)
+    if old is not None:
+        lines[old] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[old])
     return "".join(lines)
 
 

@@ -186,7 +186,7 @@ def build_config(
     except ValidationError as error:
         raise explain(error, name, entries, origins) from None
     remarks = tuple(entry.remark for entry in entries if entry.remark)
-    return checked.loaded_from(source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name), remarks=remarks)
+    return checked.with_origin(source=source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name), remarks=remarks)
 
 
 def read_file(path: Path) -> dict[str, Any]:

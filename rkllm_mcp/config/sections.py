@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -415,50 +416,38 @@ def _one_of(names: set[str]) -> str:
     return f"the servers are {', '.join(sorted(names))}" if names else "no servers are configured"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Facts about a configuration that are not in its sections."""
+
+    source: Path | None = None  # the file it came from
+    mcp_enabled: bool = True  # false if ``MCP_ENABLED`` switches tools off
+    # Unset variables by server name; those servers cannot be started.
+    unset: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    remarks: tuple[str, ...] = ()  # one line for each ignored part of the file
+    tenant: str = ""  # name of the tenant; empty for the owner
+
+
 class Config(Sections):
-    """A checked configuration.
+    """A checked configuration."""
 
-    ``source`` is the file it came from, or None. ``mcp_enabled`` is false if ``MCP_ENABLED`` is false. ``unset`` holds
-    the unset variables of servers; those servers cannot be started. ``remarks`` has a line for each ignored part of the
-    file. ``tenant`` is the tenant's name, empty for the owner.
-    """
-
-    _source: Path | None = PrivateAttr(default=None)
-    _mcp_enabled: bool = PrivateAttr(default=True)
-    _unset: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict[str, tuple[str, ...]])
-
-    _remarks: tuple[str, ...] = PrivateAttr(default=())
-    _tenant: str = PrivateAttr(default="")
+    _origin: Origin = PrivateAttr(default_factory=Origin)
 
     @property
-    def source(self) -> Path | None:
-        """The file it came from."""
-        return self._source
+    def origin(self) -> Origin:
+        """Facts that are not in the sections."""
+        return self._origin
 
-    @property
-    def tenant(self) -> str:
-        """Name of the tenant; empty for the owner."""
-        return self._tenant
-
-    @property
-    def mcp_enabled(self) -> bool:
-        """False if ``MCP_ENABLED`` switches tools off."""
-        return self._mcp_enabled
-
-    @property
-    def unset(self) -> Mapping[str, tuple[str, ...]]:
-        """Unset variables by server name."""
-        return self._unset
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """One line for each ignored part of the file."""
-        return self._remarks
+    def with_origin(self, **changes: Any) -> Config:
+        """Return the same configuration with changed fields of ``origin``."""
+        config = self.model_copy()
+        config._origin = replace(self._origin, **changes)  # noqa: SLF001  # its own class
+        return config
 
     @property
     def active_servers(self) -> tuple[ServerConfig, ...]:
         """The servers to connect: the enabled ones, or none if tools are switched off."""
-        return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
+        return tuple(server for server in self.servers if server.enabled) if self._origin.mcp_enabled else ()
 
     def resolved_servers(self) -> tuple[ServerConfig, ...]:
         """Return the servers to connect, with the defaults of ``[security]`` where an entry does not differ."""
@@ -478,29 +467,12 @@ class Config(Sections):
 
     def problem_of(self, server: ServerConfig) -> str:
         """Return why a server cannot be started whose variables are not set; empty if all are."""
-        unset = self._unset.get(server.name, ())
+        unset = self._origin.unset.get(server.name, ())
         if not unset:
             return ""
         names = ", ".join(f"${{{name}}}" for name in unset)
         which = "is" if len(unset) == 1 else "are"
         return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
-
-    def loaded_from(
-        self,
-        source: Path | None,
-        *,
-        mcp_enabled: bool,
-        unset: Mapping[str, tuple[str, ...]] | None = None,
-        remarks: tuple[str, ...] | None = None,
-    ) -> Config:
-        """Return the same configuration with values that do not come from the file's sections."""
-        config = self.model_copy()
-        config._source, config._mcp_enabled = source, mcp_enabled  # noqa: SLF001  # its own class
-        if unset is not None:
-            config._unset = unset  # noqa: SLF001
-        if remarks is not None:
-            config._remarks = remarks  # noqa: SLF001
-        return config
 
     def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:
         """Return the configuration with the options of a command line.
@@ -523,7 +495,7 @@ class Config(Sections):
             is_word = library in {"auto", "emulator"}
             where = library if is_word else str(Path(library).expanduser().absolute())
             changes["runtime"] = self.runtime.model_copy(update={"library": where})
-        return self.model_copy(update=changes).loaded_from(self._source, mcp_enabled=self._mcp_enabled and tools)
+        return self.model_copy(update=changes).with_origin(mcp_enabled=self._origin.mcp_enabled and tools)
 
     def for_tenant(self, tenant: TenantSection | None) -> Config:
         """Return the configuration of one tenant's assistant, or the owner's, without keys and other tenants."""
@@ -534,9 +506,7 @@ class Config(Sections):
             changes["servers"] = tuple(server.narrowed(tenant.tools) for server in chosen)
             changes["agent"] = self.agent.model_copy(update=given(system_prompt=tenant.system_prompt))
             changes["security"] = self.security.model_copy(update=given(approve=tenant.approve))
-        config = self.model_copy(update=changes)
-        config._tenant = tenant.name if tenant is not None else ""  # noqa: SLF001  # its own class
-        return config
+        return self.model_copy(update=changes).with_origin(tenant=tenant.name if tenant is not None else "")
 
     def only_servers(self, names: Collection[str]) -> Config:
         """Return the configuration with only these servers, enabled."""

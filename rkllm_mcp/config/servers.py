@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -135,7 +135,7 @@ class ServerBase(Section):
             return self
         own = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
         allowed = self.allowed_tools
-        still = tuple(name for name in own if allowed is None or any(fnmatchcase(name, each) for each in allowed))
+        still = tuple(name for name in own if allowed is None or matches_any(name, allowed))
         return self.model_copy(update={"allowed_tools": still})
 
 
@@ -371,14 +371,15 @@ SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key 
 
 def is_offered(spec: ServerBase, tool: str) -> bool:
     """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
-    allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
-    return allowed and not _matches(tool, spec.excluded_tools)
+    allowed = spec.allowed_tools is None or matches_any(tool, spec.allowed_tools)
+    return allowed and not matches_any(tool, spec.excluded_tools)
 
 
 def is_safe(spec: ServerBase, tool: str) -> bool:
     """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
-    return _matches(tool, spec.safe_tools)
+    return matches_any(tool, spec.safe_tools)
 
 
-def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
+def matches_any(tool: str, patterns: Iterable[str]) -> bool:
+    """Return True if a tool's name is, or fits, one of several names and shell patterns."""
     return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)

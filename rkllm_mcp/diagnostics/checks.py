@@ -361,19 +361,21 @@ def check_clock(machine: Machine) -> Iterator[CheckResult]:
         if clock.device:
             is_slow = is_slow or clock.governor not in _GOVERNORS_AT_FULL_SPEED
             command = f"echo performance | sudo tee /{clock.device}/governor"
-        if is_slow:
-            yield CheckResult("npu clock", "warn", str(clock), _FULL_SPEED, command)
-        else:
-            yield CheckResult("npu clock", "ok", str(clock))
+        yield _passed("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
+
+
+def _passed(name: str, is_right: bool, found: str, remedy: str, command: str) -> CheckResult:
+    """Return the finding of a check that warns with a remedy unless it is passed."""
+    return CheckResult(name, "ok", found) if is_right else CheckResult(name, "warn", found, remedy, command)
 
 
 _GOMP = "libgomp.so.1"
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 
 
-def check_kernel(machine: Machine, *, on_board: bool) -> Iterator[CheckResult]:
+def check_kernel(machine: Machine) -> Iterator[CheckResult]:
     """Check the kernel; the driver is made for the vendor's versions."""
-    release = machine.text("proc/sys/kernel/osrelease")
+    release, on_board = machine.text("proc/sys/kernel/osrelease"), soc_of(machine) is not None
     if not release:
         return
     if release.startswith(VENDOR_KERNELS):
@@ -391,15 +393,11 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
         governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
         kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
         found.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
-        is_slow = is_slow or governor not in {"performance", "userspace"} or _is_throttled(machine, policy, governor)
-    if not found:
-        return
-    command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-    if is_slow:
+        is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED or _is_throttled(machine, policy, governor)
+    if found:
         remedy = "Set them to full speed; that lasts until the next start."
-        yield CheckResult("cpu governor", "warn", ", ".join(found), remedy, command)
-    else:
-        yield CheckResult("cpu governor", "ok", ", ".join(found))
+        command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+        yield _passed("cpu governor", not is_slow, ", ".join(found), remedy, command)
 
 
 def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
@@ -425,14 +423,8 @@ def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
     governor = machine.text("sys/class/devfreq/dmc/governor")
     hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
     found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
-    slow = governor not in {"performance", "userspace"}
     command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
-    remedy = "Set it to full speed; that lasts until the next start."
-    yield (
-        CheckResult("memory clock", "warn", found, remedy, command)
-        if slow
-        else CheckResult("memory clock", "ok", found)
-    )
+    yield _passed("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, found, _FULL_SPEED, command)
 
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
@@ -441,12 +433,8 @@ def check_temperature(machine: Machine) -> Iterator[CheckResult]:
     if zone is None:
         return
     name, celsius = zone
-    found = f"{celsius:.0f} °C ({name})"
-    if celsius >= HOT_CELSIUS:
-        command = "watch cat /sys/class/thermal/thermal_zone*/temp"
-        yield CheckResult("temperature", "warn", found, "The chip slows down when it is hot; cool it.", command)
-    else:
-        yield CheckResult("temperature", "ok", found)
+    remedy, command = "The chip slows down when it is hot; cool it.", "watch cat /sys/class/thermal/thermal_zone*/temp"
+    yield _passed("temperature", celsius < HOT_CELSIUS, f"{celsius:.0f} °C ({name})", remedy, command)
 
 
 def check_open_files(machine: Machine) -> Iterator[CheckResult]:
@@ -458,12 +446,10 @@ def check_open_files(machine: Machine) -> Iterator[CheckResult]:
     soft, hard = line.groups()
     found = f"at most {soft}, up to {hard} on request"
     # A process may raise its own limit up to the hard limit, and the runtime's process does so.
-    if hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED:
-        yield CheckResult("open files", "ok", found)
-    else:
-        remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
-        command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
-        yield CheckResult("open files", "warn", found, remedy, command)
+    is_enough = hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED
+    remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
+    command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
+    yield _passed("open files", is_enough, found, remedy, command)
 
 
 def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
@@ -511,10 +497,12 @@ def check_reserve(machine: Machine) -> Iterator[CheckResult]:
 
 def check_gomp(machine: Machine) -> Iterator[CheckResult]:
     """Check for libgomp, which librkllmrt.so needs and small systems may lack."""
-    patterns = [f"{folder}/{_GOMP}" for folder in _LIBRARY_FOLDERS] + [
-        f"{folder}/*/{_GOMP}" for folder in _LIBRARY_FOLDERS
+    places = [
+        place
+        for between in ("", "*/")
+        for folder in _LIBRARY_FOLDERS
+        for place in machine.glob(f"{folder}/{between}{_GOMP}")
     ]
-    places = [place for pattern in patterns for place in machine.glob(pattern)]
     if places:
         yield CheckResult("libgomp", "ok", machine.name_of(places[0]))
     else:

@@ -21,26 +21,7 @@ from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
-from rkllm_mcp.diagnostics.checks import (
-    check_clock,
-    check_device,
-    check_domains,
-    check_driver,
-    check_gomp,
-    check_governors,
-    check_kernel,
-    check_library,
-    check_load,
-    check_memory,
-    check_memory_clock,
-    check_model,
-    check_model_file,
-    check_open_files,
-    check_reserve,
-    check_servers,
-    check_soc,
-    check_temperature,
-)
+from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError
 from rkllm_mcp.messages import ToolSpec
@@ -53,19 +34,34 @@ if TYPE_CHECKING:
     from rkllm_mcp.providers.remote_settings import RemoteSettings
 
 
-_Check = tuple[str, Callable[[], Iterable[CheckResult]]]
-
-
 def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
     """Run all checks; never raises. ``subjects`` describes the library, model and servers of the configuration."""
-    findings: list[CheckResult] = []
-    emulated = subjects.library.emulated
-    for name, check in _npu_checks(machine, subjects, on_board=soc_of(machine) is not None):
-        found = _run(name, check)
-        findings += [_as_information(finding) for finding in found] if emulated else found
-    for name, check in _host_checks(machine, subjects):
-        findings += _run(name, check)
-    return findings
+    model = subjects.model
+    npu = [
+        *_run("soc", checks.check_soc, machine),
+        *_run("kernel", checks.check_kernel, machine),
+        *_run("npu driver", checks.check_driver, machine),
+        *_run("npu device", checks.check_device, machine),
+        *_run("npu load", checks.check_load, machine),
+    ]
+    if soc_of(machine) is not None:
+        npu += _run("npu clock", checks.check_clock, machine)
+        npu += _run("cpu governor", checks.check_governors, machine)
+        npu += _run("memory clock", checks.check_memory_clock, machine)
+        npu += _run("temperature", checks.check_temperature, machine)
+        npu += _run("npu memory", checks.check_domains, machine, model.file_bytes)
+        npu += _run("cma", checks.check_reserve, machine)
+    npu += _run("libgomp", checks.check_gomp, machine)
+    npu += _run("open files", checks.check_open_files, machine)
+    return [
+        *(map(_as_information, npu) if subjects.library.emulated else npu),
+        *_run("memory", checks.check_memory, machine, model),
+        CheckResult("configuration", "info", subjects.configuration),
+        *_run("runtime library", checks.check_library, subjects.library),
+        *_run("model", checks.check_model, model),
+        *_run("model file", checks.check_model_file, machine, subjects),
+        *_run("servers", checks.check_servers, subjects.servers),
+    ]
 
 
 def worst(findings: Iterable[CheckResult]) -> CheckStatus:
@@ -74,41 +70,9 @@ def worst(findings: Iterable[CheckResult]) -> CheckStatus:
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
-def _npu_checks(machine: Machine, subjects: Subjects, *, on_board: bool) -> list[_Check]:
-    """Return the checks for running on the NPU; clocks are checked on a board only."""
-    checks: list[_Check] = [
-        ("soc", lambda: check_soc(machine)),
-        ("kernel", lambda: check_kernel(machine, on_board=on_board)),
-        ("npu driver", lambda: check_driver(machine)),
-        ("npu device", lambda: check_device(machine)),
-        ("npu load", lambda: check_load(machine)),
-    ]
-    if on_board:
-        checks += [
-            ("npu clock", lambda: check_clock(machine)),
-            ("cpu governor", lambda: check_governors(machine)),
-            ("memory clock", lambda: check_memory_clock(machine)),
-            ("temperature", lambda: check_temperature(machine)),
-            ("npu memory", lambda: check_domains(machine, subjects.model.file_bytes)),
-            ("cma", lambda: check_reserve(machine)),
-        ]
-    return [*checks, ("libgomp", lambda: check_gomp(machine)), ("open files", lambda: check_open_files(machine))]
-
-
-def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
-    return [
-        ("memory", lambda: check_memory(machine, subjects.model)),
-        ("configuration", lambda: [CheckResult("configuration", "info", subjects.configuration)]),
-        ("runtime library", lambda: check_library(subjects.library)),
-        ("model", lambda: check_model(subjects.model)),
-        ("model file", lambda: check_model_file(machine, subjects)),
-        ("servers", lambda: check_servers(subjects.servers)),
-    ]
-
-
-def _run(name: str, check: Callable[[], Iterable[CheckResult]]) -> list[CheckResult]:
+def _run(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:
     try:
-        return list(check())
+        return list(check(*arguments))
     except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
         return [CheckResult(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
 
@@ -142,7 +106,7 @@ def approval_notices(config: Config) -> list[str]:
     from rkllm_mcp.store.database import state_file
     from rkllm_mcp.tools.approvals import newly_asked
 
-    facts = Forgetful(stored_texts(state_file(os.environ, config.tenant), SERVER_FACTS))
+    facts = Forgetful(stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS))
     notices: list[str] = []
     for server in config.resolved_servers():
         tools: Iterable[ToolSpec] = ()
@@ -165,9 +129,9 @@ def _missing(config: Config) -> list[str]:
     """Return the models and programs that checks do not find."""
     refused = refused_servers(config)
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
-    findings = [*check_servers(servers)] if servers else []
+    findings = [*checks.check_servers(servers)] if servers else []
     if config.provider.kind == "rkllm":
-        findings = [*_library_named(config), *check_model(_model(config)[1]), *_models_beside(config), *findings]
+        findings = [*_library_named(config), *checks.check_model(_model(config)[1]), *_models_beside(config), *findings]
     return [
         f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
         for finding in findings
@@ -191,7 +155,7 @@ def _models_beside(config: Config) -> list[CheckResult]:
         "service.ranking_model": config.service.ranking_model,
     }
     reports = {key: _model(config.overridden(model=name))[1] for key, name in wanted.items() if name is not None}
-    return [replace(finding, name=key) for key, report in reports.items() for finding in check_model(report)]
+    return [replace(finding, name=key) for key, report in reports.items() for finding in checks.check_model(report)]
 
 
 def _faults(config: Config) -> list[str]:
@@ -243,10 +207,10 @@ def diagnose(
 
     ``states`` are those of ``start_servers``; without them no server is started.
     """
-    source = str(config.source) if config.source else "none, so there are no tools; 'rkllm-mcp setup' makes one"
+    source = str(config.origin.source or "none, so there are no tools; 'rkllm-mcp setup' makes one")
     states = states or {}
     reports = tuple(replace(_server(server), state=states.get(server.name)) for server in config.servers)
-    servers = reports if config.mcp_enabled else None
+    servers = reports if config.origin.mcp_enabled else None
     if config.provider.kind == "rkllm":
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         ElicitResult,
         ListRootsResult,
         LoggingMessageNotificationParams,
-        SamplingCapability,
     )
 
     from rkllm_mcp.config.servers import LogLevel
@@ -242,7 +241,6 @@ class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
 
     sampling: SamplingFnT | None = None
-    sampling_capabilities: SamplingCapability | None = None  # beyond plain text
     elicitation: ElicitationFnT | None = None
     roots: ListRootsFnT | None = None
     message: MessageHandlerFnT | None = None  # receives every notification after the connection has handled it

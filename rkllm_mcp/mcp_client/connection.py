@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from rkllm_mcp.config.header_templates import keys_of, redacted
+from rkllm_mcp.config.header_templates import keys_of
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import ask_for_log
 from rkllm_mcp.mcp_client.errors import call_failure, connect_failure, is_connection_closed, is_session_lost
 from rkllm_mcp.mcp_client.lifecycle import (
     PING_PATIENCE_S,
-    Backoff,
     ConnectionServices,
-    ServerState,
     State,
+    ToolServer,
     Use,
     answers,
 )
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
-from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client, resource_names
-from rkllm_mcp.mcp_client.transports import Channel, open_channel
-from rkllm_mcp.mcp_client.wire_log import LastLines, sdk_logs
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.mcp_client.session import call_tool, follow_changes, list_tools, make_client, resource_names
+from rkllm_mcp.mcp_client.transports import open_channel
+from rkllm_mcp.mcp_client.transports.channel import Channel
+from rkllm_mcp.mcp_client.wire_log import sdk_logs
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
+from rkllm_mcp.toolcalls.results import text_result
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -60,12 +60,11 @@ class _Outcome:
     was_heard: bool = True  # the server may have received a message
 
 
-class Connection:
+class Connection(ToolServer[MCPServerConfig, "Client"]):
     """A connection to one MCP server, reopened as needed.
 
-    ``on_change`` runs in the connection's own task after ``state`` or ``tools`` changed; it must not block or raise.
-    With ``restarts`` a call reconnects a dead server. ``headers`` are sent to a remote server, by default its
-    ``headers_template`` as it is. ``secrets`` are redacted in everything the server sends.
+    ``headers`` are sent to a remote server, by default its ``headers_template`` as it is. ``secrets`` are redacted in
+    everything the server sends.
     """
 
     def __init__(
@@ -73,41 +72,27 @@ class Connection:
         spec: MCPServerConfig,
         host: ConnectionServices | None = None,
         *,
-        on_change: Callable[[Connection], None] | None = None,
+        on_change: Callable[[Any], None] | None = None,
         restarts: bool = True,
         ping_patience_s: float = PING_PATIENCE_S,
         headers: Mapping[str, str] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        self.spec = spec
-        self.state: State = "waiting" if spec.lazy else "connecting"
-        self.reason = ""
-        self.timed_out = False
-        self.notes = LastLines()
-        self._host = host or ConnectionServices()
-        self._memory = ServerCache(spec, self._host.remembered)
-        self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
-        # Only of connections that all requests of a toolbox share.
-        self.resource_names: tuple[str, ...] = ()
-        self._lists_resources = restarts and headers is None
-        self._on_change = on_change
-        self._restarts, self._ping_patience_s = restarts, ping_patience_s
         configured = {} if isinstance(spec, StdioServer) else spec.headers_template
         self._headers = configured if headers is None else headers
-        self._secrets = (*secrets, *keys_of(self._headers))
-        self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
-        self._protocol_version = ""
-        self._connect_seconds = 0.0
-        self._client: Client | None = None
-        self._scope = anyio.CancelScope()
-        self._stopping = False
+        self._host = host or ConnectionServices()
+        pause_s = self._host.timings.restart_pause_s
+        super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=(*secrets, *keys_of(self._headers)))
+        self.timed_out = False
+        self._memory = ServerCache(spec, self._host.remembered)
+        # Only of connections that all requests of a toolbox share.
+        self._lists_resources = restarts and headers is None
+        self._ping_patience_s = ping_patience_s
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
-        self._backoff, self._use = Backoff(self._host.timings.restart_pause_s), Use()
-        # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
-        self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._wanted, self._changes = anyio.Event(), Changes()
-        self._first = self._settled
+        self._use, self._tools_changed = Use(), anyio.Event()
+        if spec.lazy:
+            self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
             self._first.set()
 
@@ -120,73 +105,6 @@ class Connection:
     def life_over(self) -> anyio.Event:
         """Event that is set when the present connection has to close; each connection has its own."""
         return self._over
-
-    def describe(self) -> ServerState:
-        """Return the server's current state."""
-        return ServerState(
-            name=self.spec.name,
-            state=self.state,
-            reason=self.explanation(),
-            last_lines=self.notes.shown(),
-            tool_count=len(self.tools),
-            protocol_version=self._protocol_version,
-            connect_seconds=self._connect_seconds,
-        )
-
-    def explanation(self) -> str:
-        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
-        again = self.state == "died" and self._restarts
-        return f"{self.reason}; it is started again when it is next called" if again else self.reason
-
-    async def run(self) -> None:
-        """Connect and serve calls until ``stop``; this task owns the server."""
-        try:
-            if self.state == "waiting":
-                self._become("waiting", "it is started when it is first used")
-                await self._wanted.wait()
-            while not self._stopping:
-                await self._live_once()
-                if not self._stopping:
-                    await self._wanted.wait()
-        finally:
-            self._become("stopped", "it was stopped")
-            for event in (self._first, self._settled, self._over, self._ended):
-                event.set()
-
-    def stop(self) -> None:
-        """Make ``run`` close the connection and return; may be called from any task, any number of times."""
-        self._stopping = True
-        self._over.set()
-        self._wanted.set()
-        if self._client is None:
-            self._scope.cancel()
-
-    async def settled(self) -> None:
-        """Wait until the first attempt to connect has succeeded or failed.
-
-        A lazy server without a stored tool list is connected.
-        """
-        if self.state == "waiting" and not self._first.is_set():
-            self._want()
-        await self._first.wait()
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the last start failed, also while it is tried again."""
-        return self._backoff.has_failed
-
-    def retry(self) -> None:
-        """Start a server that has failed again, in the background, if that is due."""
-        if self.state == "failed" and self._restarts and self._backoff.is_due:
-            self._want()
-
-    async def available(self) -> None:
-        """Wait until the server can take a call; connect it if necessary.
-
-        Raises:
-            ServerUnavailableError: the server cannot be connected.
-        """
-        await self._available_client()
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
@@ -201,7 +119,7 @@ class Connection:
         """
         is_again = False
         while True:
-            client = await self._available_client()
+            client = await self.available()
             over, ended = self._over, self._ended
             try:
                 with self._use.during(context):
@@ -222,64 +140,26 @@ class Connection:
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
-
-        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
-
-        Raises:
-            ServerUnavailableError: the server is not connected, or the connection was lost during the call.
-        """
-        as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
-        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
+        """See ``ToolServer``."""
+        as_task = any(spec.as_task for spec in self.tools if spec.wire_name == tool)
+        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, context=context, as_task=as_task)
         try:
-            return await self.request(partial(run, context=context), context)
+            return await self.request(run, context)
         except ServerRefusedError as error:
-            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
-
-    def _runs_as_task(self, tool: str) -> bool:
-        return any(spec.as_task for spec in self.tools if spec.wire_name == tool)
-
-    async def _available_client(self) -> Client:
-        while True:
-            if self._over.is_set() and self._client is not None:
-                await self._ended.wait()
-            if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
-                self._want_restart()
-            await self._settled.wait()
-            if self._client is None:
-                raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
-            # The connection may have closed during the wait, for example after the idle timeout.
-            if not self._over.is_set():
-                return self._client
-
-    def _want_restart(self) -> None:
-        wait_s = self._backoff.wait_s()
-        if wait_s > 0:
-            raise ServerUnavailableError(
-                f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
-            )
-        self._want()
-
-    def _want(self) -> None:
-        # Callers that arrive from here on wait for the same attempt.
-        self.state = "connecting"
-        self._settled = anyio.Event() if self._settled.is_set() else self._settled
-        self._over = anyio.Event()
-        self._wanted.set()
+            return text_result(str(error), is_error=True)
 
     # --- one connection, in the task of run() ------------------------------------------------------------------------
 
     async def _live_once(self) -> None:
-        self._settled = anyio.Event() if self._settled.is_set() else self._settled
-        self._ended, self._wanted = anyio.Event(), anyio.Event()
         self._unused, self._verdict = False, ""
-        self._become("connecting")
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         era: ProtocolRevision | None = self._memory.era
         reported = outcome = await self._attempt(era, deadline)
         # A program that ended before it read anything cannot be started, whatever it is told.
         while (
-            self._has_failed_before(deadline)
+            self._opened is None
+            and not self._stopping
+            and deadline.left_s > 0
             and outcome.was_heard
             and (era := transport_fallback(self.spec, self._memory, era, outcome.error))
         ):
@@ -289,13 +169,10 @@ class Connection:
             reported = reported if era.transport else outcome
         self._end(reported.error, reported.ending)
 
-    def _has_failed_before(self, deadline: Deadline) -> bool:
-        return self._client is None and not self._stopping and deadline.left_s > 0
-
     async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
         """Try one protocol revision and transport.
 
-        ``_client`` is set afterwards if the attempt had succeeded.
+        ``_opened`` is set afterwards if the attempt had succeeded.
         """
         error: Exception | None = None
         channel: Channel | None = None
@@ -311,7 +188,7 @@ class Connection:
                 error = caught
         if channel is None:
             return _Outcome(error, was_heard=not isinstance(self.spec, StdioServer))
-        return _Outcome(error, channel.ending(), channel.was_heard)
+        return _Outcome(error, channel.ending(), channel.was_heard())
 
     async def _serve(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
@@ -324,7 +201,7 @@ class Connection:
             await ask_for_log(client, self.spec.log_level, self._note)
             await self._list_tools(client, must_be_modern=era.is_modern)
             self._memory.keep(revision_of(client, era.transport), self.tools)
-            self._client = client
+            self._opened = client
             deadline.lift()
             self._protocol_version = str(client.protocol_version)
             self._connect_seconds = deadline.elapsed_s
@@ -344,16 +221,16 @@ class Connection:
         # Bound to this connection's event: a late signal must not close the next connection.
         ear = MessageListener(self._over.set, self._note, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
-        return make_client(channel, era, ear, callbacks, self._changes, self.spec.log_level)
+        return make_client(channel, era, ear, callbacks, self._note_change, self.spec.log_level)
+
+    def _note_change(self) -> None:
+        self._tools_changed.set()
 
     def _note(self, line: str) -> None:
         self.notes.add(self._clean(line))
 
-    def _clean(self, text: str) -> str:
-        return redacted(text, self._secrets)
-
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
-        self._changes.forget()
+        self._tools_changed = anyio.Event()
         self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
         if self._lists_resources:
             self.resource_names = await resource_names(client)
@@ -388,20 +265,23 @@ class Connection:
         self._over.set()
 
     async def _follow_changes(self, client: Client) -> None:
+        async def follow() -> None:
+            while True:
+                await self._tools_changed.wait()
+                await self._list_changed_tools(client)
+
         def failed(error: Exception) -> None:
             self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
 
-        await follow_changes(client, self._changes, lambda: self._list_changed_tools(client), failed)
+        await follow_changes(client, follow, failed)
 
     def _end(self, error: Exception | None, ending: str) -> None:
-        was_ready, self._client = self._client is not None, None
+        was_ready, self._opened = self._opened is not None, None
         if self._unused and not self._stopping:
             self._become("waiting", "it was not used for a while and is started again when it is next called")
         else:
             self._backoff.ended()
             self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
-        for event in (self._over, self._first, self._settled, self._ended):
-            event.set()
 
     def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:
         if self._stopping:
@@ -413,13 +293,3 @@ class Connection:
             limit_s = self.spec.connect_timeout_s
             return "failed", f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
         return "failed", connect_failure(self.spec, error, ending)
-
-    def _become(self, state: State, reason: str = "") -> None:
-        self.state, self.reason = state, self._clean(reason)
-        # Report a state only if state, reason or tools differ from the last report.
-        news = (state, self.reason, self.tools)
-        is_news = news != self._announced
-        if state != "connecting":
-            self._announced = news
-        if self._on_change is not None and is_news:
-            self._on_change(self)

@@ -1,25 +1,29 @@
-"""State, backoff, idle stop and pings of a connection, and the services that the host gives it."""
+"""The life of a server: state, backoff, idle stop and pings; and the services that the host gives connections."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 
-from rkllm_mcp.config.servers import MCPServerConfig
+from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
 from rkllm_mcp.mcp_client.timeouts import own_call
-from rkllm_mcp.mcp_client.wire_log import WireLog
-from rkllm_mcp.protocols import CallContext, Deadline
+from rkllm_mcp.mcp_client.wire_log import LastLines, WireLog
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -152,10 +156,6 @@ async def answers(client: Client, patience_s: float) -> bool:
 CallbacksFor: TypeAlias = Callable[[MCPServerConfig, Sequence[CallContext], Callable[[str], None]], Callbacks]
 
 
-def _no_callbacks(_spec: MCPServerConfig, _in_flight: Sequence[CallContext], _note: Callable[[str], None]) -> Callbacks:
-    return Callbacks()
-
-
 @dataclass(frozen=True)
 class Timings:
     """Pauses of all connections, seconds."""
@@ -169,7 +169,7 @@ class ConnectionServices:
     """Services that connections may use."""
 
     remembered: Remembered = field(default_factory=Forgetful)
-    callbacks_for: CallbacksFor = _no_callbacks
+    callbacks_for: CallbacksFor = lambda _spec, _in_flight, _note: Callbacks()
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
@@ -190,11 +190,7 @@ def open_connection_services(
     allowed_commands: Sequence[str] | None = None,
     sandbox: SandboxFolders = NO_FOLDERS,
 ) -> Generator[ConnectionServices]:
-    """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
-
-    Raises:
-        OSError: the log cannot be written.
-    """
+    """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``."""
     wire = WireLog(folder / "wire.log") if log_wire else None
     try:
         yield ConnectionServices(
@@ -207,3 +203,175 @@ def open_connection_services(
     finally:
         if wire is not None:
             wire.close()
+
+
+_Spec_co = TypeVar("_Spec_co", bound=ServerBase, covariant=True)
+_Opened = TypeVar("_Opened")
+
+
+class ToolServer(ABC, Generic[_Spec_co, _Opened]):
+    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task.
+
+    ``on_change`` runs in that task after ``state`` or ``tools`` changed; it must not block or raise. With ``restarts``
+    a call starts a server again that has failed or died.
+
+    Attributes:
+        spec: settings of the server.
+        tools: tools under the server's own names.
+        resource_names: names and URIs of its first resources; empty if it has none.
+        notes: recent output and log lines of the server, redacted.
+    """
+
+    def __init__(
+        self,
+        spec: _Spec_co,
+        on_change: Callable[[Any], None] | None,
+        restart_pause_s: float,
+        *,
+        restarts: bool = True,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self.spec = spec
+        self.state: State = "connecting"
+        self.reason = ""
+        self.notes = LastLines()
+        self.tools: tuple[ToolSpec, ...] = ()
+        self.resource_names: tuple[str, ...] = ()
+        self._on_change, self._restarts, self._secrets = on_change, restarts, tuple(secrets)
+        self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
+        self._protocol_version, self._connect_seconds = "", 0.0
+        self._opened: _Opened | None = None
+        self._scope = anyio.CancelScope()
+        self._stopping = False
+        self._backoff = Backoff(restart_pause_s)
+        # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
+        self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self._wanted, self._first = anyio.Event(), self._settled
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        return ServerState(
+            name=self.spec.name,
+            state=self.state,
+            reason=self.explanation(),
+            last_lines=self.notes.shown(),
+            tool_count=len(self.tools),
+            protocol_version=self._protocol_version,
+            connect_seconds=self._connect_seconds,
+        )
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        again = self.state == "died" and self._restarts
+        return f"{self.reason}; it is started again when it is next called" if again else self.reason
+
+    async def run(self) -> None:
+        """Connect and serve calls until ``stop``; this task owns the server."""
+        try:
+            if self.state == "waiting":
+                self._become("waiting", "it is started when it is first used")
+                await self._wanted.wait()
+            while not self._stopping:
+                self._settled = anyio.Event() if self._settled.is_set() else self._settled
+                self._ended, self._wanted = anyio.Event(), anyio.Event()
+                self._become("connecting")
+                await self._live_once()
+                self._settle_all()
+                if not self._stopping:
+                    await self._wanted.wait()
+        finally:
+            self._become("stopped", "it was stopped")
+            self._settle_all()
+
+    def stop(self) -> None:
+        """Make ``run`` close everything and return; may be called any number of times."""
+        self._stopping = True
+        self._over.set()
+        self._wanted.set()
+        if self._opened is None:
+            self._scope.cancel()
+
+    async def settled(self) -> None:
+        """Wait until the first attempt to connect has succeeded or failed.
+
+        A lazy server without a stored tool list is connected.
+        """
+        if self.state == "waiting" and not self._first.is_set():
+            self._want()
+        await self._first.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        return self._backoff.has_failed
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        if self.state == "failed" and self._restarts and self._backoff.is_due:
+            self._want()
+
+    async def available(self) -> _Opened:
+        """Wait until the server can take a call, connecting it if necessary, and return what was opened.
+
+        Raises:
+            ServerUnavailableError: the server cannot be connected.
+        """
+        while True:
+            if self._over.is_set() and self._opened is not None:
+                await self._ended.wait()
+            if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
+                self._want_restart()
+            await self._settled.wait()
+            if self._opened is None:
+                raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+            # The connection may have closed during the wait, for example after the idle timeout.
+            if not self._over.is_set():
+                return self._opened
+
+    @abstractmethod
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
+
+        Raises:
+            ServerUnavailableError: the server is not available, or was lost during the call.
+        """
+
+    async def _live_once(self) -> None:
+        """Open the server, serve calls until ``_over`` is set, and close it; for ``run``."""
+
+    def _want_restart(self) -> None:
+        wait_s = self._backoff.wait_s()
+        if wait_s > 0:
+            raise ServerUnavailableError(
+                f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
+            )
+        self._want()
+
+    def _want(self) -> None:
+        # Callers that arrive from here on wait for the same attempt.
+        self.state = "connecting"
+        self._settled = anyio.Event() if self._settled.is_set() else self._settled
+        self._over = anyio.Event()
+        self._wanted.set()
+
+    def _settle_all(self) -> None:
+        for event in (self._over, self._first, self._settled, self._ended):
+            event.set()
+
+    def _become(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, self._clean(reason)
+        # Report a state only if state, reason or tools differ from the last report.
+        news = (state, self.reason, self.tools)
+        is_news = news != self._announced
+        if state != "connecting":
+            self._announced = news
+        if self._on_change is not None and is_news:
+            self._on_change(self)
+
+    def _clean(self, text: str) -> str:
+        return redacted(text, self._secrets)
+
+
+AnyToolServer: TypeAlias = "ToolServer[ServerConfig, Any]"

@@ -12,8 +12,9 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from anyio.abc import AsyncResource
 
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.mcp_client.wire_log import Write
@@ -23,34 +24,6 @@ if TYPE_CHECKING:
     from mcp.client import Transport
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
     from mcp.shared.message import SessionMessage
-    from typing_extensions import Self
-
-
-# Far more than a model can read; without a limit one message could use all memory.
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-
-
-def message_in(frame: bytes | str) -> SessionMessage | None:
-    """Return the message in a frame; None if the frame is not a valid message."""
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(frame, by_name=False))
-    except ValueError:
-        repaired = _without_lone_surrogates(frame)
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
-    except ValueError:
-        return None
-
-
-def _without_lone_surrogates(frame: bytes | str) -> bytes | str:
-    """Replace lone surrogates, which programs send that truncate UTF-16 text inside an emoji."""
-    try:
-        return json.dumps(json.loads(frame), ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return frame
 
 
 _LONG_SECRET_CHARS = 8
@@ -84,7 +57,7 @@ async def filter_messages(transport: Transport, ear: MessageListener) -> AsyncGe
         yield _FilteredRead(read, methods, ear), _FilteredWrite(write, methods, ear)
 
 
-class _FilteredWrite:
+class _FilteredWrite(AsyncResource):
     """Records the method of each request, to recognise its response."""
 
     def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: MessageListener) -> None:
@@ -104,19 +77,8 @@ class _FilteredWrite:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-
-
-class _FilteredRead:
+class _FilteredRead(AsyncResource):
     """Repairs responses and reports the end of the stream."""
 
     def __init__(
@@ -141,17 +103,6 @@ class _FilteredRead:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
 
     def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
@@ -117,16 +117,9 @@ _CONSENT_TIMEOUT_S = 300.0
 ShowAddress = Callable[[str, str], Awaitable[None]]
 
 
-class Consent(Protocol):
-    """Asks a person to authorize the host."""
-
-    async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
-        """Have ``url`` visited, and return the parameters of the redirect to ``redirect_uri``.
-
-        Raises:
-            ServerUnavailableError: authorization was refused or timed out.
-        """
-        ...
+# Asks a person to authorize the host at a server (its name, the URL to visit, the redirect URI), and returns the
+# parameters of the redirect. Raises ServerUnavailableError if authorization was refused or timed out.
+Consent: TypeAlias = "Callable[[str, str, str], Awaitable[AuthorizationCodeResult]]"
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,7 @@ class BrowserConsent:
     timeout_s: float = _CONSENT_TIMEOUT_S
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
-        """See ``Consent``."""
+        """Ask for consent; see ``Consent``."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         async with redirected(redirect_uri, self.timeout_s) as wait_for_redirect:
@@ -160,7 +153,7 @@ class NoConsent:
     tenant: str = ""
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
-        """See ``Consent``."""
+        """Ask for consent; see ``Consent``."""
         del url, redirect_uri
         option = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
         raise ServerUnavailableError(

@@ -9,22 +9,21 @@ Follows mission "MCP統合設計", トークン置換機能 and トークンの�
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from typing_extensions import Never
 
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, secrets_of, tokens_for
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState, State
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState, ToolServer
 from rkllm_mcp.mcp_client.server_cache import ServerCache
-from rkllm_mcp.mcp_client.wire_log import LastLines
-from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 
 if TYPE_CHECKING:
@@ -41,41 +40,29 @@ class _Session:
     users: int = 0
 
 
-class PerRequestConnection:
-    """A server whose ``headers_template`` needs tokens of the request.
-
-    ``on_change`` is called after ``state`` or ``tools`` changed; it must not block or raise.
-    """
+class PerRequestConnection(ToolServer[RemoteServer, Never]):
+    """A server whose ``headers_template`` needs tokens of the request."""
 
     def __init__(
         self,
         spec: RemoteServer,
         host: ConnectionServices | None = None,
         *,
-        on_change: Callable[[PerRequestConnection], None] | None = None,
+        on_change: Callable[[Any], None] | None = None,
     ) -> None:
-        self.spec = spec
-        self.state: State = "waiting"
-        self.notes = LastLines()
         self._host = host or ConnectionServices()
-        self.tools: tuple[ToolSpec, ...] = ServerCache(spec, self._host.remembered).tools or ()
-        # The tools for the model read what needs no token.
-        self.resource_names: tuple[str, ...] = ()
-        self._on_change = on_change
+        super().__init__(spec, on_change, self._host.timings.restart_pause_s)
+        names = dict.fromkeys(name for value in spec.headers_template.values() for name in placeholders(value))
+        wanted = " and ".join(f"'{name}'" for name in names)
+        self.state = "waiting"
+        self.reason = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        self.tools = ServerCache(spec, self._host.remembered).tools or ()
+        # Nothing is connected before a request brings a token.
+        self._first.set()
         self._sessions: dict[_Headers, _Session] = {}
         self._last: ServerState | None = None
         self._tasks: TaskGroup | None = None
-        self._running, self._over = anyio.Event(), anyio.Event()
-
-    @property
-    def reason(self) -> str:
-        """Reason why the server is not ready; empty while a connection is open."""
-        if self.state == "stopped":
-            return "it was stopped"
-        names = dict.fromkeys(name for value in self.spec.headers_template.values() for name in placeholders(value))
-        wanted = " and ".join(f"'{name}'" for name in names)
-        hint = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
-        return "" if self.state == "ready" else hint
+        self._running = anyio.Event()
 
     @property
     def in_flight(self) -> Sequence[CallContext]:
@@ -89,10 +76,6 @@ class PerRequestConnection:
             known, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
         )
 
-    def explanation(self) -> str:
-        """Return ``reason``."""
-        return self.reason
-
     async def run(self) -> None:
         """Own all connections until ``stop``."""
         try:
@@ -102,25 +85,11 @@ class PerRequestConnection:
                 for session in self._sessions.values():
                     session.connection.stop()
         finally:
-            self.state, self._tasks = "stopped", None
+            self._tasks = None
+            self._become("stopped", "it was stopped")
             self._running.set()
 
-    def stop(self) -> None:
-        """Make ``run`` close every connection and return."""
-        self._over.set()
-
-    async def settled(self) -> None:
-        """Return at once: nothing is connected before a request brings a token."""
-
-    @property
-    def has_failed(self) -> bool:
-        """False: requests connect it."""
-        return False
-
-    def retry(self) -> None:
-        """Do nothing: requests connect it."""
-
-    async def available(self) -> None:
+    async def available(self) -> Never:
         """Raise an error that names the token.
 
         Raises:
@@ -137,33 +106,28 @@ class PerRequestConnection:
             ServerUnavailableError: a token is missing, or the server cannot be connected with it.
             ServerRefusedError: the server returned an error.
         """
-        await self._running.wait()
-        with self.held(context.tokens) as connection:
+        async with self.held(context.tokens) as connection:
             return await connection.request(operation, context)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Call a tool on the connection of the request's tokens; see ``Connection.call``.
-
-        Raises:
-            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
-        """
-        await self._running.wait()
-        with self.held(context.tokens) as connection:
+        """Call a tool on the connection of the request's tokens; see ``ToolServer``."""
+        async with self.held(context.tokens) as connection:
             return await connection.call(tool, arguments, context)
 
-    @contextmanager
-    def held(self, tokens: Mapping[str, str]) -> Generator[Connection]:
-        """Open or share the connection of these tokens inside this block.
+    @asynccontextmanager
+    async def held(self, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
+        """Open or share the connection of these tokens inside this block, once ``run`` has started.
 
         Raises:
             ServerUnavailableError: a token is missing.
         """
+        await self._running.wait()
         own = tokens_for(self.spec.name, self.spec.headers_template, tokens)
         try:
             headers = tuple(fill(self.spec.headers_template, own).items())
         except MissingTokenError as error:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {error}") from None
-        session = self._sessions.get(headers) or self._opened(headers, own)
+        session = self._sessions.get(headers) or self._connect(headers, own)
         session.users += 1
         try:
             yield session.connection
@@ -173,11 +137,7 @@ class PerRequestConnection:
                 self._sessions.pop(headers, None)
                 session.connection.stop()
 
-    async def running(self) -> None:
-        """Wait until ``run`` has started."""
-        await self._running.wait()
-
-    def _opened(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
+    def _connect(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
         if self._tasks is None:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
         # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
@@ -193,10 +153,8 @@ class PerRequestConnection:
             self.notes.add(line)
         if connection.state != "ready":
             return
-        is_news = self.state != "ready" or self.tools != connection.tools
-        self.state, self.tools, self._last = "ready", connection.tools, connection.describe()
-        if is_news and self._on_change is not None:
-            self._on_change(self)
+        self.tools, self._last = connection.tools, connection.describe()
+        self._become("ready")
 
 
 AnyConnection: TypeAlias = Connection | PerRequestConnection
@@ -208,13 +166,12 @@ async def connected_with(connections: Iterable[object], tokens: Mapping[str, str
 
     A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
     """
-    with ExitStack() as sessions:
+    async with AsyncExitStack() as sessions:
         opened: list[Connection] = []
         for connection in connections:
             if isinstance(connection, PerRequestConnection) and tokens:
-                await connection.running()
                 try:
-                    opened.append(sessions.enter_context(connection.held(tokens)))
+                    opened.append(await sessions.enter_async_context(connection.held(tokens)))
                 except ServerUnavailableError as error:
                     connection.notes.add(str(error))
         for session in opened:
@@ -224,16 +181,11 @@ async def connected_with(connections: Iterable[object], tokens: Mapping[str, str
 
 @asynccontextmanager
 async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
-    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block.
-
-    Raises:
-        ServerUnavailableError: a token is missing.
-    """
+    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block."""
     if isinstance(connection, Connection):
         yield connection
         return
-    await connection.running()
-    with connection.held(tokens) as session:
+    async with connection.held(tokens) as session:
         yield session
 
 

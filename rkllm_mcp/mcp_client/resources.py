@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -36,27 +37,17 @@ from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import (
-        ListPromptsResult,
-        ListResourcesResult,
-        ListResourceTemplatesResult,
-        PromptReference,
-        ResourceTemplateReference,
-    )
+    from mcp_types import PromptReference, ResourceTemplateReference
 
 
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 
 
 async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
-    """Return the server's resources; raises what ``paging.all_pages`` raises."""
+    """Return the server's resources."""
     if client.server_capabilities.resources is None:
         return []
-
-    async def fetch(cursor: str | None) -> ListResourcesResult:
-        return await client.list_resources(cursor=cursor)
-
-    listed = await all_pages(fetch, lambda page: page.resources, connection.notes.add, "resources")
+    listed = await all_pages(client.list_resources, lambda page: page.resources, connection.notes.add, "resources")
     return [
         Resource(
             server=connection.spec.name,
@@ -71,14 +62,11 @@ async def list_resources(client: Client, connection: AnyConnection) -> list[Reso
 
 
 async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
-    """Return the server's resource templates; raises what ``paging.all_pages`` raises."""
+    """Return the server's resource templates."""
     if client.server_capabilities.resources is None:
         return []
-
-    async def fetch(cursor: str | None) -> ListResourceTemplatesResult:
-        return await client.list_resource_templates(cursor=cursor)
-
-    listed = await all_pages(fetch, lambda page: page.resource_templates, connection.notes.add, "resource templates")
+    fetch, note = client.list_resource_templates, connection.notes.add
+    listed = await all_pages(fetch, lambda page: page.resource_templates, note, "resource templates")
     return [
         ResourceTemplate(
             server=connection.spec.name,
@@ -89,21 +77,6 @@ async def list_templates(client: Client, connection: AnyConnection) -> list[Reso
         )
         for template in listed
     ]
-
-
-async def read_resource(client: Client, server: str, uri: str, limit_chars: int) -> ResourceContent:
-    """Read a resource; its text is truncated to ``limit_chars`` characters.
-
-    Raises:
-        MCPError: the server refused.
-        ValidationError: the response is invalid.
-    """
-    result = await client.read_resource(uri)
-    contents = tuple(content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents)
-    text = contents_text(contents)
-    if rest := max(0, len(text) - limit_chars):
-        text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
-    return ResourceContent(server, uri, text, rest > 0, contents)
 
 
 def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
@@ -128,13 +101,10 @@ def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
-    """Return the server's prompts; raises what ``paging.all_pages`` raises."""
+    """Return the server's prompts."""
     if client.server_capabilities.prompts is None:
         return []
-
-    async def fetch(cursor: str | None) -> ListPromptsResult:
-        return await client.list_prompts(cursor=cursor)
-
+    listed = await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts")
     return [
         PromptTemplate(
             server=connection.spec.name,
@@ -145,17 +115,12 @@ async def list_prompts(client: Client, connection: AnyConnection) -> list[Prompt
                 for argument in prompt.arguments or ()
             ),
         )
-        for prompt in await all_pages(fetch, lambda page: page.prompts, connection.notes.add, "prompts")
+        for prompt in listed
     ]
 
 
 async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mapping[str, str]) -> FilledPrompt:
-    """Get a prompt; consecutive messages of one role are joined.
-
-    Raises:
-        MCPError: the server refused.
-        ValidationError: the response is invalid.
-    """
+    """Get a prompt; consecutive messages of one role are joined."""
     result = await client.get_prompt(template.name, dict(arguments))
     turns: list[Message] = []
     for message in result.messages:
@@ -176,7 +141,8 @@ def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> N
     known = [argument.name for argument in template.arguments]
     unknown = next((name for name in arguments if name not in known), None)
     if unknown is not None:
-        raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {_advice(template, unknown)}")
+        advice = closest(unknown, known) if known else "it takes none"
+        raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {advice}")
     missing = [a.name for a in template.arguments if a.required and not arguments.get(a.name)]
     if missing:
         given = " ".join(f"{name}=…" for name in missing)
@@ -192,34 +158,6 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"there are {', '.join(names)}" if names else "there are none"
 
 
-def _advice(template: PromptTemplate, unknown: str) -> str:
-    names = [argument.name for argument in template.arguments]
-    return closest(unknown, names) if names else "it takes none"
-
-
-async def complete(
-    client: Client,
-    reference: PromptReference | ResourceTemplateReference,
-    argument: str,
-    value: str,
-    others: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the server's suggestions for ``argument``, of which ``value`` is typed; empty if it supports none.
-
-    ``others`` are the arguments that are already filled in.
-
-    Raises:
-        MCPError: the server refused the request.
-    """
-    if client.server_capabilities.completions is None:
-        return ()
-    result = await client.complete(reference, {"name": argument, "value": value}, dict(others) or None)
-    return tuple(result.completion.values)
-
-
-# Limit for completion in the chat, seconds.
-COMPLETION_PATIENCE_S = 3.0
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -231,7 +169,7 @@ class ResourceHub:
     completion, seconds.
     """
 
-    completion_patience_s = COMPLETION_PATIENCE_S
+    completion_patience_s = 3.0
 
     def __init__(
         self,
@@ -267,11 +205,8 @@ class ResourceHub:
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
         """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
-        connections = self._selected(server)
-        is_named = server is not None
-        resources = await self._by_server(list_resources, "resources", connections, context, is_named=is_named)
-        answered = [self._connections[name] for name in resources]
-        templates = await self._by_server(list_templates, "resource templates", answered, context, is_named=is_named)
+        resources = await self._by_server(list_resources, "resources", server, context)
+        templates = await self._by_server(list_templates, "resource templates", server, context, among=resources)
         return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
 
     async def read_resource(
@@ -289,13 +224,13 @@ class ResourceHub:
         """
         connection, uri = await self.locate(reference, context)
         name = connection.spec.name
-        content = await _request(
-            connection,
-            lambda client: read_resource(client, name, uri, limit_chars),
-            context,
-            f"resource '{uri}' of server '{name}' could not be read",
-        )
-        return replace(content, text=without_invisible(content.text)[0])
+        problem = f"resource '{uri}' of server '{name}' could not be read"
+        result = await _request(connection, lambda client: client.read_resource(uri), context, problem)
+        contents = tuple(each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in result.contents)
+        text = contents_text(contents)
+        if rest := max(0, len(text) - limit_chars):
+            text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
+        return ResourceContent(name, uri, without_invisible(text)[0], rest > 0, contents)
 
     async def subscribe(
         self,
@@ -369,17 +304,11 @@ class ResourceHub:
         """
         from mcp_types import PromptReference
 
-        with anyio.move_on_after(self.completion_patience_s):
-            try:
-                template = await self._template(reference, context)
-                connection = self._connections[template.server]
-                ref = PromptReference(name=template.name)
-                return await connection.request(
-                    lambda client: complete(client, ref, argument, value, others or {}), context
-                )
-            except ToolboxError:
-                return ()
-        return ()
+        async def find() -> tuple[AnyConnection, PromptReference]:
+            template = await self._template(reference, context)
+            return self._connections[template.server], PromptReference(name=template.name)
+
+        return await self._completions(find, argument, value, others, context)
 
     async def complete_resource(
         self,
@@ -393,15 +322,30 @@ class ResourceHub:
         """Return completions for a variable of a resource template; see ``complete_prompt``."""
         from mcp_types import ResourceTemplateReference
 
-        with anyio.move_on_after(self.completion_patience_s):
-            try:
-                connection = self._named(server)
-                ref = ResourceTemplateReference(uri=uri_template)
-                return await connection.request(
-                    lambda client: complete(client, ref, blank, value, others or {}), context
-                )
-            except ToolboxError:
-                return ()
+        async def find() -> tuple[AnyConnection, ResourceTemplateReference]:
+            return self._named(server), ResourceTemplateReference(uri=uri_template)
+
+        return await self._completions(find, blank, value, others, context)
+
+    async def _completions(
+        self,
+        find: Callable[[], Awaitable[tuple[AnyConnection, PromptReference | ResourceTemplateReference]]],
+        argument: str,
+        value: str,
+        others: Mapping[str, str] | None,
+        context: CallContext,
+    ) -> tuple[str, ...]:
+        """Return completions for an argument of the reference that ``find`` returns."""
+        with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
+            connection, reference = await find()
+
+            async def ask(client: Client) -> tuple[str, ...]:
+                if client.server_capabilities.completions is None:
+                    return ()
+                typed = {"name": argument, "value": value}
+                return tuple((await client.complete(reference, typed, dict(others or {}) or None)).completion.values)
+
+            return await connection.request(ask, context)
         return ()
 
     # --- finding the server ------------------------------------------------------------------------------------------
@@ -413,24 +357,25 @@ class ResourceHub:
         server: str | None,
         context: CallContext,
     ) -> tuple[_Item, ...]:
-        is_named = server is not None
-        found = await self._by_server(list_of, what, self._selected(server), context, is_named=is_named)
-        return tuple(chain.from_iterable(found.values()))
-
-    def _selected(self, server: str | None) -> list[AnyConnection]:
-        return [*self._connections.values()] if server is None else [self._named(server)]
+        return tuple(chain.from_iterable((await self._by_server(list_of, what, server, context)).values()))
 
     async def _by_server(
         self,
         list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
         what: str,
-        connections: Sequence[AnyConnection],
+        server: str | None,
         context: CallContext,
         *,
-        is_named: bool,
+        among: Iterable[str] | None = None,
     ) -> dict[str, Sequence[_Item]]:
-        """Return the lists by server; a failure is reported as a status line, or raised if the server was named."""
+        """Return the lists of the named server, else of all or of those in ``among``, by server.
+
+        A failure is reported as a status line, or raised if the server was named.
+        """
+        names = list(self._connections if among is None else among) if server is None else [server]
+        asked = [self._named(name) for name in names]
         found: dict[str, Sequence[_Item]] = {}
+        errors: list[ToolboxError] = []
 
         async def ask(connection: AnyConnection) -> None:
             name = connection.spec.name
@@ -438,17 +383,15 @@ class ResourceHub:
             try:
                 found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if not is_named and self._on_status is not None:
+                if server is None and self._on_status is not None:
                     self._on_status(f"[MCP: {error}]")
                 errors.append(error)
 
-        errors: list[ToolboxError] = []
         async with anyio.create_task_group() as asking:
-            for connection in connections:
+            for connection in asked:
                 asking.start_soon(ask, connection)
-        if is_named and errors:
+        if server is not None and errors:
             raise errors[0]
-        names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
     async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
@@ -477,12 +420,9 @@ class ResourceHub:
 
     async def _template(self, reference: str, context: CallContext) -> PromptTemplate:
         server, colon, name = reference.partition(":")
-        if colon and server in self._connections:
-            prompts = await self.prompts(server, context)
-            found = [prompt for prompt in prompts if prompt.name == name]
-        else:
-            prompts = await self.prompts(context=context)
-            found = [prompt for prompt in prompts if prompt.name == reference]
+        is_named = bool(colon) and server in self._connections
+        prompts = await self.prompts(server if is_named else None, context)
+        found = [prompt for prompt in prompts if prompt.name == (name if is_named else reference)]
         if len(found) == 1:
             return found[0]
         if found:

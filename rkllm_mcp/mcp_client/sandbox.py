@@ -191,11 +191,7 @@ async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], fo
 
 
 def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> list[str]:
-    """Return the arguments of bubblewrap for a server.
-
-    Raises:
-        ServerUnavailableError: a configured folder does not exist.
-    """
+    """Return the arguments of bubblewrap for a server."""
     home = env.get("HOME", "") if env.get("HOME", "").strip("/") else "/tmp/home"  # noqa: S108  (inside the sandbox)
     named = {
         **dict.fromkeys(_existing(spec.sandbox_read, "sandbox_read"), False),

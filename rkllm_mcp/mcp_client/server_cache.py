@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rkllm_mcp.config.servers import MCPServerConfig, target_of
@@ -96,7 +96,7 @@ def revision_of(client: Client, transport: str) -> ProtocolRevision:
 @dataclass(frozen=True)
 class _Known:
     era: ProtocolRevision = UNKNOWN
-    tools: tuple[ToolSpec, ...] | None = field(default=None)
+    tools: tuple[ToolSpec, ...] | None = None
 
 
 class ServerCache:

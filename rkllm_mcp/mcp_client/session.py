@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.callbacks import Callbacks
     from rkllm_mcp.mcp_client.message_filter import MessageListener
     from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
-    from rkllm_mcp.mcp_client.transports import Channel
+    from rkllm_mcp.mcp_client.transports.channel import Channel
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -35,32 +35,25 @@ _NAMED_RESOURCES = 50
 _RESOURCES_PATIENCE_S = 5.0
 
 
-class Page(Protocol):
-    """One page of a list."""
-
+class _PageOfList(Protocol):
     @property
-    def next_cursor(self) -> str | None:
-        """Cursor of the next page; None on the last."""
-        ...
+    def next_cursor(self) -> str | None: ...
 
 
-_Page = TypeVar("_Page", bound=Page)
+_Page = TypeVar("_Page", bound=_PageOfList)
 _Item = TypeVar("_Item")
 
 
 async def all_pages(
-    fetch: Callable[[str | None], Awaitable[_Page]],
+    fetch: Callable[..., Awaitable[_Page]],
     items_of: Callable[[_Page], Sequence[_Item]],
     note: Callable[[str], None],
     what: str,
 ) -> list[_Item]:
     """Return the items of all pages; write a line to ``note`` if the list does not end.
 
-    ``fetch`` requests the page at a cursor, ``items_of`` returns the items of a page, ``what`` names them in the note.
-
-    Raises:
-        MCPError: the server refused.
-        ValidationError: a response is invalid.
+    ``fetch`` requests the page at its argument ``cursor``, ``items_of`` returns the items of a page, ``what`` names
+    them in the note.
     """
     from mcp import MCPError
     from mcp_types import METHOD_NOT_FOUND
@@ -70,7 +63,7 @@ async def all_pages(
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         try:
-            page = await fetch(cursor)
+            page = await fetch(cursor=cursor)
         except MCPError as error:
             if error.error.code == METHOD_NOT_FOUND and not items:
                 return []
@@ -157,50 +150,31 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
     )
 
 
-class Changes:
-    """Flag for a changed tool list, set by notifications and awaited by ``follow_changes``."""
-
-    def __init__(self) -> None:
-        self._changed = anyio.Event()
-
-    def note(self) -> None:
-        """Record a change."""
-        self._changed.set()
-
-    def forget(self) -> None:
-        """Clear the flag before the tools are listed again."""
-        self._changed = anyio.Event()
-
-    async def wait(self) -> None:
-        """Wait for a change."""
-        await self._changed.wait()
-
-
 def make_client(
     channel: Channel,
     era: ProtocolRevision,
     ear: MessageListener,
     callbacks: Callbacks,
-    changes: Changes,
+    changed: Callable[[], None],
     log_level: LogLevel | None,
 ) -> Client:
     """Return a client for one session, not yet entered.
 
-    ``log_level`` None requests ``info`` from servers that read the level in each request.
+    ``changed`` is called when the server's list of tools or resources changed. ``log_level`` None requests ``info``
+    from servers that read the level in each request.
     """
     from mcp import Client
     from mcp_types import Implementation
 
     return Client(
-        channel.served or filter_messages(channel.streams(), ear),
+        channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
         mode=era.mode(),
         prior_discover=era.prior(),
         client_info=Implementation(name="rkllm-mcp", version=_version()),
         logging_callback=logging_to(ear.note),
         log_level=log_level or "info",
-        message_handler=tool_changes_to(changes.note, callbacks.message),
+        message_handler=tool_changes_to(changed, callbacks.message),
         sampling_callback=callbacks.sampling,
-        sampling_capabilities=callbacks.sampling_capabilities,
         elicitation_callback=callbacks.elicitation,
         list_roots_callback=callbacks.roots,
         extensions=callbacks.extensions,
@@ -209,18 +183,13 @@ def make_client(
 
 
 async def follow_changes(
-    client: Client, changes: Changes, list_again: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
+    client: Client, follow: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
 ) -> None:
-    """List a server's tools again after each change; runs until cancelled.
+    """Run ``follow``, which lists a server's tools again after each change, with a subscription where it is needed.
 
-    ``list_again`` must not raise; ``failed`` receives the reason if changes cannot be subscribed to.
+    ``failed`` receives the reason if changes cannot be subscribed to.
     """
     from mcp.client.subscriptions import ListenNotSupportedError
-
-    async def follow() -> None:
-        while True:
-            await changes.wait()
-            await list_again()
 
     tools = client.server_capabilities.tools
     if tools is None or not tools.list_changed:
@@ -240,22 +209,20 @@ async def call_tool(
     tool: str,
     arguments: Mapping[str, Any],
     context: CallContext,
-    as_task_s: float | None,
+    *,
+    as_task: bool,
 ) -> dict[str, Any]:
     """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
 
-    ``as_task_s`` is the limit of a tool that requires a task of 2025-11-25, seconds; None for other tools.
-
-    Raises:
-        Exception: several unrelated types; see ``session.errors``.
+    ``as_task`` is True for a tool that requires a task of 2025-11-25.
     """
     from mcp import MCPError
 
     async def run() -> CallToolResult:
-        if as_task_s is not None and client.session.discover_result is None:
+        if as_task and client.session.discover_result is None:
             from rkllm_mcp.mcp_client.tasks import call_as_task
 
-            return await call_as_task(client, tool, arguments, context, as_task_s)
+            return await call_as_task(client, tool, arguments, context, spec.task_timeout_s)
         return await client.call_tool(tool, dict(arguments), progress_callback=_progress_to(context.on_progress))
 
     try:

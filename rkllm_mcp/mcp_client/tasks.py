@@ -121,12 +121,7 @@ class Tasks(ClientExtension):
 async def call_as_task(
     client: Client, tool: str, arguments: Mapping[str, Any], context: CallContext, limit_s: float
 ) -> types.CallToolResult:
-    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds.
-
-    Raises:
-        MCPError: the server refused the call, or its task failed.
-        ValidationError: a response is invalid.
-    """
+    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds."""
     params = types.CallToolRequestParams(
         name=tool, arguments=dict(arguments), task=types.TaskMetadata(ttl=int(limit_s * 1000))
     )
@@ -175,7 +170,8 @@ class _TaskRun:
             state = await self._next()
         await self._report(state)
         if state.status == "failed":
-            raise MCPError.from_error_data(state.error or _unexplained(state))
+            message = state.status_message or "the task failed"
+            raise MCPError.from_error_data(state.error or types.ErrorData(code=types.INTERNAL_ERROR, message=message))
         if state.status == "cancelled" or state.result is None:
             return _cancelled(state)
         return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
@@ -243,7 +239,3 @@ def _failure(text: str) -> types.CallToolResult:
 def _cancelled(state: _State) -> types.CallToolResult:
     because = f": {state.status_message}" if state.status_message else ""
     return _failure(f"the server has cancelled the task{because}")
-
-
-def _unexplained(state: _State) -> types.ErrorData:
-    return types.ErrorData(code=types.INTERNAL_ERROR, message=state.status_message or "the task failed")

@@ -323,22 +323,14 @@ _CONVERSION = re.compile(
 
 
 class AddQuestions(Protocol):
-    """Source of answers to questions; without one, raises UsageError."""
+    """Source of answers to questions; raises a UsageError that names the option if no answer is possible."""
 
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """Return an answer, one of the choices if any are given.
-
-        Raises:
-            UsageError: no answer is possible; the message names the option.
-        """
+        """Return an answer, one of the choices if any are given."""
         ...
 
     def confirm(self, question: str, option: str) -> bool:
-        """Return True for yes.
-
-        Raises:
-            UsageError: no answer is possible; the message names the option.
-        """
+        """Return True for yes."""
         ...
 
 

@@ -22,6 +22,7 @@ import httpx2
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.openapi.operations import Operation
 from rkllm_mcp.openapi.request import Request, origin_of
+from rkllm_mcp.toolcalls.results import size_text, text_result
 
 _MAX_REDIRECTS = 5
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
@@ -82,7 +83,7 @@ class HttpClient:
         ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
 
         Raises:
-            ExchangeError: no response, or a redirect to another origin.
+            HttpClientError: no response, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
@@ -200,11 +201,6 @@ def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], 
     return text_result(text, is_error=is_error)
 
 
-def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """Return the JSON of a ``tools/call`` result with one text."""
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
 def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> str:
     status = f"{answer.status} {answer.reason}".strip()
     if not answer.is_text:
@@ -222,8 +218,9 @@ def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> st
 def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> str:
     status = f"{answer.status} {answer.reason}".strip()
     advice = _ADVICE.get(answer.status, "the API itself has failed; try again later" if answer.status >= 500 else "")
-    if answer.status == 401 and (wanted := _tokens_of(operation)):
-        advice = f"{advice}; it takes the token {wanted}"
+    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
+    if answer.status == 401 and names:
+        advice = f"{advice}; it takes the token {' or '.join(names)}"
     if wait := answer.headers.get("retry-after", "")[:40]:
         advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
     text = _text(answer, secrets) if answer.is_text else ""
@@ -233,11 +230,6 @@ def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> 
         text = f"{text[:_MAX_ERROR_CHARS]}…"
     sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
-
-
-def _tokens_of(operation: Operation) -> str:
-    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
-    return " or ".join(names)
 
 
 def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
@@ -253,9 +245,4 @@ def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
 
 
 def _size(answer: HttpResult) -> str:
-    size = answer.size_bytes
-    if size is None:
-        return "unknown size"
-    if size < 1000:
-        return f"{size} bytes"
-    return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
+    return "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.openapi.document import Node, as_list, as_node
 from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Operation, Parameter, sent_path
 from rkllm_mcp.openapi.security import Credentials
@@ -83,12 +83,7 @@ def scalar_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return value if isinstance(value, str) else json_text(value)
-
-
-def json_text(value: Any) -> str:
-    """Return a value as compact JSON, without escaping other scripts."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else to_json(value)
 
 
 def is_absent(value: Any) -> bool:
@@ -99,7 +94,7 @@ def is_absent(value: Any) -> bool:
 def in_path(parameter: Parameter, value: Any) -> str:
     """Return the text that replaces ``{name}`` in the path."""
     if parameter.style == "json":
-        return _encoded(json_text(value))
+        return _encoded(to_json(value))
     explode, name = parameter.explode, _encoded(parameter.name)
     if parameter.style == "matrix":
         return "".join(f";{pair}" for pair in _pairs(name, value, explode=explode, delimiter=","))
@@ -114,7 +109,7 @@ def in_query(parameter: Parameter, value: Any) -> list[str]:
     safe = _RESERVED if parameter.allow_reserved else ""
     name = _encoded(parameter.name)
     if parameter.style == "json":
-        return [f"{name}={_encoded(json_text(value), safe)}"]
+        return [f"{name}={_encoded(to_json(value), safe)}"]
     if parameter.style == "deepObject" and isinstance(value, Mapping):
         return [
             f"{_encoded(parameter.name + path)}={_encoded(scalar_text(inner), safe)}" for path, inner in _deep(value, 0)
@@ -126,7 +121,7 @@ def in_query(parameter: Parameter, value: Any) -> list[str]:
 def in_header(parameter: Parameter, value: Any) -> str:
     """Return the header's value; headers are not percent-encoded."""
     if parameter.style == "json":
-        return json_text(value)
+        return to_json(value)
     if isinstance(value, Mapping):
         pairs = [(str(key), scalar_text(inner)) for key, inner in cast("Mapping[str, Any]", value).items()]
         return ",".join(f"{key}={text}" if parameter.explode else f"{key},{text}" for key, text in pairs)
@@ -137,7 +132,7 @@ def in_cookie(parameter: Parameter, value: Any) -> list[str]:
     """Return the ``name=value`` pairs of the cookie."""
     name = _encoded(parameter.name)
     if parameter.style == "json":
-        return [f"{name}={_encoded(json_text(value))}"]
+        return [f"{name}={_encoded(to_json(value))}"]
     return _pairs(name, value, explode=parameter.explode, delimiter="%2C")
 
 
@@ -215,12 +210,15 @@ def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str
     if media_type == "application/x-www-form-urlencoded":
         return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
     if media_type.startswith("multipart/"):
-        return f"{media_type}; boundary={boundary}", _multipart(given, boundary)
+        parts = [
+            f"--{boundary}\r\n".encode() + part + b"\r\n" for field, value in given for part in _parts(field, value)
+        ]
+        return f"{media_type}; boundary={boundary}", b"".join(parts) + f"--{boundary}--\r\n".encode()
     return None
 
 
 def _json(value: Any) -> bytes:
-    return json_text(value).encode("utf-8", "replace")
+    return to_json(value).encode("utf-8", "replace")
 
 
 def _form_pairs(field: BodyField, value: Any) -> list[str]:
@@ -228,14 +226,9 @@ def _form_pairs(field: BodyField, value: Any) -> list[str]:
         return []
     if not field.style and (isinstance(value, Mapping) or "json" in field.content_type):
         # Without a style an object is one value with its default content type.
-        value = json_text(value)
+        value = to_json(value)
     style = field.style or "form"
     return in_query(Parameter(field.key, field.name, "query", style, field.explode), value)
-
-
-def _multipart(given: Sequence[tuple[BodyField, Any]], boundary: str) -> bytes:
-    parts = [part for field, value in given for part in _parts(field, value)]
-    return b"".join(f"--{boundary}\r\n".encode() + part + b"\r\n" for part in parts) + f"--{boundary}--\r\n".encode()
 
 
 def _parts(field: BodyField, value: Any) -> Iterator[bytes]:

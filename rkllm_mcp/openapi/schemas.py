@@ -74,7 +74,7 @@ class Schemas:
             found = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
             if not found:
                 continue
-            if len(found) < len([branch for branch in branches if not self._is_null(branch)]):
+            if len(found) < sum(self._references.resolved(branch).get("type") != "null" for branch in branches):
                 # One alternative is not an object, so the body is not always a set of fields.
                 return None
             for inner in found:
@@ -200,9 +200,6 @@ class Schemas:
         return node.get("readOnly") is True or (
             "$ref" in node and self._references.resolved(node).get("readOnly") is True
         )
-
-    def _is_null(self, branch: Any) -> bool:
-        return self._references.resolved(branch).get("type") == "null"
 
 
 def _merge_into(merged: dict[str, Any], schema: Node) -> None:

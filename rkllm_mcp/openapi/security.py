@@ -18,17 +18,13 @@ from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_te
 from rkllm_mcp.openapi.operations import Operation, Scheme
 
 
-def _nothing() -> dict[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Credentials:
     """Credentials of one request."""
 
-    headers: Mapping[str, str] = field(default_factory=_nothing, repr=False)
-    query: Mapping[str, str] = field(default_factory=_nothing, repr=False)
-    cookies: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cookies: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
@@ -44,8 +40,7 @@ def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
 def _scheme(name: str, definition: Node) -> Scheme | None:
     kind, key = as_text(definition.get("type")).lower(), as_text(definition.get("name"))
     if kind == "apikey" and key:
-        places = {"header": "header", "query": "query", "cookie": "cookie"}
-        place = places.get(as_text(definition.get("in")))
+        place = as_text(definition.get("in"))
         return Scheme(name, place, key) if place in ("header", "query", "cookie") else None
     if kind == "http" and as_text(definition.get("scheme")).lower() == "basic":
         return Scheme(name, "basic")
@@ -68,7 +63,9 @@ def credentials_for(
     """
     schemes = [scheme for alternative in operation.security for scheme in alternative]
     elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
-    headers, query, cookies = _nothing(), _nothing(), _nothing()
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    cookies: dict[str, str] = {}
     places = {"query": query, "cookie": cookies}
     for name, value in written.items():
         scheme = elsewhere.get(name.lower())

@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,11 @@ import anyio.to_thread
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
-from rkllm_mcp.config.servers import OpenAPIServer
+from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.arguments import Arguments, arguments_of
-from rkllm_mcp.openapi.client import result_of, text_result
+from rkllm_mcp.openapi.client import result_of
 from rkllm_mcp.openapi.document import (
     DocumentError,
     Node,
@@ -44,6 +43,7 @@ from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.toolcalls.arguments import ArgumentError
+from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 
 if TYPE_CHECKING:
@@ -95,11 +95,15 @@ def convert(
     operations: list[Operation] = []
     notes: list[str] = []
     for method, path, item, node in _methods(document, references):
-        operation = _operation_or_reason(state, method, path, item, node)
-        if isinstance(operation, Operation):
+        left_out = f"{method.upper()} {path} is left out"
+        try:
+            operation = _operation(state, method, path, item, node)
+            measure_schema(operation.input_schema)
             operations.append(operation)
-        else:
-            notes.append(f"({method.upper()} {path} is left out: {operation})")
+        except SchemaCostError as error:
+            notes.append(f"({left_out}: the schema of its arguments takes too much work: {error})")
+        except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
+            notes.append(f"({left_out}: it cannot be read, {type(error).__name__}: {str(error)[:200]})")
     return Conversion(tuple(operations), (*notes, *(f"({note})" for note in references.notes)))
 
 
@@ -109,17 +113,6 @@ def _methods(document: Node, references: References) -> Iterator[tuple[str, str,
         for method in METHODS:
             if isinstance(item.get(method), Mapping):
                 yield method, str(path), item, as_node(item[method])
-
-
-def _operation_or_reason(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation | str:
-    try:
-        operation = _operation(state, method, path, item, node)
-        measure_schema(operation.input_schema)
-        return operation
-    except SchemaCostError as error:
-        return f"the schema of its arguments takes too much work: {error}"
-    except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
-        return f"it cannot be read, {type(error).__name__}: {str(error)[:200]}"
 
 
 def _operation(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation:
@@ -249,7 +242,7 @@ def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
     names = (operation.name, operation.id, operation.path, f"{operation.method} {operation.path}", *operation.tags)
 
     def has(patterns: Sequence[str]) -> bool:
-        return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns for name in names if name)
+        return any(matches_any(name, patterns) for name in names if name)
 
     return (spec.include is None or has(spec.include)) and not has(spec.exclude)
 

@@ -125,7 +125,7 @@ class Session:
 
     def note_missing_configuration(self, config: Config) -> None:
         """Say in the first line that there is no configuration file, and what makes one."""
-        if config.source is None:
+        if config.origin.source is None:
             self.status(NO_CONFIGURATION[self.language(config)])
 
     def status(self, text: str) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -30,6 +30,8 @@ from rkllm_mcp.surfaces.chat.input import PipedLines
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, run_async
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from rkllm_mcp.app.board_services import BoardServices
     from rkllm_mcp.surfaces.invocation import Session
 
@@ -188,11 +190,6 @@ _AT_A_TERMINAL = (
     "'tools serve', or listen with --http; Ctrl-C ends."
 )
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-WebApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -238,25 +235,14 @@ async def _over_stdio(server: BoardServer) -> None:
     from mcp.server.stdio import stdio_server
 
     # The SDK would read in a thread, which no signal ends while the client says nothing.
-    lines = cast("Any", _InputLines(PipedLines(sys.stdin.fileno())))
-    async with stdio_server(stdin=lines) as (reading, writing):
+    lines = PipedLines(sys.stdin.fileno())
+
+    async def typed() -> AsyncGenerator[str, None]:
+        while (line := await lines.read()) is not None:
+            yield line
+
+    async with stdio_server(stdin=cast("Any", typed())) as (reading, writing):
         await server.run_on(reading, writing)
-
-
-class _InputLines:
-    """Lines of standard input, to be iterated over."""
-
-    def __init__(self, lines: PipedLines) -> None:
-        self._lines = lines
-
-    def __aiter__(self) -> _InputLines:
-        return self
-
-    async def __anext__(self) -> str:
-        line = await self._lines.read()
-        if line is None:
-            raise StopAsyncIteration
-        return line
 
 
 async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[str], session: Session) -> None:
@@ -276,7 +262,7 @@ async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[s
 
     app = server.streamable_http_app(host=host)
     settings = uvicorn.Config(
-        with_keys(cast("WebApp", app), keys, RefusalLog(session.status)),
+        with_keys(app, keys, RefusalLog(session.status)),
         host=host,
         port=port,
         log_level="error",
@@ -305,7 +291,7 @@ async def _until_told(listening: Any) -> None:
         listening.should_exit = True
 
 
-def with_keys(app: WebApp, keys: Sequence[str], refused: RefusalLog) -> WebApp:
+def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp:
     """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open.
 
     A request with another key is noted in ``refused``.

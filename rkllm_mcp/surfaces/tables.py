@@ -14,8 +14,8 @@ from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolS
 from rkllm_mcp.records import CallRecord, ConversationSummary
 from rkllm_mcp.surfaces.terminal import printable, table
 
-_SHOWN_ARGUMENTS_CHARS = 60
-_SHOWN_ERROR_CHARS = 60
+# Of a call's arguments, and of its error.
+_SHOWN_CHARS = 60
 _SHOWN_DESCRIPTION_CHARS = 80
 
 
@@ -56,7 +56,19 @@ def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = Non
 
 def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
     """Return recorded calls as a table; empty without rows."""
-    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls), columns)
+    rows = [
+        (
+            call_time(call).strftime("%Y-%m-%d %H:%M:%S"),
+            call.server or "-",
+            call.tool,
+            call.ruling,
+            f"{call.seconds:.1f}",
+            _result(call),
+            _cut(call.arguments),
+        )
+        for call in calls
+    ]
+    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), rows, columns)
 
 
 def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
@@ -69,26 +81,11 @@ def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) ->
 
 
 def _result(call: CallRecord) -> str:
-    return _cut(f"error: {call.error}", _SHOWN_ERROR_CHARS) if call.is_error else f"{call.result_chars} characters"
+    return _cut(f"error: {call.error}") if call.is_error else f"{call.result_chars} characters"
 
 
-def _rows(calls: Sequence[CallRecord]) -> list[tuple[str, ...]]:
-    return [
-        (
-            call_time(call).strftime("%Y-%m-%d %H:%M:%S"),
-            call.server or "-",
-            call.tool,
-            call.ruling,
-            f"{call.seconds:.1f}",
-            _result(call),
-            _cut(call.arguments, _SHOWN_ARGUMENTS_CHARS),
-        )
-        for call in calls
-    ]
-
-
-def _cut(text: str, limit_chars: int) -> str:
-    return text if len(text) <= limit_chars else f"{text[: limit_chars - 1]}…"
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 
 def call_time(call: CallRecord) -> datetime:
@@ -100,7 +97,10 @@ def resource_table(
     resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
 ) -> str:
     """Return resources, then templates, as a table with the names used after ``@``; empty without rows."""
-    rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
+    rows = [
+        (each.reference, each.mime_type, "" if each.size is None else f"{each.size} bytes", _about(each))
+        for each in resources
+    ]
     rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
     return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
 
@@ -117,10 +117,6 @@ def _about(each: Resource | ResourceTemplate) -> str:
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0][:_SHOWN_DESCRIPTION_CHARS]
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else f"{size} bytes"
 
 
 def _arguments(prompt: PromptTemplate) -> str:

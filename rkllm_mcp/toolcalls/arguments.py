@@ -256,12 +256,11 @@ class _Coercion:
         wanted = _types(schema)
         typed = self._typed(value, schema, wanted, bare=bare, level=level)
         if typed is _NOTHING:
-            if level == 2 and "array" in wanted and _is_single(value):
-                outcome = self._attempt([value], schema, path, False, 1)
-                if not isinstance(outcome, MismatchError):
-                    return outcome
-            if level == 2 and isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
-                outcome = self._attempt(cast("list[Any]", value)[0], schema, path, False, 1)
+            others = [[value]] if "array" in wanted and _is_single(value) else []
+            if isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
+                others += cast("list[Any]", value)
+            for other in others if level == 2 else ():
+                outcome = self._attempt(other, schema, path, False, 1)
                 if not isinstance(outcome, MismatchError):
                     return outcome
             raise MismatchError(path, f"must be {' or '.join(wanted)}{self._form(schema, wanted)}", value)

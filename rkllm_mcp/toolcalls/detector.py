@@ -34,7 +34,6 @@ from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, Outcome, ResolvedP
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import (
     RESPONSES,
-    THINKING,
     CallFormat,
     Openers,
     ThinkingMarks,
@@ -49,9 +48,6 @@ MAX_CALL_CHARACTERS = 256 * 1024
 _MANY_PIECES = 256
 
 ThinkingMode = Literal["off", "auto", "open"]
-
-THINK_OPENER = THINKING["think"].opener
-THINK_CLOSER = THINKING["think"].closer
 
 # After a cut the rest of the answer is read again, so this limit bounds the work on hostile text.
 MAX_CUTS = 8
@@ -444,7 +440,6 @@ class Detector:
         self._tentative.append(text[len(tail) :])
         self._at = len(self._text)
         if behind is None and not final:
-            self._tentative[-1:] = [self._tentative[-1]]
             return False
         whole = self._taken_tentative()
         self._state = self._read_prose

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
@@ -36,7 +37,7 @@ from rkllm_mcp.toolcalls.syntax import (
     Confirmation,
     ThinkingTags,
 )
-from rkllm_mcp.toolcalls.tag_parser import read_tags
+from rkllm_mcp.toolcalls.tag_parser import TagReader
 
 _FENCE = (*literal("```"), r"[a-zA-Z_]{0,12}")
 _QUOTE = "[\"'“”]"
@@ -176,18 +177,10 @@ PYTHON_CALL = followed_by(*_shapes(SPACED, FENCED, LISTED, [(*NAME, SPACE, r"\("
 
 PYTHON_OR_JSON = any_of(PYTHON_CALL, JSON)
 
-_VALUES = (Shape(SPACE, "[\"'\\d\\-\\[{]"), Shape(SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]"))
+_VALUES = ((SPACE, "[\"'\\d\\-\\[{]"), (SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]"))
 """Behind a parenthesis: values as programs write them. ``f(x) is`` begins a sentence."""
 
-WRITTEN_CALL = followed_by(
-    *_shapes(
-        SPACED,
-        FENCED,
-        LISTED,
-        [(*NAME, r"\(")],
-        [(SPACE, r"\)"), (SPACE, "[\"'\\d\\-\\[{]"), (SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]")],
-    )
-)
+WRITTEN_CALL = followed_by(*_shapes(SPACED, FENCED, LISTED, [(*NAME, r"\(")], [(SPACE, r"\)"), *_VALUES]))
 """``f(key=`` or ``[f("…`` with any name; ``tag (a note)`` is a sentence."""
 
 
@@ -199,6 +192,7 @@ def python_names(*leads: Sequence[str]) -> Confirmation:
 _JSON_EXAMPLE = '{"name": "TOOL", "arguments": {…}}'
 _PYTHON_EXAMPLE = 'TOOL(KEY="VALUE")'
 
+_ENDS_ANSWER = re.compile(r"\)(?=\s{0,64}\Z)")
 _ANOTHER_OBJECT = Another(Shape(SPACE, "[,;]?", SPACE), Shape(r"\{"))
 _ANOTHER_PYTHON = Another(Shape(SPACE, "[,;]?", SPACE), Shape(*NAME, SPACE, r"\("))
 
@@ -208,42 +202,41 @@ def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Patter
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
-def _json(
-    name: str,
-    openers: str | tuple[str, ...],
-    *closers: str,
-    confirm: Confirmation = JSON,
-    keeps: int = 0,
-    lead: str = "",
-) -> CallFormat:
-    """Declare JSON objects, or a list of them, behind a marker and an optional ``lead``."""
+def _json(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
+    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
     openers = (openers,) if isinstance(openers, str) else openers
+    defaults: dict[str, Any] = {
+        "confirm": JSON,
+        "read": read_json_calls,
+        "another": (_ANOTHER_OBJECT,),
+        "gives_up": _behind_bracket(closers) if closers else NEVER,
+    }
     return CallFormat(
         name=name,
         openers=openers,
-        confirm=confirm,
         scanner=json_scanner,
-        read=read_json_calls,
-        example=f"{openers[0]}{lead}{_JSON_EXAMPLE}{closers[0] if closers else ']' if keeps else ''}",
+        example=example or f"{openers[0]}{_JSON_EXAMPLE}{closers[0] if closers else ''}",
         closers=closers,
-        another=(_ANOTHER_OBJECT,),
-        gives_up=_behind_bracket(closers) if closers else NEVER,
-        keeps=keeps,
+        **{**defaults, **settings},
     )
 
 
-def _python(name: str, opener: str, closer: str, confirm: Confirmation = PYTHON_OR_JSON) -> CallFormat:
-    """Declare Python-like calls between two markers."""
+def _python(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
+    """Declare Python-like calls behind a marker; ``settings`` are those of a ``CallFormat``."""
+    openers = (openers,) if isinstance(openers, str) else openers
+    defaults: dict[str, Any] = {
+        "confirm": PYTHON_OR_JSON,
+        "another": (_ANOTHER_PYTHON, _ANOTHER_OBJECT),
+        "gives_up": _behind_bracket(closers, r")}\]") if closers else _ENDS_ANSWER,
+    }
     return CallFormat(
         name=name,
-        openers=(opener,),
-        confirm=confirm,
+        openers=openers,
         scanner=python_scanner,
         read=read_python_calls,
-        example=f"{opener}[{_PYTHON_EXAMPLE}]{closer}",
-        closers=(closer,),
-        another=(_ANOTHER_PYTHON, _ANOTHER_OBJECT),
-        gives_up=_behind_bracket((closer,), r")}\]"),
+        example=example or f"{openers[0]}[{_PYTHON_EXAMPLE}]{closers[0] if closers else ''}",
+        closers=closers,
+        **{**defaults, **settings},
     )
 
 
@@ -262,99 +255,84 @@ GRANITE3 = _json("granite3", "<|tool_call|>", "<|/tool_call|>", "<|tool_call_end
 GRANITE20B = _json("granite20b", "<function_call>", "</function_call>")
 TOOL_CALLS_TAG = _json("tool_calls_tag", "<tool_calls>", "</tool_calls>")
 TOOLCALL_TAG = _json("toolcall_tag", "<TOOLCALL>", "</TOOLCALL>")
-FUNCTOOLS = _json("functools", "functools[", confirm=followed_by(Shape(SPACE, r"\{", SPACE, "[\"'}]")), keeps=1)
+FUNCTOOLS = _json(
+    "functools",
+    "functools[",
+    example=f"functools[{_JSON_EXAMPLE}]",
+    confirm=followed_by(Shape(SPACE, r"\{", SPACE, "[\"'}]")),
+    keeps=1,
+)
 INTERNLM2 = _json(
     "internlm2",
     "<|action_start|>",
     "<|action_end|>",
-    lead="<|plugin|>",
+    example=f"<|action_start|><|plugin|>{_JSON_EXAMPLE}<|action_end|>",
     confirm=followed_by(Shape(SPACE, *literal("<|plugin|>"), SPACE, r"\{")),
 )
 RWKV7 = _json("rwkv7", ("**Tool Call:**", "**Tool Call**:"), "```")
-APERTUS = CallFormat(
-    name="apertus",
-    openers=("<|tools_prefix|>",),
-    confirm=followed_by(Shape(SPACE, r"\[", SPACE, r"\{", SPACE, "[\"']")),
-    scanner=json_scanner,
-    read=read_keyed_calls,
+APERTUS = _json(
+    "apertus",
+    "<|tools_prefix|>",
+    "<|tools_suffix|>",
     example='<|tools_prefix|>[{"TOOL": {…}}]<|tools_suffix|>',
-    closers=("<|tools_suffix|>",),
-    gives_up=_behind_bracket(("<|tools_suffix|>",)),
+    confirm=followed_by(Shape(SPACE, r"\[", SPACE, r"\{", SPACE, "[\"']")),
+    read=read_keyed_calls,
+    another=(),
 )
 
-BARE_JSON = CallFormat(
-    name="bare_json",
-    openers=("{",),
-    confirm=bare_json(in_list=False),
-    scanner=json_scanner,
-    read=read_json_calls,
-    example=_JSON_EXAMPLE,
-    another=(_ANOTHER_OBJECT,),
-    keeps=None,
-    bare=True,
-)
-JSON_LIST = CallFormat(
-    name="json_list",
-    openers=("[",),
-    confirm=bare_json(in_list=True),
-    scanner=json_scanner,
-    read=read_json_calls,
+BARE_JSON = _json("bare_json", "{", example=_JSON_EXAMPLE, confirm=bare_json(in_list=False), keeps=None, bare=True)
+JSON_LIST = _json(
+    "json_list",
+    "[",
     example=f"[{_JSON_EXAMPLE}]",
+    confirm=bare_json(in_list=True),
+    another=(),
     keeps=None,
     bare=True,
 )
-JSON_FENCE = CallFormat(
-    name="json_fence",
-    openers=("```",),
-    confirm=FENCED_JSON,
-    scanner=json_scanner,
-    read=read_json_calls,
+JSON_FENCE = _json(
+    "json_fence",
+    "```",
+    "```",
     example=f"```json\n{_JSON_EXAMPLE}\n```",
-    closers=("```",),
-    another=(_ANOTHER_OBJECT,),
+    confirm=FENCED_JSON,
+    gives_up=NEVER,
     bare=True,
     fenced=True,
 )
 
-PYTHON_LIST = CallFormat(
-    name="python_list",
-    openers=("[",),
-    confirm=python_names((SPACE,)),
-    scanner=python_scanner,
-    read=read_python_calls,
+PYTHON_LIST = _python(
+    "python_list",
+    "[",
     example=f"[{_PYTHON_EXAMPLE}]",
+    confirm=python_names((SPACE,)),
+    another=(),
     gives_up=re.compile(r"\)\s{0,64}\](?=\s{0,64}\Z)"),
     keeps=None,
     bare=True,
 )
-PYTHON_CALLS = CallFormat(
-    name="python_calls",
-    openers=(f"{TOOL_NAME}(",),
-    # ``f() gives`` begins a sentence.
-    confirm=followed_by(Shape(SPACE, r"\)", r"[ \t]{0,16}", r"\n"), *_VALUES),
-    scanner=python_scanner,
-    read=read_python_calls,
+PYTHON_CALLS = _python(
+    "python_calls",
+    f"{TOOL_NAME}(",
     example=_PYTHON_EXAMPLE,
+    # ``f() gives`` begins a sentence.
+    confirm=followed_by(*_shapes([(SPACE, r"\)", r"[ \t]{0,16}", r"\n"), *_VALUES])),
     another=(_ANOTHER_PYTHON,),
-    gives_up=re.compile(r"\)(?=\s{0,64}\Z)"),
     keeps=None,
     bare=True,
 )
-TOOL_CODE = CallFormat(
-    name="tool_code",
-    openers=("```tool_code", "```tool_call"),
-    confirm=PYTHON_OR_JSON,
-    scanner=python_scanner,
-    read=read_python_calls,
+TOOL_CODE = _python(
+    "tool_code",
+    ("```tool_code", "```tool_call"),
+    "```",
     example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```",
-    closers=("```",),
-    another=(_ANOTHER_PYTHON, _ANOTHER_OBJECT),
-    gives_up=_behind_bracket(("```",), r")}\]"),
     fenced=True,
 )
-PYTHON_FENCE = CallFormat(
-    name="python_fence",
-    openers=("```python",),
+PYTHON_FENCE = _python(
+    "python_fence",
+    "```python",
+    "```",
+    example=f"```python\n{_PYTHON_EXAMPLE}\n```",
     confirm=any_of(
         *(
             python_names((r"\s", SPACE, *wrapped, *listed, SPACE))
@@ -362,44 +340,36 @@ PYTHON_FENCE = CallFormat(
             for listed in ((), (r"\[",))
         )
     ),
-    scanner=python_scanner,
-    read=read_python_calls,
-    example=f"```python\n{_PYTHON_EXAMPLE}\n```",
-    closers=("```",),
     another=(_ANOTHER_PYTHON,),
     gives_up=_behind_bracket(("```",), r")\]"),
     bare=True,
     fenced=True,
 )
-CHATGLM3 = CallFormat(
-    name="chatglm3",
-    openers=(f"{TOOL_NAME}\n",),
-    confirm=followed_by(Shape(SPACE, *literal("```python"), SPACE, *literal("tool_call"), SPACE, r"\(")),
-    scanner=python_scanner,
-    read=read_python_calls,
+CHATGLM3 = _python(
+    "chatglm3",
+    f"{TOOL_NAME}\n",
+    "```",
     example='TOOL\n```python\ntool_call(KEY="VALUE")\n```',
-    closers=("```",),
+    confirm=followed_by(Shape(SPACE, *literal("```python"), SPACE, *literal("tool_call"), SPACE, r"\(")),
+    another=(),
     gives_up=_behind_bracket(("```",), ")"),
     keeps=None,
     bare=True,
 )
 PYTHON_LINE = replace(
-    PYTHON_CALLS, name="python_line", confirm=followed_by(Shape(SPACE, r"\)"), *_VALUES), ends_turn=True
+    PYTHON_CALLS, name="python_line", confirm=followed_by(*_shapes([(SPACE, r"\)"), *_VALUES])), ends_turn=True
 )
-PYTHON_TAG = _python("python_tag", "<tool_call>", "</tool_call>", WRITTEN_CALL)
-CODE_TAG = _python("code_tag", "<code>", "</code>", python_names((SPACE,), (SPACE, r"\[", SPACE)))
+PYTHON_TAG = _python("python_tag", "<tool_call>", "</tool_call>", confirm=WRITTEN_CALL)
+CODE_TAG = _python("code_tag", "<code>", "</code>", confirm=python_names((SPACE,), (SPACE, r"\[", SPACE)))
 TOOL_CALL_START = _python("tool_call_start", "<|tool_call_start|>", "<|tool_call_end|>")
 PYTHON_START = _python("python_start", "<|python_start|>", "<|python_end|>")
 FUNCTION_CALLS = _python("function_calls", "<function_calls>", "</function_calls>")
-LLAMA3_BUILTIN = CallFormat(
-    name="llama3_builtin",
-    openers=("<|python_tag|>",),
-    confirm=PYTHON_CALL,
-    scanner=python_scanner,
-    read=read_python_calls,
+LLAMA3_BUILTIN = _python(
+    "llama3_builtin",
+    "<|python_tag|>",
     example=f"<|python_tag|>{_PYTHON_EXAMPLE}",
+    confirm=PYTHON_CALL,
     another=(_ANOTHER_PYTHON,),
-    gives_up=re.compile(r"\)(?=\s{0,64}\Z)"),
 )
 
 
@@ -494,7 +464,7 @@ def _tagged(
         openers=openers,
         confirm=confirm,
         scanner=partial(TagScanner, tags),
-        read=read_tags(tags, repeats=repeats),
+        read=TagReader(tags, repeats),
         example=_tagged_example(tags, openers[0], closers),
         closers=closers,
         another=(Another(Shape(SPACE), Shape(*literal(tags.begins))),) if closers and tags.begins else (),
@@ -540,11 +510,7 @@ QWEN3_XML = _tagged(
 QWEN3_UNWRAPPED = _tagged(
     "qwen3_unwrapped",
     ("<function=",),
-    any_of(
-        declared_behind(
-            (Shape(),), Shape(">", SPACE, *literal("<parameter=")), Shape(">", SPACE, *literal("</function"))
-        ),
-    ),
+    declared_behind((Shape(),), Shape(">", SPACE, *literal("<parameter=")), Shape(">", SPACE, *literal("</function"))),
     Tags("<function=", ("</function", "</tool_call"), (_QWEN3,)),
     "</tool_call>",
 )
@@ -617,11 +583,7 @@ class Syntax:
     bare_anywhere: bool = False
 
 
-def _table(*syntaxes: Syntax) -> dict[str, Syntax]:
-    return {syntax.name: syntax for syntax in syntaxes}
-
-
-SYNTAXES: dict[str, Syntax] = _table(
+_SYNTAXES = (
     Syntax("project_json", (PROJECT_JSON,)),
     Syntax("project_xml", (PROJECT_XML,)),
     Syntax("hermes", (HERMES,)),
@@ -633,18 +595,7 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax("functionary_v31", (FUNCTION_JSON,)),
     Syntax("pythonic_list", (PYTHON_LIST, PYTHON_START), bare_behind_sentence=True),
     Syntax("llama4_pythonic", (PYTHON_START, PYTHON_LIST), bare_behind_sentence=True),
-    Syntax(
-        "gemma3",
-        (
-            TOOL_CODE,
-            PYTHON_TAG,
-            PYTHON_FENCE,
-            JSON_FENCE,
-            PYTHON_LIST,
-            PYTHON_CALLS,
-            BARE_JSON,
-        ),
-    ),
+    Syntax("gemma3", (TOOL_CODE, PYTHON_TAG, PYTHON_FENCE, JSON_FENCE, PYTHON_LIST, PYTHON_CALLS, BARE_JSON)),
     Syntax("functiongemma", (FUNCTIONGEMMA, GEMMA_UNMARKED)),
     Syntax("gemma4", (GEMMA4, GEMMA_UNMARKED), thinking="gemma4"),
     Syntax("internlm2", (INTERNLM2,)),
@@ -671,14 +622,12 @@ SYNTAXES: dict[str, Syntax] = _table(
     Syntax("apertus", (APERTUS,)),
     Syntax("seed_oss", (SEED_OSS,), thinking="seed"),
     Syntax("minimax_m2", (MINIMAX_M2,)),
-    Syntax(
-        "xlam_json",
-        (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON),
-        bare_behind_sentence=True,
-    ),
+    Syntax("xlam_json", (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON), bare_behind_sentence=True),
     Syntax("json_list", (JSON_LIST, JSON_FENCE)),
     Syntax("bare_json", (BARE_JSON,)),
 )
+
+SYNTAXES: dict[str, Syntax] = {syntax.name: syntax for syntax in _SYNTAXES}
 """Every syntax by its name."""
 
 LINE_FORMATS = (BARE_JSON, JSON_LIST, PYTHON_LIST, PYTHON_LINE, GEMMA_UNMARKED)
@@ -735,7 +684,7 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     ]
     marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
     thinking = (
-        tuple(tags.at_the_beginning() for tags in THINKING.values())
+        tuple(replace(tags, anywhere=False) for tags in THINKING.values())
         if names is None
         else tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes))))
     )

@@ -174,8 +174,6 @@ def read_value(text: str) -> ParsedValue:
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
         return ParsedValue(value, repaired=reader is not _strict)
-    # Imported here because the library takes 30 ms and nearly every call is readable without it.
-
     try:
         value = plain(guess(text), 0)
     except ValueError:

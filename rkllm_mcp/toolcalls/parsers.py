@@ -260,9 +260,6 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
 
     Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Text before
     the first bracket is skipped.
-
-    Raises:
-        UnreadableError: the body is not a value, or contains no object with a name.
     """
     starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
@@ -304,9 +301,6 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
 
     Mistral Small 3.2 (``[ARGS]``), DeepSeek R1 (``function<sep>name``, a fence) and V3.1 (``name<sep>``), Llama 3.1's
     own functions (``name>``).
-
-    Raises:
-        UnreadableError: the name or the object is missing.
     """
     head, brace, rest = body.partition("{")
     name = named_head(head)
@@ -328,11 +322,7 @@ def named_head(head: str) -> str:
 
 
 def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
-    """Parse a list of objects whose only key is the name: ``[{"get_weather": {…}}]`` (Apertus).
-
-    Raises:
-        UnreadableError: the body is not a list of this kind.
-    """
+    """Parse a list of objects whose only key is the name: ``[{"get_weather": {…}}]`` (Apertus)."""
     reading = read_value(body[max(body.find("["), 0) :])
     value: Any = reading.value
     values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -364,9 +354,6 @@ def read_python_calls(body: str) -> tuple[ParsedCall, ...]:
 
     Llama 3.2 and 4, LFM2, Olmo 3, MiniCPM3, Gemma 2 and 3, ChatGLM3. A string may contain its own quote unescaped if
     only one position can end it (vLLM's rule).
-
-    Raises:
-        UnreadableError: a call is not complete, or a value is not a literal.
     """
     headline = _HEADLINE.match(body)
     text = (body[headline.end(1) :] if headline else body).rstrip().removesuffix("```")
@@ -379,12 +366,9 @@ def read_python_calls(body: str) -> tuple[ParsedCall, ...]:
     except UnreadableError:
         calls = _python_calls(LiteralReader(text, raw_quotes=True))
     if headline and len(calls) == 1 and calls[0].name == _PLACEHOLDER:
-        calls = (_renamed(calls[0], headline.group(1)),)
+        (call,) = calls
+        calls = (ParsedCall(headline.group(1), call.arguments, repaired=call.repaired, positional=call.positional),)
     return calls
-
-
-def _renamed(call: ParsedCall, name: str) -> ParsedCall:
-    return ParsedCall(name, call.arguments, repaired=call.repaired, positional=call.positional)
 
 
 def _python_calls(reader: LiteralReader) -> tuple[ParsedCall, ...]:
@@ -453,9 +437,6 @@ def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
 
     FunctionGemma (``<escape>``) and Gemma 4 (``<|"|>``); single quotes, words without quotes and a missing delimiter at
     the end are accepted as in Ollama.
-
-    Raises:
-        UnreadableError: the name is missing, or the braces contain something else than keys and values.
     """
     head, brace, _ = body.partition("{")
     name = head.strip().removeprefix("call:").removeprefix(":").strip()

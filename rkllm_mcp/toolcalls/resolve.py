@@ -350,7 +350,6 @@ def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, 
         return None
     # An open string with a call in it: if only calls follow, the model left the string for the call; otherwise the
     # string may quote the call, and a quoted call must not be made.
-    # quotes it if anything else does. A quoted call must not be made.
     place = len(part.lead) + opener
     raw, rest = part.raw[:place], part.raw[place:]
     return Outcome(raw, (_failed(INTERRUPTED, raw, call_format, catalogue),), rest) if reader.only_calls(rest) else None

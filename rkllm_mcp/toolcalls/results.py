@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from rkllm_mcp.events import Source
+from rkllm_mcp.events import Source, to_json
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
@@ -28,7 +28,8 @@ def result_text(result: Mapping[str, Any]) -> str:
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
     if structured is not None and (not texts or _repeats(blocks, structured)):
-        texts = [_structured_text(structured)]
+        value = _unwrapped(structured)
+        texts = [value if isinstance(value, str) else to_json(value)]
     whole = "\n".join(texts)
     if not whole.strip():
         whole = "The tool failed without an error message." if result.get("isError") else "(no output)"
@@ -108,14 +109,9 @@ def _first(parts: Mapping[str, Any], names: Sequence[str], kind: type | tuple[ty
     return next((value for value in values if isinstance(value, kind) and value != ""), None)
 
 
-def compact_json(value: Any) -> str:
-    """Serialise ``value`` without spaces, with non-ASCII characters unescaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _structured_text(structured: Any) -> str:
-    value = _unwrapped(structured)
-    return value if isinstance(value, str) else compact_json(value)
+def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    """Return the JSON of a ``tools/call`` result with one text."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 def _unwrapped(structured: Any) -> Any:
@@ -150,11 +146,11 @@ def _block_text(block: Mapping[str, Any]) -> str:
     if kind == "resource_link":
         about = [str(block[key]) for key in ("title", "description", "mimeType") if block.get(key)]
         size = block.get("size")
-        about += [_size(size)] if isinstance(size, int) else []
+        about += [size_text(size)] if isinstance(size, int) else []
         return f"[resource {block.get('name', '')}: {block.get('uri', '')}{''.join(f', {item}' for item in about)}]"
     if kind == "resource":
         return _resource_text(cast("Mapping[str, Any]", block.get("resource") or {}))
-    return compact_json(dict(block))
+    return to_json(dict(block))
 
 
 def _resource_text(resource: Mapping[str, Any]) -> str:
@@ -173,15 +169,16 @@ def _compacted(text: str) -> str:
     value = _parsed(text)
     if isinstance(value, str):
         return text
-    compact = compact_json(value)
+    compact = to_json(value)
     return compact if len(compact) < len(text) else text
 
 
 def _base64_size(data: Any) -> str:
-    return _size(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
+    return size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
 
 
-def _size(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes as people write it: ``1.2 kB``."""
     if size_bytes < 1000:
         return f"{size_bytes} bytes"
     return f"{size_bytes / 1000:.1f} kB" if size_bytes < 1_000_000 else f"{size_bytes / 1_000_000:.1f} MB"

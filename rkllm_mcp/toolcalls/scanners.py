@@ -265,15 +265,9 @@ class Argument:
     """The element of one argument."""
 
     # Its beginning, such as ``<parameter=``.
-    # Its beginning, such as ``<parameter=``.
-    # Its beginning, such as ``<parameter=``.
     opens: str
     # Its closing tag without the last bracket.
-    # Its closing tag without the last bracket.
-    # Its closing tag without the last bracket.
     closes: str
-    # Character class that must follow ``opens``; empty for any text.
-    # Character class that must follow ``opens``; empty for any text.
     # Character class that must follow ``opens``; empty for any text.
     behind: str = ""
 
@@ -293,27 +287,15 @@ class Tags:
     """The elements of one call format in tags."""
 
     # Beginning of the call's own element; empty if the call is the name followed by arguments.
-    # Beginning of the call's own element; empty if the call is the name followed by arguments.
-    # Beginning of the call's own element; empty if the call is the name followed by arguments.
     begins: str
-    # Closing tags of the call without the last bracket; any of them ends it.
-    # Closing tags of the call without the last bracket; any of them ends it.
     # Closing tags of the call without the last bracket; any of them ends it.
     ends: tuple[str, ...]
     # Elements of arguments; the first is the documented one, the others are variants that models produce.
-    # Elements of arguments; the first is the documented one, the others are variants that models produce.
-    # Elements of arguments; the first is the documented one, the others are variants that models produce.
     arguments: tuple[Argument, ...]
-    # End of an argument's head.
-    # End of an argument's head.
     # End of an argument's head.
     head_ends: str = ">"
     # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
-    # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
-    # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
     quoted: bool = False
-    # Values may contain CDATA sections.
-    # Values may contain CDATA sections.
     # Values may contain CDATA sections.
     cdata: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -66,7 +66,7 @@ class CallFormat:
     confirm: Confirmation
     # Makes the scanner of one body, given the markers that cannot occur outside strings and values.
     scanner: Callable[[Markers], Scanner]
-    # Parses a body into calls.
+    # Parses a body into calls; raises UnreadableError if the body is not written in this form.
     read: Callable[[str], tuple[ParsedCall, ...]]
     # The format in one line, for a model that made a mistake.
     example: str
@@ -202,10 +202,6 @@ class ThinkingTags:
     # The model also thinks in the middle of an answer, and a closer without opener has no meaning. For other
     # families the marks count only at the beginning of the answer, and are text later.
     anywhere: bool = False
-
-    def at_the_beginning(self) -> ThinkingTags:
-        """Return the same marks, counting only at the beginning of the answer."""
-        return replace(self, anywhere=False)
 
 
 THINKING: dict[str, ThinkingTags] = {

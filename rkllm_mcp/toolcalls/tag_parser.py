@@ -7,7 +7,6 @@ the format has it. A call with unclosed arguments is read loosely if its own clo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,9 +37,6 @@ class TagReader:
         """Parse ``body``, from ``Tags.begins`` to the end of the call.
 
         The project's own style, Qwen3-Coder's, MiniCPM5's, MiniMax's, GLM's.
-
-        Raises:
-            UnreadableError: no name, an argument without name or given twice, text outside arguments.
         """
         scanner = TagScanner(self.tags, Markers(()))
         verdict, _ = scanner.scan(body, 0)
@@ -152,7 +148,7 @@ class TagReader:
         bare = text.strip()
         # White space around a CDATA section is its frame.
         whole = bare.startswith("<![CDATA[") and bare.endswith("]]>")
-        return _CDATA.sub(_section, bare if whole else framed)
+        return _CDATA.sub(r"\1", bare if whole else framed)
 
 
 def _unframed(text: str) -> str:
@@ -162,23 +158,10 @@ def _unframed(text: str) -> str:
     return text[begin : max(begin, end)]
 
 
-def _section(found: re.Match[str]) -> str:
-    return found.group(1)
-
-
 def _attribute(head: str) -> str:
     """Return the ``name`` in a head, or nothing. A quote in it can only be written as an entity."""
     for found in _ATTRIBUTE.finditer(head):
         if found.group(1) == "name":
             value = next(group for group in found.groups()[1:] if group is not None)
-            return _ENTITY.sub(_character, value).strip()
+            return _ENTITY.sub(lambda entity: _ENTITIES[entity.group(1)], value).strip()
     return ""
-
-
-def _character(entity: re.Match[str]) -> str:
-    return _ENTITIES[entity.group(1)]
-
-
-def read_tags(tags: Tags, *, repeats: bool = False) -> Callable[[str], tuple[ParsedCall, ...]]:
-    """Return the parser for one set of tags."""
-    return TagReader(tags, repeats)

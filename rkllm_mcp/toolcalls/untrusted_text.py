@@ -31,7 +31,7 @@ def without_invisible(text: str) -> tuple[str, int]:
     """Return ``text`` without invisible characters, and the number of removed characters."""
     if text.isascii() and text.isprintable():
         return text, 0
-    shown = _PATTERN.sub(_preserved, text)
+    shown = _PATTERN.sub(lambda found: found.group(1) or "", text)
     return shown, len(text) - len(shown)
 
 
@@ -39,10 +39,6 @@ def on_one_line(name: str) -> str:
     """Return a server's name for something in one line, shortened, so that it cannot add sentences to our messages."""
     name = " ".join(without_invisible(name)[0].split())
     return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
-
-
-def _preserved(found: re.Match[str]) -> str:
-    return found.group(1) or ""
 
 
 _LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［"})

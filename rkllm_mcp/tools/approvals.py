@@ -8,11 +8,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
+from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, matches_any, target_of
 from rkllm_mcp.events import Approval
 from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
@@ -22,50 +22,10 @@ from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
 Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated"]
-_REASONS: Mapping[Language, Mapping[Concern, str]] = {
-    "en": {
-        "delete": "Warning: '{tool}' of server '{server}' deletes or overwrites something. This may be irreversible.",
-        "execute": "Warning: '{tool}' of server '{server}' runs a program or a command, with all permissions of that "
-        "server on its machine.",
-        "send": "'{tool}' of server '{server}' sends, publishes or orders something. This cannot be undone.",
-        "change": "'{tool}' of server '{server}' changes something.",
-        "unknown": "'{tool}' of server '{server}' may change something: it is not known to be read-only.",
-        "asked": "The configuration requires approval for '{tool}' of server '{server}'.",
-        "repeated": "Warning: this call of '{tool}' of server '{server}' stands word for word in a text from outside "
-        "(a tool result, a resource or a server's prompt). Allow it only if you want it yourself.",
-    },
-    "ja": {
-        "delete": "警告: サーバー「{server}」の「{tool}」は削除や上書きを行います。元に戻せないことがあります。",
-        "execute": "警告: サーバー「{server}」の「{tool}」は、そのサーバーの権限でプログラムやコマンドを実行します。",
-        "send": "サーバー「{server}」の「{tool}」は送信・公開・注文などを行います。取り消せません。",
-        "change": "サーバー「{server}」の「{tool}」はデータや設定などを変更します。",
-        "unknown": "サーバー「{server}」の「{tool}」は何かを変更する可能性があります（読み取り専用と確認できません）。",
-        "asked": "設定により、サーバー「{server}」の「{tool}」の呼び出しには承認が必要です。",
-        "repeated": "警告: サーバー「{server}」の「{tool}」のこの呼び出しは、外部の文章（ツールの結果、リソース、"
-        "サーバーのプロンプト）にそのまま書かれていたものです。ご自身が望む場合だけ許可してください。",
-    },
-}
-_CHANGED: Mapping[Language, str] = {
-    "en": " The server has changed the definition of this tool since you allowed it.",
-    "ja": "前回の許可のあと、サーバーがこのツールの定義を変更しました。",
-}
-_EFFECTS: Mapping[Concern, str] = {
-    "delete": "it deletes or overwrites something",
-    "execute": "it runs a program or a command",
-    "send": "it sends, publishes or orders something",
-    "change": "it changes something",
-    "unknown": "it is not known to be read-only",
-    "asked": "the configuration requires approval for it",
-    "repeated": "the same call stands in a text from outside, such as a tool result",
-}
-
-
+# Questions and refusals in both languages, and what the model reads after a refusal.
+_TEXTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("approval_texts.json").read_text("utf-8"))
 # Key of the stored approval of sampling, next to those of tools; not a valid tool name.
 _SAMPLING = ToolSpec("sampling/createMessage")
-_SAMPLING_REASONS: Mapping[Language, str] = {
-    "en": "Server '{server}' wants to ask the model this, and gets its answer.",
-    "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
-}
 
 
 def question_of(concern: Concern, server: str, tool: str, language: Language, *, has_changed: bool) -> str:
@@ -73,44 +33,18 @@ def question_of(concern: Concern, server: str, tool: str, language: Language, *,
 
     ``tool`` is the wire name; ``has_changed`` adds that the tool was allowed before under another definition.
     """
-    question = _REASONS[language][concern].format(server=server, tool=on_one_line(tool))
-    return f"{question}{_CHANGED[language]}" if has_changed else question
-
-
-# Why a call was not run -> the sentence for people, and what is added to the English one for the model.
-_REFUSALS: Mapping[str, tuple[str, str, str]] = {
-    "never": (
-        "'{name}' was not run: the user has blocked it.",
-        "「{name}」はブロックされているため、実行されませんでした。",
-        " Do not try it again; answer without it.",
-    ),
-    "deny": (
-        "'{name}' was not run: the user denied it.",
-        "「{name}」は許可されなかったため、実行されませんでした。",
-        " Do not try it again; continue without it, or ask the user.",
-    ),
-    "refused": (
-        "'{name}' was not run: {effect}, and no user could approve it.",
-        "「{name}」には承認が必要ですが、承認できる人がいないため、実行されませんでした。",
-        " Tell the user.",
-    ),
-    "late": (
-        "'{name}' was not run: {effect}, and it was not approved in time.",
-        "「{name}」は時間内に承認されなかったため、実行されませんでした。",
-        " Tell the user, who can ask for it again.",
-    ),
-}
+    texts = _TEXTS[language]
+    question = texts["reasons"][concern].format(server=server, tool=on_one_line(tool))
+    return f"{question}{texts['changed']}" if has_changed else question
 
 
 def refusal(
     ruling: ApprovalOutcome, why: str, name: str, language: Language, concern: Concern = "asked", advice: str = ""
 ) -> ApprovalVerdict:
     """Return the verdict on a call that is not run; ``advice`` is the remedy for the owner."""
-    english, japanese, for_model = _REFUSALS[why]
-    fact = english.format(name=name, effect=_EFFECTS[concern])
-    remedy = f" {advice}" if advice else ""
-    shown = japanese.format(name=name) if language == "ja" else fact
-    return ApprovalVerdict(ruling, f"{fact}{for_model}{remedy}", f"{shown}{remedy}")
+    effect, remedy = _TEXTS["model"]["effects"][concern], f" {advice}" if advice else ""
+    fact, shown = (_TEXTS[one]["refusals"][why].format(name=name, effect=effect) for one in ("en", language))
+    return ApprovalVerdict(ruling, f"{fact}{_TEXTS['model']['refusals'][why]}{remedy}", f"{shown}{remedy}")
 
 
 # A service runs for months and does not notice the end of a conversation; a dropped approval is asked again.
@@ -287,8 +221,8 @@ class Approvals:
             reason = question_of("repeated", spec.name, name, language, has_changed=False)
             return _Question("repeated", reason, key)
         has_changed = grant is not None and grant.fingerprint != fingerprint
-        must_ask = _matches(name, spec.always_ask)
-        is_named = _matches(name, spec.always_allow) and not must_ask
+        must_ask = matches_any(name, spec.always_ask)
+        is_named = matches_any(name, spec.always_allow) and not must_ask
         if is_named and grant is None:
             self.grants.keep(spec.name, name, StoredApproval("configured", fingerprint))
         concern = _concern(spec, tool, call.arguments, is_unasked=is_named and not has_changed)
@@ -329,7 +263,7 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
             "messages": [{"role": message.role, "text": message.text} for message in request.messages],
             "max_tokens": request.max_tokens,
         },
-        reason=_SAMPLING_REASONS[language].format(server=request.server),
+        reason=_TEXTS[language]["sampling"].format(server=request.server),
     )
 
 
@@ -342,7 +276,7 @@ def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
 
 def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
     """Return why a call needs approval; None if it needs none."""
-    must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
+    must_ask = matches_any(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
     trusted = bool(spec.trusted)
@@ -360,7 +294,7 @@ def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
     return [
         name
         for name, tool in names
-        if _concern(spec, tool, {}, is_unasked=_matches(name, spec.always_allow)) == "unknown"
+        if _concern(spec, tool, {}, is_unasked=matches_any(name, spec.always_allow)) == "unknown"
     ]
 
 
@@ -375,7 +309,3 @@ def _verdict(
     if decision in ("deny", "never"):
         return refusal(decision, "deny", name, language)
     return ApprovalVerdict("granted" if standing else decision)
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)

@@ -14,6 +14,7 @@ from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ResourceTools:
             text, is_error = await run(str(arguments.get("uri" if tool == READ else "query", "")), context), False
         except ToolboxError as error:
             text, is_error = f"{str(error)[:1].upper()}{str(error)[1:]}", True
-        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+        return text_result(text, is_error=is_error)
 
     async def _list(self, query: str, context: CallContext) -> str:
         offering = self._offering()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from rkllm_mcp.messages import ToolSpec
@@ -23,42 +24,18 @@ Risk: TypeAlias = Literal["delete", "execute", "send", "change"]
 _ORDER: tuple[Risk, ...] = ("delete", "execute", "send", "change")
 """Highest risk first."""
 
-_VERBS: Mapping[Risk, str] = {
-    "delete": """
-        delete del remove rm rmdir unlink drop destroy erase purge wipe truncate clear reset uninstall discard revoke
-        prune kill terminate overwrite clean trash forget rollback
-    """,
-    "execute": """
-        exec execute run eval evaluate shell bash sh zsh cmd command commands spawn invoke script sudo powershell
-        terminal deploy redeploy launch relaunch compile ssh rerun
-    """,
-    "send": """
-        send post publish reply forward tweet upload share notify invite pay buy purchase transfer order book reserve
-        subscribe donate dial
-    """,
-    "change": """
-        write edit update set put patch create make add insert append prepend move mv rename copy cp save store modify
-        change replace commit push pull merge rebase checkout install enable disable start stop restart reboot
-        shutdown poweroff lock unlock grant assign cancel submit import sync apply approve toggle turn switch mkdir
-        touch chmod chown register unregister archive restore schedule upsert stage unstage fork configure control
-        press click type fill drag upgrade download reject trigger
-    """,
-}
-_WORDS: Mapping[str, Risk] = {word: danger for danger, words in _VERBS.items() for word in words.split()}
-# Japanese names have no word boundaries.
-_JAPANESE: Mapping[Risk, str] = {
-    "delete": "削除 消去 破棄 初期化 上書き 抹消 取り消 クリア リセット",
-    "execute": "実行 起動 コマンド",
-    "send": "送信 送る 投稿 公開 購入 注文 支払 予約 振込 送金 共有",
-    "change": "書き込 書込 編集 更新 変更 作成 追加 登録 移動 保存 設定 停止 開始 挿入 置換 切替 切り替え",
-}
-_READING_VERBS = """
-    get list read search find show describe fetch query lookup look count check view is has can head tail tree stat
-    info status diff log browse watch monitor preview validate verify explain summarize analyze compare convert
-    calculate compute select retrieve load inspect examine
-"""
-_READING = frozenset(_READING_VERBS.split())
-_JAPANESE_READING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
+
+def _read_words() -> dict[str, tuple[list[str], tuple[str, ...]]]:
+    """Return the English words and the parts of Japanese names by the risk that they indicate, or ``read``."""
+    lines = Path(__file__).with_name("risk_words.txt").read_text("utf-8").splitlines()[1:]
+    rows = (line.partition(":") for line in lines)
+    parts = ((risk, words.split("|")) for risk, _, words in rows)
+    return {risk: (english.split(), tuple(japanese.split())) for risk, (english, japanese) in parts}
+
+
+_BY_RISK = _read_words()
+_WORDS: Mapping[str, Risk] = {word: risk for risk in _ORDER for word in _BY_RISK[risk][0]}
+_READING, _JAPANESE_READING = frozenset(_BY_RISK["read"][0]), _BY_RISK["read"][1]
 _JOINTS = frozenset({"and", "or", "then"})
 # For a permission, a reading verb has to be unmistakable: these are also nouns or mean a change ("log_workout").
 _AMBIGUOUS_READING = frozenset({"log", "load", "watch", "status", "info"})
@@ -183,7 +160,8 @@ def _is_noun(before: str, word: str, behind: str) -> bool:
 def _danger_of_japanese(name: str) -> Risk | None:
     if name.endswith(_JAPANESE_READING):
         return None
-    return _worst({danger for danger, words in _JAPANESE.items() if any(word in name for word in words.split())})
+    # Japanese names have no word boundaries.
+    return _worst({risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1])})
 
 
 def _danger_of_statements(arguments: Mapping[str, Any]) -> Risk | None:

@@ -6,7 +6,6 @@ the block stops every server and its process group.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -19,15 +18,14 @@ from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig,
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.mcp_client.callbacks import Answers
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, ServerState, State, Timings
+from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ConnectionServices, Timings, ToolServer
 from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_for
 from rkllm_mcp.mcp_client.resources import ResourceHub
-from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox, ToolServer
+from rkllm_mcp.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from rkllm_mcp.builtin.server import DeviceReader
@@ -50,11 +48,10 @@ class ToolImplementation(Protocol):
 Opener: TypeAlias = Callable[[Callable[[str], None]], AbstractAsyncContextManager[ToolImplementation]]
 
 
-class LocalToolServer:
+class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
     """A tool server that is loaded in this process.
 
-    ``opener`` loads it; an exception it raises becomes the server's failure reason. ``on_change`` runs in the server's
-    own task after ``state`` or ``tools`` changed; it must not block or raise.
+    ``opener`` loads it; an exception it raises becomes the server's failure reason.
     """
 
     def __init__(
@@ -63,136 +60,35 @@ class LocalToolServer:
         opener: Opener,
         *,
         restart_pause_s: float = Timings.restart_pause_s,
-        on_change: Callable[[LocalToolServer], None] | None = None,
+        on_change: Callable[[Any], None] | None = None,
     ) -> None:
-        self.spec = spec
-        self.state: State = "connecting"
-        self.reason = ""
-        self.tools: tuple[ToolSpec, ...] = ()
-        self.resource_names: tuple[str, ...] = ()
-        self.notes = LastLines()
+        super().__init__(spec, on_change, restart_pause_s)
         self._opener = opener
-        self._on_change = on_change
-        self._loaded: ToolImplementation | None = None
-        self._seconds = 0.0
-        self._announced = ""
-        self._stopping = False
-        self._backoff = Backoff(restart_pause_s)
-        self._scope = anyio.CancelScope()
-        self._first, self._settled = anyio.Event(), anyio.Event()
-        self._wanted, self._over = anyio.Event(), anyio.Event()
-
-    def describe(self) -> ServerState:
-        """Return the server's current state."""
-        return ServerState(
-            name=self.spec.name,
-            state=self.state,
-            reason=self.explanation(),
-            last_lines=self.notes.shown(),
-            tool_count=len(self.tools),
-            connect_seconds=self._seconds,
-        )
-
-    def explanation(self) -> str:
-        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
-        return self.reason
-
-    async def run(self) -> None:
-        """Load the server and keep it open until ``stop``; this task owns the opened resources."""
-        try:
-            while not self._stopping:
-                self._wanted = anyio.Event()
-                await self._live_once()
-                if not self._stopping:
-                    await self._wanted.wait()
-        finally:
-            self._become("stopped", "it was stopped")
-            self._settle()
-
-    def stop(self) -> None:
-        """Make ``run`` close everything and return; may be called from any task, any number of times."""
-        self._stopping = True
-        self._over.set()
-        self._wanted.set()
-        if self._loaded is None:
-            self._scope.cancel()
-
-    async def settled(self) -> None:
-        """Wait until the first attempt to load has succeeded or failed."""
-        await self._first.wait()
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the last attempt to load failed, also while it is tried again."""
-        return self._backoff.has_failed
-
-    def retry(self) -> None:
-        """Load a server that has failed again, in the background, if that is due."""
-        if self.state == "failed" and self._backoff.is_due:
-            self._want()
-
-    async def available(self) -> None:
-        """Wait until the server can take a call; load it again if it had failed.
-
-        Raises:
-            ServerUnavailableError: the server could not be loaded.
-        """
-        await self._available()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
-
-        Cancelling the caller cancels this call only.
-
-        Raises:
-            ServerUnavailableError: the server could not be loaded, or was stopped.
-        """
-        loaded = await self._available()
+        """See ``ToolServer``."""
+        loaded = await self.available()
         return await loaded.call(tool, arguments, context)
-
-    async def _available(self) -> ToolImplementation:
-        if self.state == "failed":
-            wait_s = self._backoff.wait_s()
-            if wait_s > 0:
-                raise ServerUnavailableError(
-                    f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
-                )
-            self._want()
-        await self._settled.wait()
-        if self._loaded is None:
-            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
-        return self._loaded
-
-    def _want(self) -> None:
-        # Callers that arrive from here on wait for the same attempt.
-        self.state = "connecting"
-        self._settled = anyio.Event()
-        self._wanted.set()
 
     async def _live_once(self) -> None:
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
-        self._become("connecting")
         error: Exception | None = None
         with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
                 async with self._opener(self.notes.add) as loaded:
                     deadline.lift()
                     self.tools = self._offered(loaded.tools)
-                    self._loaded, self._seconds = loaded, deadline.elapsed_s
+                    self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
-                    self._settle()
+                    self._first.set()
+                    self._settled.set()
                     await self._over.wait()
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
-        self._loaded = None
+        self._opened = None
         if not self._stopping:
             self._backoff.ended()
             self._become("failed", _reason(error, self.spec.connect_timeout_s))
-        self._settle()
-
-    def _settle(self) -> None:
-        self._first.set()
-        self._settled.set()
 
     def _offered(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         return tuple(
@@ -200,15 +96,6 @@ class LocalToolServer:
             for tool in tools
             if is_offered(self.spec, tool.name)
         )
-
-    def _become(self, state: State, reason: str = "") -> None:
-        self.state, self.reason = state, reason
-        # A retry that fails with the same reason is not reported again.
-        is_news = state != "failed" or reason != self._announced
-        if state != "connecting":
-            self._announced = reason
-        if self._on_change is not None and is_news:
-            self._on_change(self)
 
 
 def _reason(error: Exception | None, limit_s: float) -> str:
@@ -231,8 +118,8 @@ def source_of(
     *,
     problem: str = "",
     read_device: DeviceReader | None = None,
-    on_change: Callable[[ToolServer], None] | None = None,
-) -> ToolServer:
+    on_change: Callable[[AnyToolServer], None] | None = None,
+) -> AnyToolServer:
     """Create the tool server for ``spec``.
 
     ``problem`` is why it cannot be used at all, and the remedy. ``read_device`` gives built-in tools readings of the
@@ -291,7 +178,7 @@ async def open_toolbox(
     answers = Answers(sampler, approvals.approve_sampling)
     services, reasons = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for), problems or {}
 
-    def connect(changed: Callable[[ToolServer], None]) -> dict[str, ToolServer]:
+    def connect(changed: Callable[[AnyToolServer], None]) -> dict[str, AnyToolServer]:
         return {
             spec.name: source_of(
                 spec, services, problem=reasons.get(spec.name, ""), read_device=read_device, on_change=changed

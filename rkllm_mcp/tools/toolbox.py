@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
@@ -24,87 +24,16 @@ from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
 
 if TYPE_CHECKING:
-    from rkllm_mcp.mcp_client.lifecycle import ServerState, State
+    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ServerState
     from rkllm_mcp.mcp_client.resources import ResourceHub
-    from rkllm_mcp.mcp_client.wire_log import LastLines
     from rkllm_mcp.tools.resource_tools import ResourceTools
 
 # Most servers connect faster than this and need no status line.
 PATIENCE_S = 3.0
 
 
-class ToolServer(Protocol):
-    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
-
-    @property
-    def spec(self) -> ServerConfig:
-        """Settings of the server."""
-        ...
-
-    @property
-    def state(self) -> State:
-        """Current state."""
-        ...
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """Tools under the server's own names."""
-        ...
-
-    @property
-    def resource_names(self) -> tuple[str, ...]:
-        """Names and URIs of its first resources; empty if it has none."""
-        ...
-
-    @property
-    def notes(self) -> LastLines:
-        """Recent output and log lines of the server, redacted."""
-        ...
-
-    def describe(self) -> ServerState:
-        """Return the server's current state."""
-        ...
-
-    def explanation(self) -> str:
-        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
-        ...
-
-    async def run(self) -> None:
-        """Connect and serve calls until ``stop``."""
-        ...
-
-    def stop(self) -> None:
-        """Make ``run`` close everything and return."""
-        ...
-
-    async def settled(self) -> None:
-        """Wait until the first connection attempt has succeeded or failed."""
-        ...
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the last start failed, also while it is tried again."""
-        ...
-
-    def retry(self) -> None:
-        """Start a server that has failed again, in the background, if that is due."""
-        ...
-
-    async def available(self) -> None:
-        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
-        ...
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
-        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
-
-        Raises:
-            ServerUnavailableError: the server is not available, or was lost during the call.
-        """
-        ...
-
-
 async def report_slow_servers(
-    servers: Sequence[ToolServer], tell: Callable[[str], None], patience_s: float = PATIENCE_S
+    servers: Sequence[AnyToolServer], tell: Callable[[str], None], patience_s: float = PATIENCE_S
 ) -> None:
     """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
     await anyio.sleep(patience_s)
@@ -146,7 +75,7 @@ class Toolbox:
 
     def __init__(
         self,
-        connect: Callable[[Callable[[ToolServer], None]], Mapping[str, ToolServer]],
+        connect: Callable[[Callable[[AnyToolServer], None]], Mapping[str, AnyToolServer]],
         open_resources: Callable[[Toolbox], ResourceHub],
         on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
@@ -174,7 +103,7 @@ class Toolbox:
         return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=asks)
 
     @property
-    def connections(self) -> tuple[ToolServer, ...]:
+    def connections(self) -> tuple[AnyToolServer, ...]:
         """The servers, in the order of the configuration."""
         return tuple(self._connections.values())
 
@@ -242,23 +171,12 @@ class Toolbox:
                 return shown[close[0]]
         return None
 
-    def disable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Disable a tool, or all tools of a server, and return them.
+    def switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
+        """Enable or disable a tool, or all tools of a server, and return them.
 
         Raises:
             ToolboxError: no tool or server has that name.
         """
-        return self._switch(name, is_on=False)
-
-    def enable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Enable a tool, or all tools of a server, and return them.
-
-        Raises:
-            ToolboxError: no tool or server has that name.
-        """
-        return self._switch(name, is_on=True)
-
-    def _switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
         # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
@@ -359,7 +277,7 @@ class Toolbox:
 
     # --- status ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, connection: ToolServer) -> None:
+    def _changed(self, connection: AnyToolServer) -> None:
         self._index = None
         if self._on_status is None or connection.state in ("waiting", "connecting", "stopped"):
             return
@@ -377,7 +295,7 @@ def _headers_of(spec: ServerConfig) -> Mapping[str, str]:
     return spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
 
 
-async def _start(source: ToolServer) -> None:
+async def _start(source: AnyToolServer) -> None:
     with suppress(ServerUnavailableError):
         await source.available()
 

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from rkllm_mcp.builtin.server import NAMES, open_builtin
+from rkllm_mcp.builtin.server import MAKERS, open_builtin
 from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
@@ -40,7 +40,7 @@ async def called(tool: BuiltinTool, arguments: dict[str, Any] | None = None, **s
 
 
 def test_the_configuration_knows_the_names_of_our_tools() -> None:
-    assert OWN_TOOLS == NAMES
+    assert tuple(MAKERS) == OWN_TOOLS
 
 
 CALLS: list[tuple[BuiltinTool, dict[str, Any], str]] = [
@@ -88,7 +88,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
     not_a_function = f"is not a function; name a function of {HOME}"
     reasons = {
-        "nothing_runs_it": f"it has no entry_point; name its function, or call it one of {', '.join(NAMES)}",
+        "nothing_runs_it": f"it has no entry_point; name its function, or call it one of {', '.join(OWN_TOOLS)}",
         "missing": (
             "its entry_point needs the module 'no_such_package', which is not installed; "
             "install it, or correct 'no_such_package.x:f'"
@@ -148,7 +148,9 @@ async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> N
 
 async def test_our_tools_are_called_by_their_names() -> None:
     device = [("npu load", "core 0 12 %"), ("temperature", "45 °C")]
-    server = BuiltinServer(name="b", tools=tuple(BuiltinTool(name=name) for name in NAMES), excluded_tools=("clock",))
+    server = BuiltinServer(
+        name="b", tools=tuple(BuiltinTool(name=name) for name in OWN_TOOLS), excluded_tools=("clock",)
+    )
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], read_device=lambda: device) as toolbox:
             await toolbox.connected()

@@ -138,7 +138,7 @@ def test_what_other_hosts_keep_in_an_entry_is_named_and_ignored(tmp_path: Path) 
         "mcpServers.w: ignored, as they mean nothing here: 'iconPath', 'oauth'; remove them, or correct their names",
         "mcpServers.far: ignored, as they mean nothing here: 'env'; remove them, or correct their names",
     ]
-    assert config.unset == {}
+    assert config.origin.unset == {}
 
 
 def test_our_own_shape_stays_strict(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_our_own_shape_stays_strict(tmp_path: Path) -> None:
 def test_a_restriction_that_would_not_hold_is_refused_unless_it_restricts_nothing(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"mcpServers.w.{key}: found an unknown restriction"):
         load(tmp_path, {"w": {"command": "x", key: True}})
-    assert load(tmp_path, {"w": {"command": "x", key: False}}).remarks == (
+    assert load(tmp_path, {"w": {"command": "x", key: False}}).origin.remarks == (
         f"mcpServers.w: ignored, as they mean nothing here: '{key}'; remove them, or correct their names",
     )
 

@@ -34,7 +34,7 @@ def server(line: str) -> str:
 
 def test_without_a_file_the_defaults_hold_and_there_are_no_servers(tmp_path: Path) -> None:
     config = load_config(env={"HOME": str(tmp_path)}, cwd=tmp_path)
-    assert (config, config.source, config.servers, config.agent.max_rounds) == (Config(), None, (), 8)
+    assert (config, config.origin.source, config.servers, config.agent.max_rounds) == (Config(), None, (), 8)
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
     user.write_text("[agent]\nmax_rounds = 2\n")
     assert load_config(env=env, cwd=tmp_path).agent.max_rounds == 2
     here.write_text("[agent]\nmax_rounds = 3\n")
-    assert load_config(env=env, cwd=tmp_path).source == here
+    assert load_config(env=env, cwd=tmp_path).origin.source == here
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_server_that_lacks_a_variable_is_known_to_and_costs_nothing_else(tmp_p
         '[[servers]]\nname = "b"\ncommand = "${B}"\n'
     )
     config = load(tmp_path, text, B="b")
-    assert config.unset == {"a": ("ADDRESS",)}
+    assert config.origin.unset == {"a": ("ADDRESS",)}
     assert [getattr(each, "command", "") for each in config.servers] == ["", "b"]
-    assert load(tmp_path, text, B="b", ADDRESS="http://h").unset == {}
+    assert load(tmp_path, text, B="b", ADDRESS="http://h").origin.unset == {}
 
 
 def test_an_unset_variable_outside_of_the_servers_is_an_error(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_placeholders_of_headers_stay_for_the_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["false", "0", "no", "off", "FALSE"])
 def test_mcp_enabled_switches_all_tools_off(tmp_path: Path, value: str) -> None:
     config = load(tmp_path, server(""), MCP_ENABLED=value)
-    assert (config.mcp_enabled, config.active_servers, len(config.servers)) == (False, (), 1)
+    assert (config.origin.mcp_enabled, config.active_servers, len(config.servers)) == (False, (), 1)
 
 
 def test_mcp_enabled_must_be_a_word_for_yes_or_no(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_command_line_overrides_model_runtime_and_tools(tmp_path: Path) -> N
         Path("/m/x.rkllm"),
         "/l/librkllmrt.so",
     )
-    assert (by_path.source, by_path.active_servers) == (config.source, config.servers)
+    assert (by_path.origin.source, by_path.active_servers) == (config.origin.source, config.servers)
 
 
 def test_the_repositorys_own_configuration_works_as_it_stands() -> None:

@@ -139,7 +139,7 @@ async def test_no_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
     monkeypatch.chdir(tmp_path)
     config = load_config().overridden(model="demo", library="emulator")
-    assert config.source is None
+    assert config.origin.source is None
     with anyio.fail_after(60):
         async with open_app(config) as app:
             events = await events_of(app, "Hello")

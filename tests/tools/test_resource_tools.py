@@ -120,14 +120,14 @@ async def test_the_status_lines_name_the_server_the_resource_and_its_records() -
 async def test_a_server_that_is_switched_off_offers_nothing_and_one_that_asks_always_asks_here_too() -> None:
     async with toolbox_with(asking("memos"), asking("others")) as toolbox:
         assert (await said(toolbox, "list_resources"))[0].startswith("memos:memo://monday — ")
-        toolbox.disable("others")
+        toolbox.switch("others", is_on=False)
         assert "others" not in (await said(toolbox, "list_resources"))[0]
         assert (await said(toolbox, "read_resource", uri="others:memo://monday"))[1]
-        toolbox.disable("memos")
+        toolbox.switch("memos", is_on=False)
         assert offering(toolbox) == []
         # As the page does it.
         toolbox.switches.turn_server("memos", is_on=True)
-        toolbox.disable("read_resource")
+        toolbox.switch("read_resource", is_on=False)
         assert offering(toolbox) == ["list_resources"]
     policies = ExecutionPolicies(approvals=Approvals())
     async with toolbox_with(altered(asking("memos"), approve="always"), policies=policies) as toolbox:

@@ -134,15 +134,15 @@ async def test_tools_and_servers_are_switched_off_and_on() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", allowed_tools=("add", "steps", "fail")), hostile("pages")]) as toolbox:
             await toolbox.connected()
-            assert [tool.name for tool in toolbox.disable("add")] == ["add"]
-            assert len(toolbox.disable("pages")) == 10
+            assert [tool.name for tool in toolbox.switch("add", is_on=False)] == ["add"]
+            assert len(toolbox.switch("pages", is_on=False)) == 10
             assert [tool.name for tool in toolbox.tools()] == ["steps", "fail"]
             assert len(toolbox.tools(disabled=True)) == 11
             assert await said(toolbox, "add", a=1, b=1) == ("Tool 'add' is switched off; answer without it.", True)
-            toolbox.enable("mcp__one__add")
+            toolbox.switch("mcp__one__add", is_on=True)
             assert await said(toolbox, "add", a=1, b=1) == ("2", False)
             with pytest.raises(ToolboxError, match="There is no tool 'subtract'"):
-                toolbox.disable("subtract")
+                toolbox.switch("subtract", is_on=False)
 
 
 async def test_instructions_come_from_the_servers_that_are_there() -> None:

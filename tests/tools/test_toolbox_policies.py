@@ -69,7 +69,7 @@ async def test_every_call_is_recorded_with_how_it_was_decided() -> None:
             await call(toolbox, "environment")
             granting = CallContext(asker=FixedApprover("once"), conversation_id="c1")
             await toolbox.call(ToolCall("call_9", "mcp__t__environment", {}), granting)
-            toolbox.disable("add")
+            toolbox.switch("add", is_on=False)
             await call(toolbox, "add", a=1, b=2)
             await call(toolbox, "no_such_tool")
     assert [(one.server, one.tool, one.ruling, one.is_error, one.conversation) for one in notebook.calls] == [
@@ -110,14 +110,14 @@ async def test_switches_and_calls_outlive_the_run(tmp_path: Path) -> None:
         async with open_tools(config, required=True) as environment:
             await environment.toolbox.connected()
             assert await said(environment.toolbox, "add", a=1, b=2) == ("3", False)
-            environment.toolbox.disable("add")
+            environment.toolbox.switch("add", is_on=False)
         async with open_tools(config, required=True) as environment, open_tools(config) as other:
             await environment.toolbox.connected()
             assert "add" not in {tool.name for tool in environment.toolbox.tools()}
             assert [one.tool for one in await environment.store.calls.latest(5)] == ["add"]
             # Another process switches it on again; this one sees it when it looks.
             await other.toolbox.connected()
-            other.toolbox.enable("t")
+            other.toolbox.switch("t", is_on=True)
             await other.store.settled()
             await environment.refresh()
             assert "add" in {tool.name for tool in environment.toolbox.tools()}
@@ -167,7 +167,7 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: P
             await environment.store.database.ask(be_impatient)
             with closing(sqlite3.connect(environment.store.database.path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                environment.toolbox.disable("clock")
+                environment.toolbox.switch("clock", is_on=False)
                 await environment.refresh()
                 assert environment.toolbox.tools() == ()
                 other.execute("ROLLBACK")
@@ -184,5 +184,5 @@ async def test_the_name_of_a_server_means_no_tool_that_is_called_like_it() -> No
         async with open_toolbox([own, evil]) as toolbox:
             await toolbox.connected()
             assert [tool.name for tool in toolbox.tools()] == ["clock", "own"]
-            assert [tool.name for tool in toolbox.disable("own")] == ["clock"]
+            assert [tool.name for tool in toolbox.switch("own", is_on=False)] == ["clock"]
             assert not toolbox.switches.is_server_on("own")

@@ -14,6 +14,7 @@ import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +23,7 @@ import anyio
 
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
-from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, message_in
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,41 +59,11 @@ _CONNECTION_CLOSED = -32000
 Deliver = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class RemoteChannel:
-    """Channel of a server behind HTTP; connects when its streams are opened."""
-
-    served = None
-    was_heard = True
-
-    def __init__(
-        self,
-        spec: RemoteServer,
-        transport: str,
-        headers: Mapping[str, str],
-        auth: httpx2.Auth | None,
-        stop_grace_s: float,
-    ) -> None:
-        self._spec, self._headers = spec, headers
-        self._stop_grace_s = stop_grace_s
-        self._is_sse = transport == "sse"
-        self._auth = auth
-
-    def streams(self) -> Transport:
-        """Return the SDK transport for one ``mcp.Client``."""
-        open_streams = _sse if self._is_sse else _streamable_http
-        return open_streams(self._spec, self._headers, self._auth, self._stop_grace_s)
-
-    def ending(self) -> str:
-        """Return an empty text: the end of a remote server is not visible."""
-        return ""
-
-
-@asynccontextmanager
-async def open_remote(
+def remote_streams(
     spec: RemoteServer, transport: str, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
-) -> AsyncGenerator[RemoteChannel]:
-    """Return the channel of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
-    yield RemoteChannel(spec, transport, headers, auth, stop_grace_s)
+) -> Callable[[], Transport]:
+    """Return the function that opens the streams of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
+    return partial(_sse if transport == "sse" else _streamable_http, spec, headers, auth, stop_grace_s)
 
 
 @asynccontextmanager
@@ -162,6 +133,7 @@ def _client(
 ) -> httpx2.AsyncClient:
     """Return an HTTP client that converts failed requests to JSON-RPC errors."""
     import httpx2
+    from mcp.client.auth import OAuthFlowError
 
     class ErrorConvertingClient(httpx2.AsyncClient):
         async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
@@ -173,7 +145,7 @@ def _client(
                 return await super().send(request, **settings)
             try:
                 response = await super().send(request, **settings)
-            except (httpx2.TransportError, RkllmMcpError, *_login_errors()) as error:
+            except (httpx2.TransportError, RkllmMcpError, OAuthFlowError) as error:
                 return await _error_response(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
                 return _bounded(response) if deliver is None else response
@@ -252,26 +224,15 @@ def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[s
 
 def _reason(spec: RemoteServer, error: Exception) -> str:
     import httpx2
+    from mcp.client.auth import OAuthRegistrationError
 
     if isinstance(error, httpx2.TimeoutException):
         return f"it did not answer in time ({type(error).__name__})"
     if isinstance(error, httpx2.TransportError):
         return f"it cannot be reached: {str(error) or type(error).__name__}"
-    if isinstance(error, _registration_error()):
+    if isinstance(error, OAuthRegistrationError):
         return f"dynamic client registration failed; configure client_id and redirect_uri for '{spec.name}' ({error})"
     return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
-
-
-def _login_errors() -> tuple[type[Exception], ...]:
-    from mcp.client.auth import OAuthFlowError
-
-    return (OAuthFlowError,)
-
-
-def _registration_error() -> type[Exception]:
-    from mcp.client.auth import OAuthRegistrationError
-
-    return OAuthRegistrationError
 
 
 def _bounded(response: httpx2.Response) -> httpx2.Response:

@@ -10,21 +10,20 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
-from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
 from rkllm_mcp.mcp_client.transports.process import Child, open_child
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-    from mcp.client._transport import TransportStreams
-    from mcp.shared.message import SessionMessage
+    from rkllm_mcp.mcp_client.transports.channel import Incoming, Outgoing
 
 
 class LineTooLongError(ValueError):
@@ -63,10 +62,8 @@ class LineSplitter:
             self._pieces.append(piece)
 
 
-class StdioChannel:
-    """Channel of a running program; created by ``open_stdio``."""
-
-    served = None
+class _Program:
+    """A running program and its messages."""
 
     def __init__(self, child: Child, notes: LastLines, grace_s: float) -> None:
         self._child = child
@@ -74,11 +71,6 @@ class StdioChannel:
         self._grace_s = grace_s
         self._output_ended = anyio.Event()
         self._too_long = False
-
-    @property
-    def was_heard(self) -> bool:
-        """True if the program has read a message; valid once it has ended."""
-        return self._child.has_read
 
     def ending(self) -> str:
         """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
@@ -94,21 +86,8 @@ class StdioChannel:
         except ValueError:
             return f"was killed by signal {-code}"
 
-    @asynccontextmanager
-    async def streams(self) -> AsyncGenerator[TransportStreams]:
-        """Exchange the messages of a session as lines on the child's stdin and stdout."""
-        incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-        outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
-        with incoming_send, incoming, outgoing, outgoing_receive:
-            async with anyio.create_task_group() as pumps:
-                pumps.start_soon(self._read_messages, incoming_send)
-                pumps.start_soon(self._write_messages, outgoing_receive, incoming_send)
-                try:
-                    yield incoming, outgoing
-                finally:
-                    pumps.cancel_scope.cancel()
-
-    async def _read_messages(self, session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def read_messages(self, session: Incoming) -> None:
+        """Deliver the lines of the program's stdout to a session."""
         splitter = LineSplitter(MAX_MESSAGE_BYTES)
         with session:
             while chunk := await self._child.receive():
@@ -117,27 +96,13 @@ class StdioChannel:
                 except LineTooLongError:
                     self._too_long = True
                     return
-                if not await self._deliver(lines, session):
-                    return
+                for line in lines:
+                    if not await delivered(line, session, self._notes, "stdout"):
+                        return
         self._output_ended.set()
 
-    async def _deliver(self, lines: list[bytes], session: MemoryObjectSendStream[SessionMessage | Exception]) -> bool:
-        for line in lines:
-            message = message_in(line)
-            if message is None:
-                self._notes.add(f"stdout: {line[:1000].decode('utf-8', 'replace')}")
-                continue
-            try:
-                await session.send(message)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return False
-        return True
-
-    async def _write_messages(
-        self,
-        session: MemoryObjectReceiveStream[SessionMessage],
-        incoming: MemoryObjectSendStream[SessionMessage | Exception],
-    ) -> None:
+    async def write_messages(self, session: Outgoing, incoming: Incoming) -> None:
+        """Write a session's messages as lines to the program's stdin; end the session when that is closed."""
         async for item in session:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             try:
@@ -161,12 +126,9 @@ async def open_stdio(
     stop_grace_s: float,
     allowed_commands: Sequence[str] | None,
     sandbox: SandboxFolders = NO_FOLDERS,
-) -> AsyncGenerator[StdioChannel]:
-    """Start the server's program; end it and its process group on exit.
-
-    Raises:
-        OSError: the program cannot be started.
-        ServerUnavailableError: the program is not allowed, or its sandbox is not available.
-    """
+) -> AsyncGenerator[Channel]:
+    """Start the server's program; end it and its process group on exit."""
     async with open_child(await launch_of(spec, allowed_commands, folders=sandbox), notes, stop_grace_s) as child:
-        yield StdioChannel(child, notes, stop_grace_s)
+        program = _Program(child, notes, stop_grace_s)
+        streams = partial(exchange, program.read_messages, program.write_messages)
+        yield Channel(streams, ending=program.ending, was_heard=lambda: child.has_read)

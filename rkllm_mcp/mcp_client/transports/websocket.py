@@ -11,86 +11,54 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
-
 from rkllm_mcp.config.servers import RemoteServer
-from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
 from rkllm_mcp.mcp_client.transports.http import tls_context
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-    from mcp.client._transport import TransportStreams
-    from mcp.shared.message import SessionMessage
     from websockets.asyncio.client import ClientConnection, connect
+
+    from rkllm_mcp.mcp_client.transports.channel import Incoming, Outgoing
 
 
 SUBPROTOCOL = "mcp"
 
 
-class WebSocketChannel:
-    """Channel of an open WebSocket; created by ``open_websocket``."""
+def _ending(socket: ClientConnection) -> str:
+    """Return how the peer closed, such as ``closed the connection (1011: overloaded)``; empty without a reason."""
+    code, reason = socket.close_code, socket.close_reason
+    if code in (None, 1000, 1005, 1006):
+        return ""
+    return f"closed the connection ({code}{': ' if reason else ''}{reason or ''})"
 
-    served = None
-    was_heard = True
 
-    def __init__(self, socket: ClientConnection, notes: LastLines) -> None:
-        self._socket = socket
-        self._notes = notes
+async def _read_messages(socket: ClientConnection, notes: LastLines, session: Incoming) -> None:
+    from websockets.exceptions import ConnectionClosed
 
-    def ending(self) -> str:
-        """Return how the peer closed, such as ``closed the connection (1011: overloaded)``; empty without a reason."""
-        code, reason = self._socket.close_code, self._socket.close_reason
-        if code in (None, 1000, 1005, 1006):
-            return ""
-        return f"closed the connection ({code}{': ' if reason else ''}{reason or ''})"
+    with session, suppress(ConnectionClosed):
+        while await delivered(await socket.recv(), session, notes, "invalid message"):
+            pass
 
-    @asynccontextmanager
-    async def streams(self) -> AsyncGenerator[TransportStreams]:
-        """Exchange the messages of a session as frames."""
-        incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-        outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
-        with incoming_send, incoming, outgoing, outgoing_receive:
-            async with anyio.create_task_group() as pumps:
-                pumps.start_soon(self._read_messages, incoming_send)
-                pumps.start_soon(self._write_messages, outgoing_receive)
-                try:
-                    yield incoming, outgoing
-                finally:
-                    pumps.cancel_scope.cancel()
 
-    async def _read_messages(self, session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        from websockets.exceptions import ConnectionClosed
+async def _write_messages(socket: ClientConnection, session: Outgoing, _incoming: Incoming) -> None:
+    from websockets.exceptions import ConnectionClosed
 
-        with session:
-            try:
-                while True:
-                    frame = await self._socket.recv()
-                    message = message_in(frame)
-                    if message is None:
-                        self._notes.add(f"invalid message: {_shown(frame)}")
-                        continue
-                    await session.send(message)
-            except (ConnectionClosed, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
-
-    async def _write_messages(self, session: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        from websockets.exceptions import ConnectionClosed
-
-        async for item in session:
-            try:
-                await self._socket.send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
-            except ConnectionClosed:
-                return  # the reader is notified as well and ends the session
+    async for item in session:
+        try:
+            await socket.send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
+        except ConnectionClosed:
+            return  # the reader is notified as well and ends the session
 
 
 @asynccontextmanager
 async def open_websocket(
     spec: RemoteServer, headers: Mapping[str, str], notes: LastLines, stop_grace_s: float
-) -> AsyncGenerator[WebSocketChannel]:
+) -> AsyncGenerator[Channel]:
     """Connect; close the socket on exit.
 
     Raises:
@@ -114,7 +82,8 @@ async def open_websocket(
     )
     try:
         async with connecting as socket:
-            yield WebSocketChannel(socket, notes)
+            streams = partial(exchange, partial(_read_messages, socket, notes), partial(_write_messages, socket))
+            yield Channel(streams, ending=partial(_ending, socket))
     except InvalidStatus as error:
         raise HandshakeRefusedError(error.response.status_code) from None
 
@@ -144,7 +113,3 @@ def _silent() -> logging.Logger:
     logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
     logger.addHandler(logging.NullHandler())
     return logger
-
-
-def _shown(frame: bytes | str) -> str:
-    return frame[:1000].decode("utf-8", "replace") if isinstance(frame, bytes) else frame[:1000]

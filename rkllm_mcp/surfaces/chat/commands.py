@@ -143,9 +143,8 @@ async def _forget(state: ChatState, name: str) -> None:
             state.terminal.note(state.phrases.forgotten.format(tool=tool, server=server))
 
 
-async def history(state: ChatState, rest: str) -> None:
+async def history(state: ChatState, _rest: str) -> None:
     """Show the latest calls of this conversation."""
-    del rest
     calls = await state.app.store.calls.latest(_SHOWN, conversation=state.conversation.id)
     state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")
 
@@ -189,9 +188,8 @@ async def fill_prompt(state: ChatState, rest: str) -> None:
     await state.answer(state.app.reply_prompt(state.conversation, name, read_pairs(words), state.options))
 
 
-async def again(state: ChatState, rest: str) -> None:
+async def again(state: ChatState, _rest: str) -> None:
     """Ask the last question again, in place of its answer that was broken off."""
-    del rest
     if question := ask_again(state.conversation):
         await state.answer(state.app.reply(state.conversation, question, state.options))
     else:
@@ -223,8 +221,7 @@ def _hint(state: ChatState, near: str | None) -> str:
     return state.phrases.did_you_mean.format(name=near) if near else ""
 
 
-async def _help(state: ChatState, rest: str) -> None:
-    del rest
+async def _help(state: ChatState, _rest: str) -> None:
     said, columns = HELP[state.language], state.terminal.columns
     state.terminal.answer(table((), list(said.commands.values()), columns))
     keys = [said.keys] if columns is None else wrapped(said.keys, columns)
@@ -245,8 +242,7 @@ async def _tools(state: ChatState, rest: str) -> None:
     state.terminal.error(state.phrases.no_tool.format(name=rest, hint=hint))
 
 
-async def _servers(state: ChatState, rest: str) -> None:
-    del rest
+async def _servers(state: ChatState, _rest: str) -> None:
     phrases, switches = state.phrases, state.app.toolbox.switches
     rows = [
         (
@@ -261,13 +257,11 @@ async def _servers(state: ChatState, rest: str) -> None:
     state.terminal.answer(table(heading, rows, state.terminal.columns) or f"{phrases.no_servers}\n")
 
 
-async def _stats(state: ChatState, rest: str) -> None:
-    del rest
+async def _stats(state: ChatState, _rest: str) -> None:
     state.terminal.answer(table((), state.stats.rows(state.phrases), state.terminal.columns))
 
 
-async def _clear(state: ChatState, rest: str) -> None:
-    del rest
+async def _clear(state: ChatState, _rest: str) -> None:
     state.conversation = state.app.new_conversation()
     state.attached.clear()
     state.stats = Stats()
@@ -307,8 +301,7 @@ async def _model(state: ChatState, rest: str) -> None:
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
 
 
-async def _quit(state: ChatState, rest: str) -> None:
-    del rest
+async def _quit(state: ChatState, _rest: str) -> None:
     state.is_over = True
 
 

@@ -210,18 +210,10 @@ def _spelled(value: Any) -> str:
     """A value as a person reads it: text as it is, the turns of a conversation as turns, the rest as JSON."""
     if isinstance(value, str):
         return value
-    turns = _turns(value)
-    return turns or json.dumps(value, ensure_ascii=False)
-
-
-def _turns(value: Any) -> str:
     turns = cast("list[Any]", value) if isinstance(value, list) else []
-    lines = [_turn(cast("Mapping[str, Any]", turn)) for turn in turns if isinstance(turn, dict)]
-    return "\n".join(lines) if turns and len(lines) == len(turns) and all(lines) else ""
-
-
-def _turn(turn: Mapping[str, Any]) -> str:
-    return f"{turn['role']}: {turn['text']}" if set(turn) == {"role", "text"} else ""
+    if turns and all(isinstance(turn, dict) and set(cast("Any", turn)) == {"role", "text"} for turn in turns):
+        return "\n".join(f"{turn['role']}: {turn['text']}" for turn in turns)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _titled(field: FormField, value: Any) -> Any:
@@ -241,35 +233,26 @@ class UnattendedApprover:
     """Answers no question."""
 
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """Refuse.
-
-        Raises:
-            UsageError: always; it names the option and what it may be.
-        """
+        """Raise a UsageError that names the option and what it may be."""
         allowed = f": {', '.join(choices)}" if choices else ""
         raise UsageError(f"{question} Say it with {option}{allowed}")
 
     def confirm(self, question: str, option: str) -> bool:
-        """Refuse.
-
-        Raises:
-            UsageError: always; it names the option.
-        """
+        """Raise a UsageError that names the option."""
         raise UsageError(f"{question} Say it with {option}")
 
 
 class TerminalApprover:
-    """Questions of a command on standard error; standard output stays the command's."""
+    """Questions of a command on standard error; standard output stays the command's.
+
+    A question that the person leaves without an answer raises a UsageError.
+    """
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
 
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """An answer; a number is taken for the choice in that place.
-
-        Raises:
-            UsageError: the person leaves without one.
-        """
+        """An answer; a number is taken for the choice in that place."""
         listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
         for _ in range(_MOST_TRIES):
             answer = self._ask(f"{question}{listing}\n> ", option)
@@ -280,19 +263,11 @@ class TerminalApprover:
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
     def line(self, question: str, option: str) -> str:
-        """A line, which may be empty.
-
-        Raises:
-            UsageError: the person leaves without one.
-        """
+        """A line, which may be empty."""
         return self._ask(question, option)
 
     def confirm(self, question: str, option: str, *, default: bool = True) -> bool:
-        """Yes or no; Enter means ``default``.
-
-        Raises:
-            UsageError: the person leaves without an answer.
-        """
+        """Yes or no; Enter means ``default``."""
         for _ in range(_MOST_TRIES):
             answer = self._ask(f"{question} [{'Y/n' if default else 'y/N'}] ", option).lower()
             if answer in _ANSWERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -45,10 +46,15 @@ class NewConfiguration:
             "KEYS": f"api_keys = {toml_value([self.key_entry] if self.key_entry else [])}",
             "FILES": files if self.folder else "\n".join(f"# {line}" for line in files.splitlines()),
         }
-        text = (resources.files("rkllm_mcp.surfaces.cli") / "config_template.toml.txt").read_text("utf-8")
-        for name, value in values.items():
-            text = text.replace(f"@{name}@", value)
-        return text
+        return filled_template("config_template.toml", values)
+
+
+def filled_template(name: str, values: Mapping[str, str]) -> str:
+    """Return the template ``NAME.txt`` of this package with ``@KEY@`` replaced by each value."""
+    text = (resources.files("rkllm_mcp.surfaces.cli") / f"{name}.txt").read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
 
 
 def write_whole(target: Path, text: str) -> None:
@@ -68,6 +74,21 @@ def write_whole(target: Path, text: str) -> None:
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another file with --config") from None
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that does not exist yet.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise UsageError(f"{path} exists; choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
+
+
 @app.command()
 def check(context: typer.Context) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
@@ -75,12 +96,12 @@ def check(context: typer.Context) -> None:
 
     config = context.obj.config()
     notes = config_warnings(config)
-    where = config.source or NO_CONFIGURATION["en"]
+    where = config.origin.source or NO_CONFIGURATION["en"]
     servers = ", ".join(server.name for server in config.active_servers) or "none"
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
-    for note in [*notes, *_plain_keys(config.source)]:
+    for note in [*notes, *_plain_keys(config.origin.source)]:
         context.obj.terminal.note(note, YELLOW)
 
 
@@ -122,7 +143,7 @@ def add_key(
 def show(context: typer.Context) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = context.obj.config()
-    context.obj.status(f"# {config.source or NO_CONFIGURATION['en']}")
+    context.obj.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
     write_json(config.redacted())
 
 

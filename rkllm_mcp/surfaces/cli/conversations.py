@@ -10,24 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import anyio
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
-from rkllm_mcp.app.conversation_export import (
-    as_json,
-    as_markdown,
-    from_json,
-    moment,
-    summary_dict,
-)
+from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json, moment, summary_dict
 from rkllm_mcp.app.preview import find_conversation, open_stored
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ENDINGS, StoredTurn
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.cli.config import write_new
+from rkllm_mcp.surfaces.cli.options import AsJson
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
@@ -40,18 +35,14 @@ def layout(kept: StoredConversation) -> RenderableType:
     """The conversation, for a console of any width."""
     head = Text(printable(kept.title or kept.id), style="bold")
     when = Text(f"{kept.id}, {moment(kept.created)} – {moment(kept.updated)}\n", style="dim")
-    return Group(head, when, *_turns(kept))
+    return Group(head, when, *(Padding(_shown(turn), (0, 0, 1, 0)) for turn in kept.turns))
 
 
-def _turns(kept: StoredConversation) -> list[RenderableType]:
-    return [Padding(part, (0, 0, 1, 0)) for turn in kept.turns for part in _parts(turn)]
-
-
-def _parts(turn: StoredTurn) -> list[RenderableType]:
+def _shown(turn: StoredTurn) -> Group:
     when = Text(moment(turn.at), style="dim")
     if turn.role == "user":
         # A person's words are shown as they were typed, whatever they would mean in Markdown.
-        return [Group(when, Text(f"❯ {printable(turn.text)}", style="bold"))]
+        return Group(when, Text(f"❯ {printable(turn.text)}", style="bold"))
     parts: list[RenderableType] = [when]
     if turn.thinking.strip():
         parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
@@ -60,7 +51,7 @@ def _parts(turn: StoredTurn) -> list[RenderableType]:
         parts.append(Markdown(printable(turn.text.strip()).replace("\n", "  \n")))
     if turn.ending in ENDINGS:
         parts.append(Text(f"[{ENDINGS[turn.ending]}]", style="yellow"))
-    return [Group(*parts)]
+    return Group(*parts)
 
 
 OWNER = ""
@@ -88,17 +79,6 @@ def _json(kept: Sequence[StoredConversation]) -> str:
     return as_json(kept)
 
 
-async def _write_new(path: anyio.Path, text: str) -> None:
-    try:
-        # Do not overwrite an existing file.
-        async with await path.open("x", encoding="utf-8") as file:
-            await file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} exists; choose another name") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
-
-
 def _check_choice(names: Sequence[str] | None, *, everything: bool) -> None:
     if bool(names) == everything:
         raise UsageError(f"name one conversation or more, or --all, and not both; {_LISTING}")
@@ -109,7 +89,6 @@ app = typer.Typer(no_args_is_help=True)
 _Name = Annotated[str, typer.Argument(metavar="ID", help="Id, or its first characters.")]
 _Names = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or the first characters of ids.")]
 _All = Annotated[bool, typer.Option("--all", metavar="", help="Select all conversations.")]
-_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 @app.command("list")
@@ -118,7 +97,7 @@ def list_command(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of conversations.")] = 20,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Number of conversations to skip.")] = 0,
     search: Annotated[str, typer.Option(metavar="TEXT", help="Only conversations that contain this text.")] = "",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """List conversations, most recent first."""
     session: Session = context.obj
@@ -139,7 +118,7 @@ def list_command(
 
 
 @app.command("show")
-def show_command(context: typer.Context, name: _Name, as_json: _AsJson = False) -> None:
+def show_command(context: typer.Context, name: _Name, as_json: AsJson = False) -> None:
     """Show one conversation."""
     session: Session = context.obj
 
@@ -173,6 +152,7 @@ def export_command(
     if form not in ("markdown", "json"):
         raise UsageError(f"there is no format {form!r}; choose markdown or json")
     _check_choice(names, everything=everything)
+    target = Path(output or "").expanduser()
 
     async def work(store: Store) -> None:
         ids = names or [
@@ -183,9 +163,8 @@ def export_command(
         if output is None:
             sys.stdout.write(text)
         else:
-            path = await anyio.Path(output).expanduser()
-            await _write_new(path, text)
-            session.status(f"{_count(len(kept))} written to {path}")
+            write_new(target, text.encode())
+            session.status(f"{_count(len(kept))} written to {target}")
 
     _with_store(session, work)
 

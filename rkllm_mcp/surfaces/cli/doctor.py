@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ import typer
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
-from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, wants_color, wrapped
+from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, wrapped, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -33,32 +32,6 @@ _MARKS: Mapping[str, tuple[str, str]] = {
     "unknown": ("?", YELLOW),
     "info": ("·", DIM),
 }
-
-
-def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
-    """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
-    import anyio
-
-    from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
-
-    config = session.config()
-    count = len(config.active_servers)
-    if count:
-        session.status(f"[doctor: starting {count} server{'s' if count > 1 else ''}]")
-    findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
-    profile: dict[str, Any] | None = None
-    if probe:
-        found, profile = _probed(session, config)
-        findings = [finding for finding in findings if finding.name != "runtime profile"] + found
-    status = worst(findings)
-    if as_json:
-        result: dict[str, Any] = {"format": JSON_FORMAT, "status": status}
-        result |= {"findings": [asdict(finding) for finding in findings], "profile": profile}
-        sys.stdout.write(f"{json.dumps(result, ensure_ascii=False, indent=2)}\n")
-    else:
-        sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
-    sys.stdout.flush()
-    return EXIT_UNUSABLE if status == "fail" else EXIT_DONE
 
 
 def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
@@ -83,7 +56,7 @@ def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None 
     lines: list[str] = []
     for finding in findings:
         mark, style = _MARKS[finding.status]
-        shown = f"\x1b[{style}m{mark}\x1b[0m" if color else mark
+        shown = styled(mark, style) if color else mark
         said = [finding.found, *([finding.remedy] if finding.remedy else [])]
         below = [f"{margin}{line}" for part in said for line in _sentence(part, columns, len(margin))]
         if len(margin) > width:
@@ -126,5 +99,26 @@ def doctor_command(
         ),
     ] = False,
 ) -> None:
-    """Read the options of ``doctor``."""
-    raise typer.Exit(examine(context.obj, as_json=as_json, probe=probe))
+    """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
+    import anyio
+
+    from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
+
+    session: Session = context.obj
+    config = session.config()
+    count = len(config.active_servers)
+    if count:
+        session.status(f"[doctor: starting {count} server{'s' if count > 1 else ''}]")
+    findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
+    profile: dict[str, Any] | None = None
+    if probe:
+        found, profile = _probed(session, config)
+        findings = [finding for finding in findings if finding.name != "runtime profile"] + found
+    status = worst(findings)
+    if as_json:
+        found_values = [asdict(finding) for finding in findings]
+        write_json({"format": JSON_FORMAT, "status": status, "findings": found_values, "profile": profile})
+    else:
+        sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
+    sys.stdout.flush()
+    raise typer.Exit(EXIT_UNUSABLE if status == "fail" else EXIT_DONE)

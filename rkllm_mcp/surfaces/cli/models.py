@@ -15,8 +15,9 @@ import typer
 import rkllm_mcp
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
+from rkllm_mcp.surfaces.cli.options import AsJson
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import is_interactive, table
+from rkllm_mcp.surfaces.terminal import is_interactive, table, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -144,9 +145,7 @@ runtime_app = typer.Typer(no_args_is_help=True)
 
 
 @runtime_app.command("list")
-def list_runtimes_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
+def list_runtimes_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List the runtime libraries of this machine and the releases that can be downloaded."""
     from rkllm_mcp.app.runtimes import identified_libraries, library_in_use, pullable_releases
 
@@ -168,7 +167,7 @@ def list_runtimes_command(
         {"release": version, "state": state} for version, state in pullable_releases().items() if version not in here
     ]
     if as_json:
-        sys.stdout.write(f"{json.dumps(entries, ensure_ascii=False, indent=2)}\n")
+        write_json(entries)
         return
     rows = [
         (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
@@ -232,9 +231,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask 
 
 
 @app.command("list")
-def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
+def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List known models: installed or not, their speed, and whether they fit this board."""
     from rkllm_mcp.models.install import ModelSources
 
@@ -242,8 +239,7 @@ def list_command(
     sources = ModelSources()
     folders = sources.models()
     if as_json:
-        values = [_as_dict(sources, folder) for folder in folders]
-        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+        write_json([_as_dict(sources, folder) for folder in folders])
         return
     # What is here first: the catalogue is longer than what a person has.
     folders.sort(key=lambda folder: bool(folder.missing))
@@ -261,7 +257,7 @@ def list_command(
 def show_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the model, or path of its folder.")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show one model's card and files."""
     from rkllm_mcp.models.cards import load_model
@@ -272,7 +268,7 @@ def show_command(
     known = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, known or load_model(name))
     if as_json:
-        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+        write_json(values)
     else:
         rows = [
             (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
@@ -376,6 +372,8 @@ def remove_command(
     yes: _Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
+    from rkllm_mcp.models.install import gib
+
     session: Session = context.obj
     sources = _sources(session)
     folder = sources.removable(name)
@@ -386,5 +384,4 @@ def remove_command(
             return
     freed = sources.folders.remove(name)
     sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
-    size = f"{freed / 2**30:.1f} GiB" if freed >= 2**27 else f"{freed / 2**20:.1f} MiB"
-    session.status(f"{size} became free.")
+    session.status(f"{gib(freed)} became free.")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.cli.config import write_new
+from rkllm_mcp.surfaces.cli.options import AsJson
 from rkllm_mcp.surfaces.cli.tools import with_tools
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
@@ -23,42 +24,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
 
 
-def resource_dict(resource: Resource) -> dict[str, Any]:
-    """A resource for a program."""
-    return {
-        "server": resource.server,
-        "uri": resource.uri,
-        "name": resource.name,
-        "description": resource.description,
-        "mime_type": resource.mime_type,
-        "size": resource.size,
-    }
-
-
-def template_dict(template: ResourceTemplate) -> dict[str, Any]:
-    """A template of resources for a program."""
-    return {
-        "server": template.server,
-        "uri_template": template.uri_template,
-        "name": template.name,
-        "description": template.description,
-        "mime_type": template.mime_type,
-    }
-
-
-def prompt_dict(prompt: PromptTemplate) -> dict[str, Any]:
-    """A prompt for a program."""
-    arguments = [
-        {"name": each.name, "description": each.description, "required": each.required} for each in prompt.arguments
-    ]
-    return {
-        "server": prompt.server,
-        "name": prompt.name,
-        "description": prompt.description,
-        "arguments": arguments,
-    }
-
-
 def _bytes(part: Any) -> bytes:
     """One part of a resource as it is: ``text`` as UTF-8, or ``blob`` decoded."""
     if "blob" in part:
@@ -66,27 +31,15 @@ def _bytes(part: Any) -> bytes:
     return str(part.get("text", "")).encode("utf-8", "replace")
 
 
-async def _write(target: str, data: bytes) -> None:
-    path = Path(target)
-    try:
-        async with await anyio.open_file(path, "xb") as file:
-            await file.write(data)
-    except FileExistsError:
-        raise UsageError(f"{path} exists; choose another name") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
-
-
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
 
 _Server = Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Only this server.")]
 _Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or a URI that only one server offers.")]
-_Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 @app.command("list")
-def list_resources_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
+def list_resources_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
     """List resources and resource templates."""
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
@@ -94,11 +47,7 @@ def list_resources_command(context: typer.Context, server: _Server = None, as_js
     async def work(environment: ToolEnvironment) -> int:
         resources, templates = await environment.toolbox.offerings.readable(server, caller)
         if as_json:
-            listed = {
-                "resources": list(map(resource_dict, resources)),
-                "templates": list(map(template_dict, templates)),
-            }
-            write_json(listed)
+            write_json({"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))})
             return EXIT_DONE
         sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
         if not resources and not templates:
@@ -115,7 +64,7 @@ def read_command(
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the content to a new file instead of printing it.")
     ] = None,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a resource."""
     session: Session = context.obj
@@ -125,7 +74,7 @@ def read_command(
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
         if output is not None:
             data = b"".join(_bytes(part) for part in content.contents)
-            await _write(output, data)
+            write_new(Path(output), data)
             session.status(f"{len(data)} bytes written to {output}")
         elif as_json:
             write_json({"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]})
@@ -142,7 +91,7 @@ def subscribe_command(
     context: typer.Context,
     uri: _Resource,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Exit after N changes.")] = None,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
     session: Session = context.obj
@@ -173,7 +122,7 @@ def subscribe_command(
 
 
 @prompts_app.command("list")
-def list_prompts_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
+def list_prompts_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
     """List prompts and their arguments."""
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
@@ -181,7 +130,7 @@ def list_prompts_command(context: typer.Context, server: _Server = None, as_json
     async def work(environment: ToolEnvironment) -> int:
         prompts = await environment.toolbox.offerings.prompts(server, caller)
         if as_json:
-            write_json([prompt_dict(prompt) for prompt in prompts])
+            write_json(list(map(asdict, prompts)))
             return EXIT_DONE
         sys.stdout.write(prompt_table(prompts, session.terminal.columns))
         if not prompts:
@@ -198,7 +147,7 @@ def get_command(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Arguments of the prompt.")
     ] = None,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a prompt with its arguments filled in."""
     session: Session = context.obj

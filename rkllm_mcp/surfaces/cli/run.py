@@ -24,6 +24,7 @@ from rkllm_mcp.events import (
     ToolCallDetected,
     event_to_dict,
     event_to_json,
+    to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
 from rkllm_mcp.surfaces.invocation import (
@@ -35,7 +36,7 @@ from rkllm_mcp.surfaces.invocation import (
     emulation_note,
     run_async,
 )
-from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, wants_color
+from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_color
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -73,7 +74,7 @@ def _as_text(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
     lines: list[str] = []
     for label, text, ids in rows:
         heading = f"── {label}: {len(ids)} tokens"
-        lines += [f"\x1b[{BOLD}m{heading}\x1b[0m" if wants_color(sys.stdout) else heading, text.rstrip("\n")]
+        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), text.rstrip("\n")]
         lines.append(f"   ids: {' '.join(str(token_id) for token_id in ids)}")
     lines.append(f"── total: {sum(len(ids) for _, _, ids in rows)} tokens")
     return "\n".join([*lines, ""])
@@ -87,9 +88,7 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
     from rkllm_mcp.toolcalls.explain import explain
 
     for each in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
-        line = {"kind": "why", "text": each.text, "why": each.why}
-        sys.stdout.write(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n")
-    sys.stdout.flush()
+        _print_line({"kind": "why", "text": each.text, "why": each.why})
 
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
@@ -156,14 +155,12 @@ def _print(events: Sequence[DetectorEvent]) -> None:
     for event in events:
         shown = event_to_dict(event)
         if isinstance(event, ToolCallDetected):
-            shown = {
-                "kind": event.kind,
-                "name": event.name,
-                "arguments": event.arguments,
-                "raw": event.raw,
-                "repaired": event.repaired,
-            }
-        sys.stdout.write(f"{json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}\n")
+            shown = {key: getattr(event, key) for key in ("kind", "name", "arguments", "raw", "repaired")}
+        _print_line(shown)
+
+
+def _print_line(value: dict[str, Any]) -> None:
+    sys.stdout.write(f"{to_json(value)}\n")
     sys.stdout.flush()
 
 
@@ -189,7 +186,7 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
     renderer = program or _terminal_renderer(session, language)
-    if config.source is None:
+    if config.origin.source is None:
         renderer.show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
         renderer.show(Status(line))

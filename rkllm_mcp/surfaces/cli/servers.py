@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,6 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.surfaces.cli.config import filled_template
+from rkllm_mcp.surfaces.cli.options import AsJson
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
 
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 _NONE = "add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'"
 
 
 @app.command("list")
-def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
+def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List the configured servers without starting them."""
     session: Session = context.obj
     config = session.config()
@@ -44,7 +44,7 @@ def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
     if not rows:
         session.note_missing_configuration(config)
         session.status(f"No servers; {_NONE}.")
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
 
 
@@ -54,7 +54,7 @@ def check_command(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
     ] = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
 ) -> None:
     """Start servers, list their tools and stop them; exit code 1 if a server fails."""
@@ -241,14 +241,14 @@ def require_mcp(config: Config) -> None:
     Raises:
         UsageError: it is switched off.
     """
-    if not config.mcp_enabled:
+    if not config.origin.mcp_enabled:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 
 
 def _state(config: Config, server: ServerConfig) -> str:
     if not server.enabled:
         return "off"
-    unset = config.unset.get(server.name, ())
+    unset = config.origin.unset.get(server.name, ())
     return f"left out, not set: {', '.join(unset)}" if unset else "on"
 
 
@@ -337,15 +337,11 @@ def new_command(
 
 
 def _write(target: Path, words: dict[str, str]) -> None:
-    template = resources.files("rkllm_mcp.surfaces.cli") / "server_template"
     try:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise UsageError(f"{target} is not empty; name another folder with --folder")
         for file in FILES:
-            text = (template / f"{file}.txt").read_text("utf-8")
-            for key, value in words.items():
-                text = text.replace(f"@{key}@", value)
-            (target / file).write_text(text, encoding="utf-8")
+            (target / file).write_text(filled_template(f"server_template/{file}", words), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another folder with --folder") from None

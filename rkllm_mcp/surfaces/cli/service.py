@@ -25,6 +25,7 @@ from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces.cli.options import Host, Port
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.terminal import table, wants_color
@@ -49,25 +50,50 @@ class UnitLocation:
     """Location of the unit: the system's systemd or a user's."""
 
     is_user: bool  # the user's systemd instead of the system's
-    folder: Path  # folder of the unit file
 
     @property
     def file(self) -> Path:
         """The unit file."""
-        return self.folder / UNIT_NAME
+        if not self.is_user:
+            return SYSTEM_FOLDER / UNIT_NAME
+        base = os.environ.get("XDG_CONFIG_HOME", "")
+        folder = Path(base) if base.startswith("/") else Path.home() / ".config"
+        return folder / "systemd" / "user" / UNIT_NAME
 
     def systemctl(self, *words: str) -> list[str]:
         """The command line of systemctl."""
         return ["systemctl", *(["--user"] if self.is_user else []), *words]
 
+    def run(self, *words: str, advice: str = "") -> str:
+        """Run systemctl to its end and return its output.
 
-def place_of(*, is_user: bool) -> UnitLocation:
-    """Return the location of the system's or of this user's unit."""
-    if not is_user:
-        return UnitLocation(is_user=False, folder=SYSTEM_FOLDER)
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path.home() / ".config"
-    return UnitLocation(is_user=True, folder=folder / "systemd" / "user")
+        Raises:
+            ServiceControlError: it failed; the message ends with ``advice``.
+        """
+        command = self.systemctl(*words)
+        see = f"; see: {advice}" if advice else ""
+        try:
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{see}") from None
+        if done.returncode:
+            said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+            raise ServiceControlError(f"'{' '.join(command)}' failed: {said}{see}")
+        return done.stdout
+
+    def refused(self, error: OSError) -> UsageError:
+        """Return the error for a unit file that cannot be changed."""
+        advice = "" if self.is_user else "; run it with sudo, or for yourself alone with --user"
+        return UsageError(f"{self.file} cannot be changed ({error.strerror}){advice}")
+
+    @property
+    def log_command(self) -> str:
+        """The command that shows the service's log."""
+        return f"journalctl {'--user ' if self.is_user else ''}-u {UNIT_NAME} -n 50"
+
+
+class ServiceControlError(RkllmMcpError):
+    """systemctl failed."""
 
 
 def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
@@ -81,9 +107,9 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
     config = session.config(environment)
-    if config.source is None:
+    if config.origin.source is None:
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
-    source = config.source.absolute()
+    source = config.origin.source.absolute()
     devices = npu_devices()
     wishes = UnitOptions(
         program=_program(),
@@ -108,17 +134,24 @@ def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (),
         UsageError: systemd is missing, or the user lacks permission.
     """
     text = unit_text(session, is_user=is_user, credentials=credentials)
-    place = place_of(is_user=is_user)
+    place = UnitLocation(is_user)
     _need_systemctl()
-    _write(place, text)
+    try:
+        place.file.parent.mkdir(parents=True, exist_ok=True)
+        # The service must never find half a file.
+        new = place.file.with_suffix(".service.new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(place.file)
+    except OSError as error:
+        raise place.refused(error) from None
     session.status(f"Wrote {place.file}")
-    _run(place.systemctl("daemon-reload"))
-    _run(place.systemctl("enable", UNIT_NAME))
+    place.run("daemon-reload")
+    place.run("enable", UNIT_NAME)
     if not start:
         session.status(f"Start it with: {' '.join(place.systemctl('start', UNIT_NAME))}")
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
-    _run(place.systemctl("restart", UNIT_NAME), advice=_log_command(place))
+    place.run("restart", UNIT_NAME, advice=place.log_command)
     if is_user:
         session.status("It ends when you log out, unless you say: loginctl enable-linger")
     return status(session, is_user=is_user)
@@ -126,26 +159,26 @@ def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (),
 
 def uninstall(session: Session, *, is_user: bool) -> int:
     """Stop the service and delete the unit; stored data stays."""
-    place = place_of(is_user=is_user)
+    place = UnitLocation(is_user)
     if not place.file.is_file():
         raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
     _need_systemctl()
-    _run(place.systemctl("disable", "--now", UNIT_NAME))
+    place.run("disable", "--now", UNIT_NAME)
     try:
         place.file.unlink()
     except OSError as error:
-        raise _refused(place, error) from None
-    _run(place.systemctl("daemon-reload"))
+        raise place.refused(error) from None
+    place.run("daemon-reload")
     session.status(f"Removed {place.file}; what it remembered stays in its state folder")
     return EXIT_DONE
 
 
 def status(session: Session, *, is_user: bool) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
-    place = place_of(is_user=is_user)
+    place = UnitLocation(is_user)
     _need_systemctl()
     names = ",".join(name for name, _ in _SHOWN)
-    output = _run(place.systemctl("show", "--property", f"LoadState,{names}", UNIT_NAME))
+    output = place.run("show", "--property", f"LoadState,{names}", UNIT_NAME)
     values = {name: value for name, _, value in (line.partition("=") for line in output.splitlines())}
     if values.get("LoadState") != "loaded":
         raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
@@ -153,7 +186,7 @@ def status(session: Session, *, is_user: bool) -> int:
     session.terminal.answer(table((), rows, session.terminal.columns))
     if values.get("ActiveState") == "active":
         return EXIT_DONE
-    session.status(f"Its log: {_log_command(place)}")
+    session.status(f"Its log: {place.log_command}")
     return EXIT_ANSWER_FAILED
 
 
@@ -217,50 +250,6 @@ def _group(device: str) -> Iterator[str]:
 def _need_systemctl() -> None:
     if shutil.which("systemctl") is None:
         raise UsageError("this machine has no systemctl; start the service another way: rkllm-mcp serve")
-
-
-def _write(place: UnitLocation, text: str) -> None:
-    try:
-        place.folder.mkdir(parents=True, exist_ok=True)
-        # The service must never find half a file.
-        new = place.file.with_suffix(".service.new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(place.file)
-    except OSError as error:
-        raise _refused(place, error) from None
-
-
-def _refused(place: UnitLocation, error: OSError) -> UsageError:
-    advice = "" if place.is_user else "; run it with sudo, or for yourself alone with --user"
-    return UsageError(f"{place.file} cannot be changed ({error.strerror}){advice}")
-
-
-def _run(command: Sequence[str], advice: str = "") -> str:
-    """Run systemctl to its end and return its output.
-
-    Raises:
-        ServiceControlError: it failed.
-    """
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{_see(advice)}") from None
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise ServiceControlError(f"'{' '.join(command)}' failed: {said}{_see(advice)}")
-    return done.stdout
-
-
-def _see(advice: str) -> str:
-    return f"; see: {advice}" if advice else ""
-
-
-class ServiceControlError(RkllmMcpError):
-    """systemctl failed."""
-
-
-def _log_command(place: UnitLocation) -> str:
-    return f"journalctl {'--user ' if place.is_user else ''}-u {UNIT_NAME} -n 50"
 
 
 def _shown(name: str, value: str) -> str:
@@ -404,16 +393,7 @@ serve_app = typer.Typer()
 
 
 @serve_app.command("serve")
-def serve_command(
-    context: typer.Context,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: [service] host.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, metavar="N", help="Port, 0 for any free one. Default: [service] port."),
-    ] = None,
-) -> None:
+def serve_command(context: typer.Context, host: Host = None, port: Port = None) -> None:
     """Serve until a signal."""
     from rkllm_mcp.surfaces.http.server import Address, serve
 

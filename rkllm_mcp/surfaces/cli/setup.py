@@ -29,7 +29,7 @@ from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
-from rkllm_mcp.surfaces.cli.service import ServiceControlError, install, place_of, show_link, uninstall
+from rkllm_mcp.surfaces.cli.service import ServiceControlError, UnitLocation, install, show_link, uninstall
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
 
@@ -48,16 +48,6 @@ _HASHED_BYTES = 1 << 20
 _INSTALL_TIMEOUT_S = 600
 
 Mark = dict[str, list[Any]]
-
-
-@dataclass(frozen=True)
-class SetupOptions:
-    """Options of ``setup``."""
-
-    yes: bool = False
-    lan: bool = False
-    emulated: bool = False
-    no_service: bool = False
 
 
 @dataclass
@@ -112,13 +102,13 @@ def _mark(file: Path) -> list[Any]:
 class _Setup:
     """One run of ``setup``."""
 
-    def __init__(self, session: Session, options: SetupOptions) -> None:
+    def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
         from rkllm_mcp.app.preview import state_folder
         from rkllm_mcp.config.loading import search_order
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
-        self.options = options
+        self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
         self.language = session.language(Config())
         self.texts = _texts()[self.language]
         self.asker = TerminalApprover(session.terminal)
@@ -146,7 +136,7 @@ class _Setup:
 
     def is_agreed(self, key: str, *, default: bool = True, **values: object) -> bool:
         """Ask; Enter and ``--yes`` mean ``default``."""
-        if self.options.yes:
+        if self.yes:
             return default
         return self.asker.confirm(self.texts[key].format(**values), "--yes", default=default)
 
@@ -159,7 +149,8 @@ class _Setup:
         library = self._runtime(is_emulated=is_emulated)
         model = self._model(is_emulated=is_emulated)
         config = self._configuration(model, library)
-        code = self._test(config)
+        self.step("test")
+        code = run_async(lambda: self._asked(config))
         if code != EXIT_DONE:
             return code
         is_service = self._service(config)
@@ -187,7 +178,7 @@ class _Setup:
         if gauges.memory_total and gauges.memory_available:
             total, available = (f"{count / 2**30:.1f} GiB" for count in (gauges.memory_total, gauges.memory_available))
             self.tell("memory", total=total, available=available)
-        is_emulated = self.options.emulated or self.session.runtime == "emulator"
+        is_emulated = self.emulated or self.session.runtime == "emulator"
         if not has_npu and not is_emulated:
             self.tell("no_npu")
             if not self.is_agreed("ask_emulated"):
@@ -293,7 +284,7 @@ class _Setup:
             figures = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
             self.say(f"  {count}  {folder.folder.name}  ({figures})  {folder.card.description}")
         names = [folder.folder.name for folder in best]
-        if self.options.yes:
+        if self.yes:
             return names[0]
         answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
         answers |= {folder.folder.name: folder.folder.name for folder in folders}
@@ -326,7 +317,7 @@ class _Setup:
         self.journal.done(self.target)
         before = load_config(self.target) if self.target.exists() else None
         is_open = before is not None and not is_loopback(before.service.host)
-        wants_lan = self.options.lan or (not is_open and before is None and self.is_agreed("ask_lan", default=False))
+        wants_lan = self.lan or (not is_open and before is None and self.is_agreed("ask_lan", default=False))
         if before is not None:
             self._show_change(before, model, library, wants_lan=wants_lan and not is_open)
             return before
@@ -355,7 +346,7 @@ class _Setup:
     def _folder(self) -> Path | None:
         """Ask for the folder of the files server, and make it."""
         usual = Path.home() / "rkllm-mcp-files"
-        text = "" if self.options.yes else self.asker.line(self.texts["ask_folder"].format(folder=usual), "--yes")
+        text = "" if self.yes else self.asker.line(self.texts["ask_folder"].format(folder=usual), "--yes")
         if text == "-":
             return None
         folder = Path(text).expanduser().absolute() if text else usual
@@ -387,17 +378,13 @@ class _Setup:
             self.tell("exists_change")
             self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
 
-    def _test(self, config: Config) -> int:
-        """Start everything and ask one question; returns the exit code."""
-        self.step("test")
-        return run_async(lambda: self._asked(config))
-
     async def _asked(self, config: Config) -> int:
+        """Start everything and ask one question."""
         from rkllm_mcp.app.root import open_app
         from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished
         from rkllm_mcp.generation import AnswerOptions
 
-        names, used, answer, end = dict[str, str](), list[str](), "", End("failed")
+        names, used, answer, end = dict[str, str](), "", "", End("failed")
         question = self.texts["question"]
         async with open_app(config, status=None, one_shot=True) as app:
             self.say(f"[NPU: {app.model_host.name}]", DIM)
@@ -414,33 +401,30 @@ class _Setup:
                 elif isinstance(event, ToolCallDetected):
                     names[event.id] = event.name
                 elif isinstance(event, ToolFinished) and not event.is_error:
-                    used.append(names.get(event.id, ""))
+                    used = used or names.get(event.id, "")
                 elif isinstance(event, End):
                     end = event
         if end.reason not in ("answered", "token_limit"):
             raise GenerationError(self.texts["failed"].format(reason=(end.error or end.reason).rstrip(".")))
         self.say(f"◆ {answer.strip()}")
-        if used:
-            self.tell("used", tool=used[0])
-        else:
-            self.tell("no_tool")
+        self.tell("used" if used else "no_tool", tool=used)
         return EXIT_DONE
 
     def _service(self, config: Config) -> bool:
         """Offer the service; returns True if it runs."""
         self.step("service")
         is_user = os.geteuid() != 0
-        if self.options.no_service or shutil.which("systemctl") is None:
-            self.tell("serve_yourself" if self.options.no_service else "no_systemd")
+        if self.no_service or shutil.which("systemctl") is None:
+            self.tell("serve_yourself" if self.no_service else "no_systemd")
             return False
         who = self.texts["who_user" if is_user else "who_system"]
         if not self.is_agreed("ask_service", who=who):
             self.tell("serve_yourself")
             return False
-        file = place_of(is_user=is_user).file
+        file = UnitLocation(is_user).file
         self.journal.begin(file)
         try:
-            code = install(Session(str(config.source)), is_user=is_user)
+            code = install(Session(str(config.origin.source)), is_user=is_user)
         except (ServiceControlError, UsageError) as error:
             self.say(f"! {error}")
             self.tell("no_systemd")
@@ -489,7 +473,7 @@ class _Setup:
             if not is_part and _marks(path) != marks:
                 return "undo_changed", ""
             for is_user in (True, False):
-                if path == place_of(is_user=is_user).file:
+                if path == UnitLocation(is_user).file:
                     uninstall(self.session, is_user=is_user)
             if path.is_dir():
                 shutil.rmtree(path)
@@ -568,7 +552,7 @@ def setup_command(
 ) -> None:
     """Set up a working assistant: runtime, model, configuration, a test, and the page for your phone."""
     session: Session = context.obj
-    setup = _Setup(session, SetupOptions(yes, lan, emulated, no_service))
+    setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, no_service=no_service)
     if not (yes or undo or is_interactive()):
         raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
     work: Callable[[], int] = setup.undo if undo else setup.run

@@ -17,6 +17,7 @@ from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
+from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port
 from rkllm_mcp.surfaces.cli.run import unknown_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
@@ -107,16 +108,6 @@ _SAY_YES = "Say --yes to allow it."
 _NOT_RUN = f"Error: it was not run, because it may change something and no user could approve it. {_SAY_YES}"
 
 
-def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
-
-    if yes:
-        return FixedApprover("once")
-    if can_ask and is_interactive():
-        language = session.language(session.config())
-        return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
-    return FixedApprover("deny", _SAY_YES)
-
-
 def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     """Switch tools or servers on or off, for this and every later run."""
     from rkllm_mcp.app.preview import set_switch
@@ -142,12 +133,11 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
 
 app = typer.Typer(no_args_is_help=True)
 
-_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of tools or servers.")]
 
 
 @app.command("list")
-def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
+def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tools that are offered to the model."""
     session: Session = context.obj
 
@@ -171,7 +161,7 @@ def list_command(context: typer.Context, as_json: _AsJson = False) -> None:
 def show_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show one tool's description and arguments."""
     session: Session = context.obj
@@ -204,7 +194,10 @@ def call_command(
     session: Session = context.obj
     is_piped = arguments == ["-"]
     given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
-    asker = _asker(session, yes=yes, can_ask=not is_piped)
+    asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
+    if not (yes or is_piped) and is_interactive():
+        language = session.language(session.config())
+        asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     caller = CallContext(asker=asker, tokens=session.tokens)
 
     async def work(environment: ToolEnvironment) -> int:
@@ -245,7 +238,7 @@ def history_command(
     errors: Annotated[
         bool, typer.Option("--errors", metavar="", help="Only calls that failed or were refused.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show past tool calls with their arguments, approvals and results."""
     session: Session = context.obj
@@ -272,7 +265,7 @@ def approvals_command(
         list[str] | None,
         typer.Option(metavar="NAME", help="Forget the decision about this tool or server; may be repeated."),
     ] = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show or forget permanent approvals and refusals."""
     session: Session = context.obj
@@ -304,13 +297,8 @@ def serve_command(
     http: Annotated[
         bool, typer.Option("--http", metavar="", help="Use Streamable HTTP instead of standard input and output.")
     ] = False,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: [service] host.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, metavar="N", help="Port, 0 for any free one. Default: [service] port."),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
     embed_model: Annotated[
         str | None, typer.Option(metavar="NAME|PATH", help="Embedding model, if it is not the chat model.")
     ] = None,
