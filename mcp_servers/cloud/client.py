@@ -14,9 +14,10 @@ from typing import cast
 import anyio
 import httpx2
 
-from mcp_servers.cloud.settings import Settings, Vendor, version
+from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
 from mcp_servers.errors import BilingualError, read_catalog
+from mcp_servers.program import version
 
 # Closing a TLS connection exchanges messages with the server; limit that wait.
 _CLOSE_S = 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -17,7 +17,8 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from mcp_servers.cloud.client import CloudClient, CloudError, open_client
-from mcp_servers.cloud.settings import NO_KEY, Settings, Vendor, version
+from mcp_servers.cloud.settings import NO_KEY, Settings, Vendor
+from mcp_servers.program import version, without_titles
 
 CloudContext = Context[CloudClient, Any]
 
@@ -69,13 +70,12 @@ def _tool(vendor: Vendor, settings: Settings) -> Tool:
 
 
 def _compact_schema(schema: dict[str, Any], vendor: Vendor, settings: Settings) -> dict[str, Any]:
-    """Return the argument schema without pydantic's titles, and with the allowed models and limits.
+    """Return the argument schema with the allowed models and limits.
 
     The limits are in the schema only: the client reports a violation in one sentence, pydantic in four lines.
     """
-    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
-    bare = {name: {key: value for key, value in part.items() if key != "title"} for name, part in properties.items()}
-    bare["model"] = {**bare["model"], "enum": list(vendor.models), "default": vendor.models[0]}
+    compact = without_titles(schema)
+    compact["properties"]["model"] |= {"enum": list(vendor.models), "default": vendor.models[0]}
     limits = {"minimum": 1, "maximum": settings.max_tokens_limit, "default": settings.default_tokens}
-    bare["max_tokens"] = {**bare["max_tokens"], **limits}
-    return {key: value for key, value in schema.items() if key != "title"} | {"properties": bare}
+    compact["properties"]["max_tokens"] |= limits
+    return compact

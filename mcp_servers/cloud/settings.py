@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from urllib.parse import urlsplit
 
 from mcp_servers.cloud.vendors import VENDOR_APIS, VendorApi
+from mcp_servers.program import http_address
 
 ENVIRONMENT_HELP = (
     "Environment: OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY each enable a tool; OPENAI_BASE_URL and so on "
@@ -59,14 +59,6 @@ class Settings:
     connect_timeout_s: float = 5.0
 
 
-def version() -> str:
-    """Return the version of the installed distribution; 0 when run from a source folder."""
-    try:
-        return metadata.version("rkllm-mcp")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment.
 
@@ -90,16 +82,8 @@ def _vendor(api: VendorApi, environ: Mapping[str, str]) -> Vendor | None:
         return None
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"{api.variable}_API_KEY is not an API key: it contains characters that keys do not have.")
-    return Vendor(api, key, _address(api, environ), _models(api, environ))
-
-
-def _address(api: VendorApi, environ: Mapping[str, str]) -> str:
-    name = f"{api.variable}_BASE_URL"
-    base_url = environ.get(name, "").strip().rstrip("/") or api.default_url
-    address = urlsplit(base_url)
-    if address.scheme not in {"http", "https"} or not address.netloc:
-        raise ValueError(f"{name} is {base_url!r}: give an address like {api.default_url}, or leave it unset.")
-    return base_url
+    base_url = http_address(environ, f"{api.variable}_BASE_URL", api.default_url)
+    return Vendor(api, key, base_url, _models(api, environ))
 
 
 def _models(api: VendorApi, environ: Mapping[str, str]) -> tuple[str, ...]:

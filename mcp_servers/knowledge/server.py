@@ -37,10 +37,11 @@ from pydantic import ValidationError
 from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailableError
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
-from mcp_servers.knowledge.settings import TextForm, version
+from mcp_servers.knowledge.settings import TextForm
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
+from mcp_servers.program import version
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, Kn
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
 from mcp_servers.knowledge.importing.folders import FolderReport, no_progress
-from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
+from mcp_servers.knowledge.importing.reader import Reader, open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
 from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
@@ -281,11 +281,11 @@ async def open_service(
     models = settings.models
     judge = _judge(models)
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE)
-    reading = ReaderSettings(limits, FetchLimits(allowed_networks=settings.allow_networks))
+    fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (
         open_library(settings.folder, _library_settings(models, settings.tenant_chunks)) as library,
-        open_reader(reading) as reader,
+        open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
         # Kept out of the task group, which would wrap it in an exception group.

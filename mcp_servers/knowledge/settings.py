@@ -1,7 +1,7 @@
 """Settings of the program: typed values, read from flags, environment variables and one TOML file.
 
-Every setting is a row of ``OPTIONS``: ``default_base`` is ``--default-base``, ``KNOWLEDGE_DEFAULT_BASE`` and the key
-``default_base``. Flags override variables, variables override the file. Keys and secrets have no flag, because all
+Every setting is a row of ``settings.json``: ``default_base`` is ``--default-base``, ``KNOWLEDGE_DEFAULT_BASE`` and the
+key ``default_base``. Flags override variables, variables override the file. Keys and secrets have no flag, because all
 users of a machine can read command lines; they are never logged.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from mcp_servers.knowledge.types import MAX_RESULTS
+from mcp_servers.program import version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -95,14 +96,6 @@ class Settings:
     log_level: str = "WARNING"
 
 
-def version() -> str:
-    """Return the version of the installed distribution, or 0 in a plain source folder."""
-    try:
-        return metadata.version("rkllm-mcp")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
 def is_loopback(host: str) -> bool:
     """True for loopback addresses and the name localhost."""
     try:
@@ -128,39 +121,8 @@ class Option:
     help: str
 
 
-OPTIONS: tuple[Option, ...] = (
-    Option("folder", "path", "FOLDER", "the data folder; ~/.local/share/rkllm-mcp/knowledge"),
-    Option(
-        "embedder",
-        "text",
-        "NAME|URL#MODEL",
-        "none, hashing, cpu:FOLDER or http://HOST/v1#MODEL; default: the one that was pulled",
-    ),
-    Option("embedder_key", "secret", "", "the key of its service"),
-    Option("previous_embedder", "text", "NAME|URL#MODEL", "searched until the new embedder's vectors are made"),
-    Option("reranker", "text", "NAME|URL#MODEL", "the cross-encoder, cpu:FOLDER or http://HOST/v1#MODEL"),
-    Option("reranker_key", "secret", "", "the key of its service"),
-    Option("llm", "text", "URL#MODEL", "a language model for doubtful OCR, http://HOST/v1#MODEL"),
-    Option("llm_key", "secret", "", "the key of its service"),
-    Option("no_sampling", "switch", "", "never ask the host's model about doubtful OCR"),
-    Option("strict", "switch", "", "a model that does not answer is an error instead of a skipped stage"),
-    Option("watch", "list", "FOLDER=KB", "synchronise a knowledge base (id or name) with a folder"),
-    Option("default_base", "text", "ID|NAME", "the knowledge base of a call that names none"),
-    Option("default_results", "number", "N", "default number of search results (10)"),
-    Option("text", "text", "json|passages", "text form of search results (json)"),
-    Option("import_from", "list", "FOLDER", "the only folders that files are added from"),
-    Option("allow_networks", "list", "NETWORK", "private networks that pages are added from, 192.168.0.0/16"),
-    Option("document_mb", "number", "N", "the largest file that is added, in MB (50)"),
-    Option("tenant_chunks", "number", "N", "chunks that a tenant may store (100000); 0 for no limit"),
-    Option("http", "switch", "", "serve HTTP instead of standard input and output"),
-    Option("host", "text", "ADDRESS", "where to listen (127.0.0.1); elsewhere tokens are required"),
-    Option("port", "number", "N", "the port (8090); 0 for any"),
-    Option("jwt_secret", "secret", "", "the secret of HS256 tokens"),
-    Option("jwt_secret_file", "path", "FILE", "a file with that secret"),
-    Option("jwks", "path", "FILE", "the public keys of RS256 tokens"),
-    Option("jwt_audience", "text", "NAME", "the required audience of tokens"),
-    Option("jwt_issuer", "text", "NAME", "the required issuer of tokens"),
-    Option("log_level", "text", "LEVEL", "DEBUG, INFO, WARNING (default) or ERROR"),
+OPTIONS: tuple[Option, ...] = tuple(
+    Option(**row) for row in json.loads(Path(__file__).with_name("settings.json").read_text("utf-8"))
 )
 _BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -16,9 +16,10 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
+from mcp_servers.program import version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
-from mcp_servers.weather.settings import Clock, Settings, version
+from mcp_servers.weather.settings import Clock, Settings
 
 Weather = Context[WeatherService, Any]
 
@@ -72,14 +73,7 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
 def _tool(function: Callable[..., Any], title: str) -> Tool:
     annotations = ToolAnnotations(title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=True)
     tool = Tool.from_function(function, annotations=annotations)
-    return tool.model_copy(update={"parameters": _without_titles(tool.parameters)})
-
-
-def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the argument schema without pydantic's titles, which repeat the names."""
-    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
-    bare = {name: {key: value for key, value in part.items() if key != "title"} for name, part in properties.items()}
-    return {key: value for key, value in schema.items() if key != "title"} | {"properties": bare}
+    return tool.model_copy(update={"parameters": without_titles(tool.parameters)})
 
 
 def _service(ctx: Weather) -> WeatherService:

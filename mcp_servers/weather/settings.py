@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from mcp_servers.program import http_address, version
 
 Clock = Callable[[], datetime]
 
@@ -44,24 +45,13 @@ class Settings:
         return f"rkllm-mcp-weather/{version()}"
 
 
-def version() -> str:
-    """Return the version of the installed distribution; 0 when run from a source folder."""
-    try:
-        return metadata.version("rkllm-mcp")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment.
 
     Raises:
         ValueError: ``JMA_BASE_URL`` is not an HTTP address.
     """
-    base_url = environ.get("JMA_BASE_URL", "").rstrip("/") or AGENCY_URL
-    address = urlsplit(base_url)
-    if address.scheme not in {"http", "https"} or not address.netloc:
-        raise ValueError(f"JMA_BASE_URL is {base_url!r}: give an address like {AGENCY_URL}, or leave it unset.")
+    base_url = http_address(environ, "JMA_BASE_URL", AGENCY_URL)
     has_sample = environ.get("WEATHER_SAMPLE") == "1"
     return Settings(base_url=base_url, cache_folder=_cache_folder(environ), has_sample=has_sample)
 

@@ -189,7 +189,7 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
 
 
 def _is_checkable(output: dict[str, Any], name: str, note: Callable[[str], None]) -> bool:
-    """Whether results can be checked with a schema; the SDK does it without a limit of its own."""
+    """Return True if results can be checked with a schema; the SDK does it without a limit of its own."""
     try:
         check_schema(output, text_chars=_RESULT_CHARS)
     except (SchemaError, RecursionError) as error:

@@ -74,6 +74,7 @@ class PageService:
         key: what has to come as a bearer; empty when nothing has to.
         storage: why nothing is stored; empty when all is well.
         form_error: the error with which the first form comes back; empty when it is taken.
+        pace_s: how long each piece of a text takes.
     """
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
@@ -94,6 +95,7 @@ class PageService:
     board: Json = field(default_factory=lambda: dict(BOARD))
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    pace_s: float = 0.0
     port: int = 0
     _gate: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -155,7 +157,9 @@ class PageService:
             elif event is BREAK:
                 raise ConnectionAbortedError
             else:
-                said += event["text"] if event["kind"] == "text" else ""
+                if event["kind"] == "text":
+                    said += event["text"]
+                    await asyncio.sleep(self.pace_s)
                 if event["kind"] == "end" and event["reason"] == "answered":
                     answer: Json = {
                         "role": "assistant",

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
@@ -17,20 +16,13 @@ from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
 from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 
 
-@dataclass(frozen=True)
-class ReaderSettings:
-    """Limits of parsing and fetching."""
-
-    reading: ParseLimits = field(default_factory=ParseLimits)
-    fetching: FetchLimits = field(default_factory=FetchLimits)
-
-
 class Reader:
     """Reads documents; created by ``open_reader``."""
 
-    def __init__(self, parser: ParserProcess, settings: ReaderSettings) -> None:
+    def __init__(self, parser: ParserProcess, limits: ParseLimits, fetching: FetchLimits) -> None:
         self._parser = parser
-        self._settings = settings
+        self._limits = limits
+        self._fetching = fetching
 
     async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
         """Read a path, an http(s) URL or bytes.
@@ -40,21 +32,23 @@ class Reader:
         if isinstance(source, Blob):
             return await self._parser.parse(source)
         if isinstance(source, str) and "://" in source:
-            blob = await fetch(source, self._settings.fetching, self._settings.reading.document_bytes)
+            blob = await fetch(source, self._fetching, self._limits.document_bytes)
             return await self._parser.parse(blob)
         return await self._parser.parse(await self.load(Path(source)))
 
     async def load(self, path: Path) -> Blob:
         """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
-        return await anyio.to_thread.run_sync(_load_file, path, self._settings.reading.document_bytes)
+        return await anyio.to_thread.run_sync(_load_file, path, self._limits.document_bytes)
 
 
 @asynccontextmanager
-async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[Reader, None]:
+async def open_reader(
+    limits: ParseLimits | None = None, fetching: FetchLimits | None = None
+) -> AsyncGenerator[Reader, None]:
     """Yield a reader; its process starts with the first document."""
-    settings = settings or ReaderSettings()
-    async with open_parser(settings.reading) as parser:
-        yield Reader(parser, settings)
+    limits = limits or ParseLimits()
+    async with open_parser(limits) as parser:
+        yield Reader(parser, limits, fetching or FetchLimits())
 
 
 def _load_file(path: Path, max_bytes: int) -> Blob:

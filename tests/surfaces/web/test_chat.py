@@ -248,7 +248,7 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
     failed: Json = {"kind": "end", "reason": "failed", "error": "the runtime died; it is started again"}
     with running(PageService({"x": [text("So"), failed]})) as service, visiting(browser, service.url) as visit:
         shown = visit.answered("x")
-        assert shown.count("The answer failed. the runtime died; it is started again") == 1
+        assert shown.count("The answer failed: the runtime died; it is started again") == 1
         assert shown.count("the runtime died") == 1
         service.answers["x"] = [text("So it is.")]
         visit.page.click("text=Ask again")
@@ -419,6 +419,13 @@ def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Br
         page.wait_for_selector("text=Later.")
         assert page.locator(".pending").count() == 0
         assert [body["message"] for body in service.sent("/v1/execute")] == ["x", "later"]
+        visit.ask("x")
+        page.wait_for_selector("text=One >> nth=1")
+        visit.ask("after the reload")
+        visit.reload()
+        page.wait_for_selector(".pending >> text=after the reload")
+        page.locator(".pending").get_by_role("button", name="Leave out").click()
+        page.wait_for_selector("#stop", state="hidden")
         # Sent at once, it stops the answer first.
         visit.ask("x")
         page.wait_for_selector("text=One >> nth=1")

@@ -118,6 +118,7 @@ export const PHRASES = {
 
   "end.answered": ["End of the answer", "回答の終わり"],
   "end.failed": ["The answer failed.", "回答できませんでした。"],
+  "end.failed_why": ["The answer failed: {error}", "回答できませんでした：{error}"],
   "end.cancelled": ["Stopped.", "中止しました。"],
   "end.interrupted": ["Broken off.", "途切れました。"],
   "end.round_limit": [
@@ -336,10 +337,10 @@ export const PHRASES = {
 
   "servers.add": ["Add a server", "サーバーを追加"],
   "servers.add_help": [
-    "Only add servers you trust. The command installs the version named here, in a sandbox; paste it into a terminal of the board.",
-    "信頼できるサーバーだけを追加してください。コマンドはここに書かれた版をサンドボックス付きで追加します。ボードのターミナルに貼り付けて実行してください。",
+    "Only add servers you trust. The command installs the version named here, in a sandbox that hides your files and leaves the network open for its download; paste it into a terminal of the board.",
+    "信頼できるサーバーだけを追加してください。コマンドはここに書かれた版をサンドボックス付きで追加します。サンドボックスはファイルを隠しますが、ダウンロードに必要なネットワークは遮断しません。ボードのターミナルに貼り付けて実行してください。",
   ],
-  "servers.may": ["It may reach:", "利用するもの:"],
+  "servers.may": ["It uses:", "利用するもの："],
   "servers.may.internet": ["the internet", "インターネット"],
   "servers.may.folder": ["one folder that you name", "指定した一つのフォルダー"],
   "servers.may.nothing": ["nothing but its own download", "自身のダウンロードのみ"],

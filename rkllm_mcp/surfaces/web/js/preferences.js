@@ -21,6 +21,26 @@ export function prefer(name, value) {
   attempt(() => (value ? localStorage.setItem(PREFIX + name, value) : localStorage.removeItem(PREFIX + name)));
 }
 
+/**
+ * What was typed in this window and not sent yet, so that it is there again after a reload.
+ *
+ * @param {string} name `draft`, or `queued.` and the id of a conversation
+ * @returns {any} undefined or null when there is nothing
+ */
+export function typed(name) {
+  return attempt(() => JSON.parse(sessionStorage.getItem(PREFIX + name) ?? "null"));
+}
+
+/**
+ * @param {string} name
+ * @param {string | string[]} value an empty one is forgotten
+ */
+export function keepTyped(name, value) {
+  attempt(() =>
+    value.length ? sessionStorage.setItem(PREFIX + name, JSON.stringify(value)) : sessionStorage.removeItem(PREFIX + name),
+  );
+}
+
 /** The key for the board, kept in this window only, or on this device if that is wanted. */
 export class Keyring {
   key = attempt(() => sessionStorage.getItem(`${PREFIX}key`) ?? localStorage.getItem(`${PREFIX}key`)) ?? "";

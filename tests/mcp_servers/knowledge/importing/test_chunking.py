@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,18 +80,6 @@ def test_code_is_cut_between_lines_without_repeating_any() -> None:
     chunks = chunk_passages([Passage(code, is_atomic=True)])
     assert len(chunks) > 3
     assert "\n".join(chunk.text for chunk in chunks) == code
-
-
-def test_an_overlap_repeats_whole_sentences() -> None:
-    # Full-width digits: everything in it counts the same.
-    text = "".join(f"これは{number:03}番目の文である。" for number in range(100)).translate(
-        {ord("0") + digit: ord("０") + digit for digit in range(10)}
-    )
-    plain, overlapping = chunk_passages([Passage(text)]), chunk_passages([Passage(text)], ChunkLimits(overlap=0.1))
-    assert all(a.text[-14:] not in b.text for a, b in pairwise(plain))
-    for before, after in pairwise(overlapping):
-        assert any(before.text.endswith(after.text[: 14 * sentences]) for sentences in (3, 4))
-        assert len(after.text) <= 500
 
 
 def test_text_without_any_place_to_cut_is_cut_all_the_same() -> None:

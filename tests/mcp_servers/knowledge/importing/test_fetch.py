@@ -24,7 +24,7 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch, is_allowed, redact_url
-from mcp_servers.knowledge.importing.reader import ReaderSettings, open_reader
+from mcp_servers.knowledge.importing.reader import open_reader
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +120,7 @@ async def test_a_page_comes_with_its_name_its_type_and_its_address() -> None:
 @pytest.mark.parametrize("path", ["page", "sjis", "wrong"])
 async def test_a_page_is_read_in_its_encoding_whatever_its_server_says(path: str) -> None:
     with anyio.fail_after(60):
-        async with open_site() as site, open_reader(ReaderSettings(fetching=OURS)) as reader:
+        async with open_site() as site, open_reader(fetching=OURS) as reader:
             document = await reader.read_document(f"{site.url}/{path}")
             assert (document.title, document.passages[0].text) == ("案内", "日本語の頁です。")
             assert document.uri == f"{site.url}/{path}"

@@ -21,7 +21,7 @@ from mcp_servers.knowledge.importing.folders import (
     import_folder,
     walk,
 )
-from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
+from mcp_servers.knowledge.importing.reader import Reader, open_reader
 from tests.support.imported import RememberingImporter, column, pdf
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def write(folder: Path, *names: str) -> None:
 @asynccontextmanager
 async def reading(limits: ParseLimits | None = None) -> AsyncGenerator[Reader]:
     with anyio.fail_after(60):
-        async with open_reader(ReaderSettings(reading=limits or ParseLimits())) as reader:
+        async with open_reader(limits or ParseLimits()) as reader:
             yield reader
 
 

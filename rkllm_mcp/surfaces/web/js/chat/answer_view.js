@@ -99,7 +99,6 @@ export class AnswerView {
         h("div", { class: "choices" }, remedies),
       ),
     );
-    this.#grown();
   }
 
   /** Another view takes its place. */
@@ -114,7 +113,6 @@ export class AnswerView {
     this.#changed.clear();
     for (const segment of changed) this.#show(segment);
     this.#wait();
-    this.#grown();
   }
 
   /** @param {Segment} segment */
@@ -147,11 +145,6 @@ export class AnswerView {
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
     this.#foot.append(...this.#footParts());
-    this.#grown();
-  }
-
-  #grown() {
-    this.node.dispatchEvent(new CustomEvent("grown", { bubbles: true }));
   }
 
   #footParts() {

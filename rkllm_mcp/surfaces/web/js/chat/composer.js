@@ -4,8 +4,7 @@
  */
 import { byId } from "../dom.js";
 import { t } from "../i18n.js";
-
-const DRAFT = "rkllm-mcp.draft";
+import { keepTyped, typed } from "../preferences.js";
 
 export class Composer {
   #field = /** @type {HTMLTextAreaElement} */ (byId("question"));
@@ -17,7 +16,7 @@ export class Composer {
    * @param {{send: (text: string) => boolean, stop: () => void}} actions `send` says whether it took the text
    */
   constructor({ send, stop }) {
-    this.#field.value = kept();
+    this.#field.value = (typed("draft") ?? "");
     this.#field.addEventListener("input", () => {
       this.#fit();
       this.show(this.#isRunning);
@@ -45,7 +44,7 @@ export class Composer {
    * @param {string} unsent
    */
   leave(unsent) {
-    keep(this.#field.value || unsent);
+    keepTyped("draft", this.#field.value || unsent);
   }
 
   /**
@@ -108,7 +107,7 @@ export class Composer {
   #fit() {
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
-    keep(this.#field.value);
+    keepTyped("draft", this.#field.value);
   }
 }
 
@@ -119,21 +118,4 @@ export class Composer {
 export function isSending(event) {
   // 229: what Safari sends for the Enter that ends a composition, when it says no longer that there was one.
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229;
-}
-
-function kept() {
-  try {
-    return sessionStorage.getItem(DRAFT) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-/** @param {string} text */
-function keep(text) {
-  try {
-    sessionStorage.setItem(DRAFT, text);
-  } catch {
-    // A browser that stores nothing keeps no draft.
-  }
 }

@@ -7,6 +7,7 @@
 import { Refusal } from "../api.js";
 import { byId, h, icon } from "../dom.js";
 import { say, t } from "../i18n.js";
+import { typed } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { Following } from "./following.js";
@@ -129,11 +130,13 @@ export class Desk {
 
   /** @param {string} id */
   #blank(id) {
-    return new Thread(this.#api, id, {
-      changed: (thread) => this.#noted(thread),
+    const thread = new Thread(this.#api, id, {
+      changed: (changed) => this.#noted(changed),
       ask: this.#told.ask,
       models: this.#told.models,
     });
+    if (id) thread.queued = typed(`queued.${id}`) ?? [];
+    return thread;
   }
 
   /** @param {Thread} thread */
@@ -141,6 +144,7 @@ export class Desk {
     if (thread.isUnsettled) this.#unsettled.add(thread);
     else this.#unsettled.delete(thread);
     this.#queue.go(thread);
+    if (thread === this.thread) this.#queue.show(thread);
     this.#told.changed();
   }
 

@@ -11,10 +11,11 @@ export class Following {
 
   constructor() {
     this.#pane.addEventListener("scroll", () => this.#look(), { passive: true });
-    this.#pane.addEventListener("grown", () => this.follow());
     this.#button.addEventListener("click", () => this.toEnd());
-    // A folded part that is opened, or a keyboard that slides in, changes heights without scrolling.
-    new ResizeObserver(() => this.follow()).observe(this.#pane);
+    // Called when the layout is done: reading the heights earlier would have it made once more. A folded part that is
+    // opened, or a keyboard that slides in, changes heights, too.
+    const resized = new ResizeObserver(() => this.follow());
+    for (const part of [this.#pane, byId("thread"), byId("waiting")]) resized.observe(part);
   }
 
   follow() {

@@ -7,6 +7,7 @@
 import { iconButton } from "../buttons.js";
 import { byId, fill, h } from "../dom.js";
 import { say, t } from "../i18n.js";
+import { keepTyped } from "../preferences.js";
 import { announce } from "./announcer.js";
 
 const MOST = 3;
@@ -45,6 +46,7 @@ export class Queue {
 
   /** @param {Thread} thread the one on the page */
   show(thread) {
+    if (thread.id) keepTyped(`queued.${thread.id}`, thread.queued);
     fill(
       this.#place,
       thread.queued.length > 0 && h("p", { class: "muted small" }, say("queue.title")),

@@ -358,7 +358,7 @@ export class Thread {
    */
   #close(wish, view) {
     const { ending } = view.answer;
-    const why = [t("end.failed"), ending?.error].filter(Boolean).join(" ");
+    const why = ending?.error ? t("end.failed_why", { error: ending.error }) : t("end.failed");
     if (ending?.reason === "failed") view.fail(why, [this.#again(wish, view)]);
   }
 

@@ -83,9 +83,11 @@ function row(field) {
   const described = { "aria-describedby": field.description ? `${id}-help ${id}-error` : `${id}-error` };
   const made = isGroup(field) ? group(field, id, described) : single(field, id, described);
   const isBefore = field.kind === "boolean";
+  // With a value of its own it is filled in already.
+  const isMarked = field.isRequired && !isBefore && field.initial === null;
   const title = [
     field.title,
-    field.isRequired && field.kind !== "boolean" && h("span", { class: "required" }, " ", say("form.must")),
+    isMarked && h("span", { class: "required" }, " ", say("form.must")),
   ];
   const label = h(isGroup(field) ? "legend" : "label", isGroup(field) ? {} : { for: id }, title);
   const node = h(

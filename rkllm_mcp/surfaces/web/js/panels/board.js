@@ -13,6 +13,8 @@ import { sentenceOf } from "../problems.js";
 
 const PAUSE_MS = 2000;
 const KEPT = 90;
+// A line through fewer numbers says nothing.
+const FEWEST = 5;
 const HOTTEST_C = 100;
 // What stands between two things that no line may part.
 const TOGETHER = "\u00a0";
@@ -110,7 +112,8 @@ export class BoardPanel {
  * @param {number} most
  */
 function card(phrase, value, series, most) {
-  const chart = sparkline(series, 0, most, `${t(phrase)}: ${value}`);
+  const isDrawn = series.some((one) => numbers(one).length >= FEWEST);
+  const chart = isDrawn && sparkline(series, 0, most, `${t(phrase)}: ${value}`);
   return h("section", { class: "measure" }, h("h3", {}, say(phrase)), h("p", { class: "value" }, value), chart);
 }
 

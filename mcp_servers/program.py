@@ -1,0 +1,64 @@
+"""Parts that the programs of the servers share: version, addresses, the program on standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+T = TypeVar("T")
+
+
+def version() -> str:
+    """Return the version of the installed distribution; 0 when run from a source folder."""
+    try:
+        return metadata.version("rkllm-mcp")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def http_address(environ: Mapping[str, str], name: str, default: str) -> str:
+    """Return the address in a variable, without a trailing slash; raise ValueError if it is not one of HTTP."""
+    given = environ.get(name, "").strip().rstrip("/") or default
+    address = urlsplit(given)
+    if address.scheme not in {"http", "https"} or not address.netloc:
+        raise ValueError(f"{name} is {given!r}: give an address like {default}, or leave it unset.")
+    return given
+
+
+def run_on_stdio(
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+    read_settings: Callable[[], T],
+    create_server: Callable[[T], MCPServer[Any]],
+) -> int:
+    """Serve until standard input ends.
+
+    Returns:
+        The exit code: 0 after the client disconnected, 2 for an invalid environment variable, 130 when interrupted.
+    """
+    parser.add_argument("--version", action="version", version=version())
+    parser.parse_args(arguments)
+    try:
+        settings = read_settings()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        create_server(settings).run("stdio")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of arguments without pydantic's titles, which repeat the names."""
+    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
+    bare = {name: {key: value for key, value in part.items() if key != "title"} for name, part in properties.items()}
+    return {key: value for key, value in schema.items() if key != "title"} | {"properties": bare}
