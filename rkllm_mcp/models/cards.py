@@ -196,14 +196,18 @@ class ModelFolder:
 CATALOGUES = 2
 
 
+def user_root(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
+    home = Path(env.get("HOME") or Path.home())
+    return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "rkllm-mcp" / "models"
+
+
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the folders to search for models; the first one with a name is used."""
-    home = Path(env.get("HOME") or Path.home())
     named = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
     package = Path(rkllm_mcp.__file__).parent
-    data_home = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     # A source tree has the catalogue at its root; an installed package contains it.
-    return (*named, data_home / "rkllm-mcp" / "models", package.parent / "models", package / "_models")
+    return (*named, user_root(env), package.parent / "models", package / "_models")
 
 
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:

@@ -30,15 +30,6 @@ _LEAST_SAMPLES = 16
 
 
 @dataclass(frozen=True)
-class Need:
-    """Requirements of a model."""
-
-    platform: str | None = None  # SoC of its file; None if unknown
-    memory_bytes: int = 0  # memory at run time; 0 if unknown
-    any_machine: bool = False  # runs everywhere, as a script for the emulated runtime
-
-
-@dataclass(frozen=True)
 class Fitness:
     """Result of a compatibility check."""
 
@@ -62,22 +53,29 @@ def platform_of(machine: Machine) -> str | None:
     return _SAME_CHIP.get(soc.name, soc.name) if soc else None
 
 
-def fitness(machine: Machine, need: Need) -> Fitness:
-    """Compare the requirements of a model with this machine."""
-    if need.any_machine:
+def fitness(machine: Machine, platform: str | None, needed: int, *, any_machine: bool = False) -> Fitness:
+    """Compare the requirements of a model with this machine.
+
+    Args:
+        machine: this machine.
+        platform: SoC of the model's file; None if unknown.
+        needed: memory at run time, bytes; 0 if unknown.
+        any_machine: it runs everywhere, as a script for the emulated runtime.
+    """
+    if any_machine:
         return Fitness("yes")
     here = platform_of(machine)
     if here is None:
         return Fitness("no", "no NPU here")
-    if need.platform is not None and need.platform != here:
-        return Fitness("no", f"for {need.platform}")
+    if platform is not None and platform != here:
+        return Fitness("no", f"for {platform}")
     available, total = memory_bytes(machine, "MemAvailable"), memory_bytes(machine, "MemTotal")
-    if not need.memory_bytes or available is None:
+    if not needed or available is None:
         return Fitness("unknown", "memory not known")
-    if need.memory_bytes <= available:
+    if needed <= available:
         return Fitness("yes")
-    short = f"needs {gib(need.memory_bytes)}, {gib(available)} available"
-    return Fitness("tight" if need.memory_bytes + _SYSTEM_BYTES <= (total or 0) else "no", short)
+    short = f"needs {gib(needed)}, {gib(available)} available"
+    return Fitness("tight" if needed + _SYSTEM_BYTES <= (total or 0) else "no", short)
 
 
 # A size (1.5b, 350m, e2b), a number or a word.

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rkllm_mcp.errors import ModelDownloadError, UsageError
+from rkllm_mcp.models.cards import user_root
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub, RemoteFile, Report
-from rkllm_mcp.models.install import user_root
 
 _BY_HAND = "Copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
 _DEFAULT = "default"
@@ -56,15 +56,11 @@ CATALOGUE = {
 }
 
 
-def _embedder_folders() -> ModelFolderStore:
-    return ModelFolderStore(user_root().parent / "embedders")
-
-
 @dataclass(frozen=True)
 class EmbedderSources:
     """Destination and source of embedding models."""
 
-    folders: ModelFolderStore = field(default_factory=_embedder_folders)
+    folders: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root().parent / "embedders"))
     hub: Hub = field(default_factory=lambda: Hub(by_hand=_BY_HAND))
 
     def installed(self) -> list[str]:

@@ -15,8 +15,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -126,7 +125,9 @@ class Hub:
         Raises:
             ModelDownloadError: the download failed, or its size or checksum is wrong.
         """
-        with self._told(found.remote):
+        from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
+
+        try:
             if found.cached is not None:
                 place_file(found.cached, target)
                 self._check(found, target)
@@ -135,12 +136,12 @@ class Hub:
             part = found.part(parts)
             if part.exists() and (found.size is None or part.stat().st_size > found.size):
                 part.unlink()  # the total size is unknown, or the partial file is longer
-            from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
-
             address = self._url(found.remote, found.commit)
             receive(address, part, report, name=found.remote.name, size=found.size, headers=build_hf_headers())
             self._check(found, part)
             part.replace(target)
+        except download_errors() as error:
+            raise self._explained(error, found.remote) from error
 
     def _check(self, found: FoundFile, path: Path) -> None:
         """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
@@ -192,13 +193,6 @@ class Hub:
         folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
         found = folder.glob("snapshots/*/**/*")
         return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in found if path.is_file()})
-
-    @contextmanager
-    def _told(self, file: RemoteFile) -> Generator[None]:
-        try:
-            yield
-        except download_errors() as error:
-            raise self._explained(error, file) from error
 
     def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""

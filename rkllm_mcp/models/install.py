@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,11 +23,11 @@ from rkllm_mcp.models.cards import (
     list_models,
     load_model,
     model_directories,
+    user_root,
 )
 from rkllm_mcp.models.compatibility import (
     Fitness,
     ModelMatch,
-    Need,
     check_tokenizer,
     fitness,
     match_model,
@@ -40,17 +39,7 @@ from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
 from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from rkllm_mcp.prompt.families import TEMPLATES
 
-__all__ = ["Fitness", "ModelSources", "Report", "gib", "user_root"]
-
-
-def user_root(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
-    home = Path(env.get("HOME") or Path.home())
-    return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "rkllm-mcp" / "models"
-
-
-def _nothing(text: str) -> None:
-    del text
+__all__ = ["Fitness", "ModelSources", "Report", "gib"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class ModelSources:
     machine: Machine = field(default_factory=Machine)  # this board
     # search path of models; None for the default
     directories: tuple[Path, ...] = field(default_factory=model_directories)
-    say: Callable[[str], None] = _nothing  # callback for messages to the user
+    say: Callable[[str], None] = lambda _text: None  # callback for messages to the user
 
     def models(self) -> list[ModelFolder]:
         """Return every model with a card."""
@@ -92,7 +81,7 @@ class ModelSources:
         # Published figures are of short prompts.
         short = published * 10**6 + context * (cache or 0) if published else 0
         memory = short or needed_bytes(size, context, cache)
-        return fitness(self.machine, Need(platform, memory, any_machine=card.emulated))
+        return fitness(self.machine, platform, memory, any_machine=card.emulated)
 
     def removable(self, name: str) -> Path:
         """Return the folder of a model that the user may remove.
@@ -303,9 +292,15 @@ def _fetch(
     header = read_rkllm_file(space.ready / Path(card.file).name)
     sources.check_platform(header.platform, any_platform=any_platform)
     check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
-    longest = header.context_tokens or card.context_tokens
-    cache = header.cache_bytes_per_token or card.cache_bytes_per_token
-    card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest), "cache_bytes_per_token": cache})
+    _write_card(space, card, header)
+
+
+def _write_card(space: Workspace, card: ModelCard, file: RkllmFile, longest: int | None = None) -> None:
+    """Write the card with what the file states; ``longest`` is the context window where it states none."""
+    # A longer window costs memory; [model] can request the whole of it.
+    context = min(card.context_tokens, file.context_tokens or longest or card.context_tokens)
+    cache = file.cache_bytes_per_token or card.cache_bytes_per_token
+    card = card.model_copy(update={"context_tokens": context, "cache_bytes_per_token": cache})
     (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
 
 
@@ -374,19 +369,9 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
             place_file(found, tokenizer, copy=True)
         check_tokenizer(tokenizer, card.template, file, sources.say)
         place_file(file.path, space.ready / file.path.name, copy=options.copy)
-        longest = file.context_tokens or hints.context_tokens or card.context_tokens
-        card = card.model_copy(
-            update={
-                "name": name,
-                "file": file.path.name,
-                "tokenizer": _TOKENIZER,
-                # A longer window costs memory; [model] can request the whole of it.
-                "context_tokens": min(card.context_tokens, longest),
-                "cache_bytes_per_token": file.cache_bytes_per_token or card.cache_bytes_per_token,
-                "source": SourceCard.model_validate({"platform": platform}) if platform else None,
-            }
-        )
-        (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
+        source = SourceCard.model_validate({"platform": platform}) if platform else None
+        own = {"name": name, "file": file.path.name, "tokenizer": _TOKENIZER, "source": source}
+        _write_card(space, card.model_copy(update=own), file, hints.context_tokens)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
 

@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import anyio
@@ -191,39 +190,35 @@ _AT_A_TERMINAL = (
 )
 
 
-@dataclass(frozen=True)
-class ServeOptions:
-    """Options of ``tools serve``."""
-
-    over_http: bool = False  # over HTTP instead of standard input and output
-    host: str | None = None  # the address to listen on
-    port: int | None = None  # the port to listen on
-    embedding_model: str | None = None  # name or path; the chat model when None
-    ranking_model: str | None = None  # name or path; the chat model when None
-
-
-def serve(session: Session, offer: ServeOptions) -> int:
-    """Serve until the client leaves, or until interrupted."""
+def serve(
+    session: Session,
+    embedding_model: str | None,
+    ranking_model: str | None,
+    *,
+    over_http: bool,
+    host: str | None,
+    port: int | None,
+) -> int:
+    """Serve until the client leaves, or until interrupted; without a model of its own, the chat model does a task."""
     config = session.config()
-    host = offer.host or config.service.host
-    port = config.service.port if offer.port is None else offer.port
+    place, number = host or config.service.host, config.service.port if port is None else port
     keys = tuple(entry for entry, rights in config.service.owner_keys() if "tools" in rights)
-    if offer.over_http and not is_loopback(host) and (problem := problem_off_loopback(keys)):
-        raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
-    if offer.over_http and config.service.owner_keys() and not keys:
+    if over_http and not is_loopback(place) and (problem := problem_off_loopback(keys)):
+        raise UsageError(f"{place}: {problem}; {KEY_ADVICE}")
+    if over_http and config.service.owner_keys() and not keys:
         raise UsageError("no key in [service] allows tools; add 'tools' to allow in one of [[service.keys]]")
 
-    if not offer.over_http and sys.stdin.isatty():
+    if not over_http and sys.stdin.isatty():
         session.status(_AT_A_TERMINAL)
 
     async def work() -> int:
         from rkllm_mcp.app.board_services import OtherModels, open_board_services
 
-        others = OtherModels(offer.embedding_model, offer.ranking_model)
+        others = OtherModels(embedding_model, ranking_model)
         async with open_board_services(config, others, status=session.status) as services:
             server = BoardServer(services)
-            if offer.over_http:
-                await _over_http(server, host, port, keys, session)
+            if over_http:
+                await _over_http(server, place, number, keys, session)
             else:
                 await _over_stdio(server)
         return EXIT_DONE

@@ -45,14 +45,6 @@ def wants_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:
         return False
 
 
-def columns_of(stream: TextIO) -> int | None:
-    """Columns of the screen that a stream is shown on; None where it is none, or does not say."""
-    try:
-        return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
-    except (OSError, ValueError):
-        return None
-
-
 def size_of(stream: TextIO) -> tuple[int, int]:
     """Columns and rows of the screen that a stream is shown on; 80 and 24 where it does not say."""
     try:
@@ -161,8 +153,12 @@ class Terminal:
 
     @property
     def columns(self) -> int | None:
-        """Columns of the screen that standard output is shown on; None where it is none."""
-        return columns_of(self._out())
+        """Columns of the screen that standard output is shown on; None where it is none, or does not say."""
+        stream = self._out()
+        try:
+            return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
+        except (OSError, ValueError):
+            return None
 
     @property
     def shows_progress(self) -> bool:

@@ -5,32 +5,34 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.models.compatibility import Fitness, Need, fitness, needed_bytes, platform_of
+from rkllm_mcp.models.compatibility import Fitness, fitness, needed_bytes, platform_of
 from tests.support.board_trees import LAPTOP, RK3588, plant
 
 GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("need", "expected"),
+    ("platform", "needed", "expected"),
     [
-        (Need("RK3588", 2 * GIB), Fitness("yes")),
-        (Need(None, 2 * GIB), Fitness("yes")),
-        (Need("RK3588", 13 * GIB), Fitness("tight", "needs 13.0 GiB, 12.0 GiB available")),
-        (Need("RK3588", 16 * GIB), Fitness("no", "needs 16.0 GiB, 12.0 GiB available")),
-        (Need("RK3576", 1 * GIB), Fitness("no", "for RK3576")),
-        (Need("RK3588", 0), Fitness("unknown", "memory not known")),
-        (Need(any_machine=True), Fitness("yes")),
+        ("RK3588", 2 * GIB, Fitness("yes")),
+        (None, 2 * GIB, Fitness("yes")),
+        ("RK3588", 13 * GIB, Fitness("tight", "needs 13.0 GiB, 12.0 GiB available")),
+        ("RK3588", 16 * GIB, Fitness("no", "needs 16.0 GiB, 12.0 GiB available")),
+        ("RK3576", 1 * GIB, Fitness("no", "for RK3576")),
+        ("RK3588", 0, Fitness("unknown", "memory not known")),
     ],
 )
-def test_a_model_fits_a_board_by_chip_and_memory(tmp_path: Path, need: Need, expected: Fitness) -> None:
-    assert fitness(Machine(plant(tmp_path, RK3588)), need) == expected
+def test_a_model_fits_a_board_by_chip_and_memory(
+    tmp_path: Path, platform: str | None, needed: int, expected: Fitness
+) -> None:
+    assert fitness(Machine(plant(tmp_path, RK3588)), platform, needed) == expected
 
 
 def test_without_an_npu_only_the_emulator_runs(tmp_path: Path) -> None:
     machine = Machine(plant(tmp_path, LAPTOP))
-    assert fitness(machine, Need("RK3588", GIB)) == Fitness("no", "no NPU here")
-    assert fitness(machine, Need(any_machine=True)) == Fitness("yes")
+    assert fitness(machine, "RK3588", GIB) == Fitness("no", "no NPU here")
+    for anywhere in (machine, Machine(plant(tmp_path / "board", RK3588))):
+        assert fitness(anywhere, None, 0, any_machine=True) == Fitness("yes")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 The knowledge base holds all state (URI and content hash of each document), so an interrupted run continues, and another
 run only reads the files. Documents of deleted files are removed; a file that has become unreadable keeps its document.
 Every file is reported once. Hidden files, tool folders and temporary files are ignored without a report; links are
-followed on request only.
+not followed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal, Protocol
@@ -23,7 +23,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import anyio.to_thread
 
 from mcp_servers.knowledge.errors import KnowledgeError, StorageError, UnreadableFileError
-from mcp_servers.knowledge.importing.chunking import DEFAULT_LIMITS, ChunkLimits, chunk_passages
+from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.types import NewChunk
@@ -33,15 +33,7 @@ IGNORED = (
     *(".*", "node_modules", "__pycache__", "venv", "site-packages", "lost+found", "$recycle.bin"),
     *("system volume information", "thumbs.db", "desktop.ini", "~$*", "*~", "*.tmp", "*.part", "*.crdownload", "*.swp"),
 )
-
-
-@dataclass(frozen=True)
-class WalkRules:
-    """Files of a folder that are imported."""
-
-    ignored: tuple[str, ...] = IGNORED  # name patterns; matching folders are not entered
-    follows_links: bool = False  # follow symbolic links
-    max_files: int = 100_000  # the rest is skipped and reported
+_MAX_FILES = 100_000
 
 
 @dataclass(frozen=True)
@@ -60,58 +52,43 @@ class SkippedPath:
     reason: str
 
 
-def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | SkippedPath]:
-    """Yield the files below an absolute folder, by name."""
-    entered: set[tuple[int, int]] = set()
+def walk(folder: Path, max_files: int = _MAX_FILES) -> Iterator[FoundFile | SkippedPath]:
+    """Yield the files below an absolute folder, by name; the rest above ``max_files`` is skipped and reported."""
     waiting = [folder]
     files = 0
     while waiting:
-        inner, found = _listed(waiting.pop(), rules, entered)
+        inner, found = _listed(waiting.pop())
         for each in found:
             files += isinstance(each, FoundFile)
-            if files > rules.max_files:
-                yield SkippedPath(folder, f"has more than {rules.max_files:,} files")
+            if files > max_files:
+                yield SkippedPath(folder, f"has more than {max_files:,} files")
                 return
             yield each
         waiting += reversed(inner)
 
 
-def _listed(
-    folder: Path, rules: WalkRules, entered: set[tuple[int, int]]
-) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
+def _listed(folder: Path) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
     """Return the subfolders of a folder and its other entries."""
     try:
-        about = folder.stat()
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
         return [], [SkippedPath(folder, f"cannot be opened: {error.strerror}")]
-    if (about.st_dev, about.st_ino) in entered:
-        return [], [SkippedPath(folder, "was seen already, behind another link")]
-    entered.add((about.st_dev, about.st_ino))
-    inner: list[Path] = []
-    found: list[FoundFile | SkippedPath] = []
-    for entry in entries:
-        if is_ignored(entry.name, rules):
-            continue
-        classified = _classify(entry, rules)
-        if isinstance(classified, Path):
-            inner.append(classified)
-        else:
-            found.append(classified)
-    return inner, found
+    classified = [_classify(entry) for entry in entries if not is_ignored(entry.name)]
+    inner = [each for each in classified if isinstance(each, Path)]
+    return inner, [each for each in classified if not isinstance(each, Path)]
 
 
-def is_ignored(name: str, rules: WalkRules) -> bool:
+def is_ignored(name: str) -> bool:
     """True if a name is ignored without a report."""
-    return any(fnmatch(name.lower(), pattern) for pattern in rules.ignored)
+    return any(fnmatch(name.lower(), pattern) for pattern in IGNORED)
 
 
-def _classify(entry: os.DirEntry[str], rules: WalkRules) -> Path | FoundFile | SkippedPath:
+def _classify(entry: os.DirEntry[str]) -> Path | FoundFile | SkippedPath:
     path = Path(entry.path)
     try:
         entry.name.encode()
-        if entry.is_symlink() and not rules.follows_links:
+        if entry.is_symlink():
             return SkippedPath(path, "is a link")
         about = entry.stat()
     except UnicodeError:
@@ -188,8 +165,6 @@ class FolderReport:
 class FolderRules:
     """Options of a folder import."""
 
-    walking: WalkRules = field(default_factory=WalkRules)
-    chunking: ChunkLimits = DEFAULT_LIMITS
     removes: bool = True  # remove documents of deleted files
     settle_s: float = 0.0  # a file that changes while the folder is watched is read after this time without changes
 
@@ -227,12 +202,12 @@ async def import_folder(
     """
     folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100, ASYNC240  # no look at the disk
     rules = rules or FolderRules()
-    found = await anyio.to_thread.run_sync(_found, folder, rules.walking)
+    found = await anyio.to_thread.run_sync(_found, folder)
     files = [each for each in found if isinstance(each, FoundFile)]
     prefix = folder.as_uri().rstrip("/") + "/"
     content_hashes = await store.content_hashes(prefix)
     settle_s = rules.settle_s if seen else 0.0
-    run = _FolderImport(store, reader, rules, content_hashes, seen if seen is not None else {}, settle_s)
+    run = _FolderImport(store, reader, content_hashes, seen if seen is not None else {}, settle_s)
     reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, SkippedPath)]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
@@ -249,13 +224,13 @@ async def import_folder(
     return FolderReport(tuple(reports))
 
 
-def _found(folder: Path, rules: WalkRules) -> list[FoundFile | SkippedPath]:
+def _found(folder: Path) -> list[FoundFile | SkippedPath]:
     try:
         if not folder.is_dir():
             raise UnreadableFileError(str(folder), "the folder does not exist")
     except OSError as error:
         raise UnreadableFileError(str(folder), error.strerror or "it cannot be read") from error
-    return list(walk(folder, rules))
+    return list(walk(folder))
 
 
 @dataclass
@@ -264,7 +239,6 @@ class _FolderImport:
 
     store: DocumentStore
     reader: Reader
-    rules: FolderRules
     content_hashes: Mapping[str, str]
     seen: SeenFiles
     settle_s: float
@@ -303,7 +277,7 @@ class _FolderImport:
         if self.content_hashes.get(blob.uri) == content_hash:
             return FileReport(str(file.path), "unchanged")
         document = await self.reader.read_document(blob)
-        chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages, self.rules.chunking)
+        chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
         await self.store.add(document, tuple(chunks))
         return FileReport(str(file.path), "imported", " ".join(document.warnings))
 

@@ -6,16 +6,16 @@ Servers often send ``text/plain`` or ``application/octet-stream``, so the media 
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.encodings import is_binary
-
-DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 @dataclass(frozen=True)
@@ -28,62 +28,23 @@ class Format:
 
 
 PDF = Format("application/pdf", "pdf")
-HTML = Format("text/html", "html")
-MARKDOWN = Format("text/markdown", "markdown")
-DOCX = Format(DOCX_TYPE, "docx")
-CSV = Format("text/csv", "csv")
-TSV = Format("text/tab-separated-values", "csv")
-JSON = Format("application/json", "json")
 RTF = Format("application/rtf", "rtf")
-MAIL = Format("message/rfc822", "mail")
-YAML = Format("application/yaml", "plain")
 PLAIN = Format("text/plain", "plain")
 
-_LANGUAGES = {
-    "python": "py pyi pyw",
-    "javascript": "js mjs cjs jsx",
-    "typescript": "ts tsx mts cts",
-    "c": "c h",
-    "cpp": "cc cpp cxx hpp hh hxx ino cu",
-    "java": "java",
-    "kotlin": "kt kts",
-    "csharp": "cs",
-    "go": "go",
-    "rust": "rs",
-    "ruby": "rb",
-    "php": "php",
-    "swift": "swift",
-    "scala": "scala",
-    "shell": "sh bash zsh",
-    "lua": "lua",
-    "perl": "pl pm",
-    "sql": "sql",
-    "css": "css scss less",
+_TABLES: Any = json.loads(Path(__file__).with_name("formats.json").read_text("utf-8"))
+_BY_ENDING = {
+    ending: Format(f"text/x-{name}", "source", name)
+    for name, endings in _TABLES["source_code"].items()
+    for ending in endings
 }
-_BY_ENDING: dict[str, Format] = {
-    **{
-        ending: Format(f"text/x-{name}", "source", name)
-        for name, endings in _LANGUAGES.items()
-        for ending in endings.split()
-    },
-    **dict.fromkeys(("html", "htm", "xhtml", "xht"), HTML),
-    **dict.fromkeys(("md", "markdown", "mkd", "mdx"), MARKDOWN),
-    **dict.fromkeys(("csv",), CSV),
-    **dict.fromkeys(("tsv", "tab"), TSV),
-    **dict.fromkeys(("json", "geojson", "webmanifest"), JSON),
-    **dict.fromkeys(("yaml", "yml"), YAML),
-    **dict.fromkeys(("eml",), MAIL),
-}  # fmt: skip
-_BY_TYPE = {
-    "text/html": HTML,
-    "application/xhtml+xml": HTML,
-    "text/markdown": MARKDOWN,
-    "text/x-markdown": MARKDOWN,
-    "text/csv": CSV,
-    "text/tab-separated-values": TSV,
-    "application/json": JSON,
-    "message/rfc822": MAIL,
-}
+_BY_TYPE: dict[str, Format] = {}
+for _text in _TABLES["texts"]:
+    _found = Format(_text["media_type"], _text["reader"])
+    _BY_ENDING.update(dict.fromkeys(_text["endings"], _found))
+    _BY_TYPE.update(dict.fromkeys(_text["types"], _found))
+# A file that only this format has in its archive.
+_ZIPPED = {entry: Format(**found) for entry, found in _TABLES["zipped"].items()}
+HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
 # Common binary formats, so that the error can name them.
 _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt) or an Outlook message (msg)"),
@@ -100,13 +61,6 @@ _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"MZ", "it is a program"),
     (b"SQLite format 3", "it is a database"),
 )
-_ZIPPED = {
-    "word/document.xml": DOCX,
-    "xl/workbook.xml": Format("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx"),
-    "ppt/presentation.xml": Format("application/vnd.openxmlformats-officedocument.presentationml.presentation", "pptx"),
-    "META-INF/container.xml": Format("application/epub+zip", "epub"),
-    "content.xml": Format("application/vnd.oasis.opendocument.text", "odt"),
-}
 # Pictures whose text can be recognised.
 _PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
 _HTML_START = re.compile(

@@ -24,7 +24,6 @@ from mcp_servers.knowledge.importing.folders import (
     FolderReport,
     FolderRules,
     SeenFiles,
-    WalkRules,
     import_folder,
     is_ignored,
     no_progress,
@@ -134,7 +133,7 @@ async def _signal_notifications(
     import watchfiles
 
     def is_counted(_: object, path: str) -> bool:
-        return not _is_ignored(Path(path), folder, rules.importing.walking)
+        return not _is_ignored(Path(path), folder)
 
     last_reported = cast("Any", watchfiles).awatch(
         folder,
@@ -156,9 +155,9 @@ def _signal(changed: MemoryObjectSendStream[None]) -> None:
         changed.send_nowait(None)
 
 
-def _is_ignored(path: Path, folder: Path, rules: WalkRules) -> bool:
+def _is_ignored(path: Path, folder: Path) -> bool:
     try:
         parts = path.relative_to(folder).parts
     except ValueError:
         return False
-    return any(is_ignored(part, rules) for part in parts)
+    return any(map(is_ignored, parts))

@@ -19,28 +19,12 @@ from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 _MULTIPLE = 32
 
 
-def _always(_abi: Abi) -> bool:
-    return True
-
-
 def _odd_context(load: LoadParameters) -> dict[str, Any]:
     return {"context_tokens": load.context_tokens // _MULTIPLE * _MULTIPLE - _MULTIPLE // 4}
 
 
-def _as_it_is(_load: LoadParameters) -> dict[str, Any]:
-    return {}
-
-
 def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
-    return {
-        "skip_special_token": True,
-        "keep_tokens": risky.KEPT_TOKENS,
-        "max_new_tokens": safe.ANSWER_LIMIT,
-    }
-
-
-def _answering(_load: LoadParameters) -> dict[str, Any]:
-    return {"max_new_tokens": safe.ANSWER_LIMIT}
+    return {"skip_special_token": True, "keep_tokens": risky.KEPT_TOKENS, "max_new_tokens": safe.ANSWER_LIMIT}
 
 
 @dataclass(frozen=True)
@@ -50,13 +34,13 @@ class Experiment:
     name: str  # what it is called, on screen and in ``RuntimeProfile.unsettled``
     make: Callable[[ProbeSubject, ProbePrompts], dict[str, Any]]  # makes it; returns facts
     # (parameters of loading) -> those that it needs to be others
-    load: Callable[[LoadParameters], dict[str, Any]] = _as_it_is
+    load: Callable[[LoadParameters], dict[str, Any]] = lambda _load: {}
     deadline: float = 1.0  # its limit, in the probe's patience
     # the facts when the model does not load as it needs it
     if_refused: Mapping[str, Any] = field(default_factory=dict[str, Any])
     if_crashed: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when the process dies of it
     if_hung: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when it does not end
-    needs: Callable[[Abi], bool] = _always  # whether the interface has what it is about
+    needs: Callable[[Abi], bool] = lambda _abi: True  # whether the interface has what it is about
 
 
 PLAN: tuple[Experiment, ...] = (
@@ -69,7 +53,7 @@ PLAN: tuple[Experiment, ...] = (
     Experiment("is_running", safe.watch_is_running),
     Experiment("abort", risky.abort_runs, deadline=2.0),
     Experiment("pause", risky.leave_pauses, needs=lambda abi: abi.callback_returns_int),
-    Experiment("ending", safe.watch_ending, load=_answering),
+    Experiment("ending", safe.watch_ending, load=lambda _load: {"max_new_tokens": safe.ANSWER_LIMIT}),
     Experiment(
         "odd context",
         risky.stay_loaded,

@@ -150,33 +150,29 @@ class ProbeSubject:
         """Run the model on token ids and record the callbacks; ``hook`` runs inside the callback of each token."""
         observed = self._observed = Observed(caller=threading.get_native_id())
         self._hook = hook
-        arguments, kept = self._arguments(ids, limit, mode, keep_history, save_to)
+        arguments, _tokens = self._arguments(ids, limit, mode, keep_history, save_to)
         if not role and self.abi.has_roles:
             arguments[0].role = None
         observed.began_ns = time.monotonic_ns()
         observed.status = self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
         observed.ended_ns = time.monotonic_ns()
         self._observed = self._hook = None
-        del kept
         return observed
 
     def run_async(self, ids: Sequence[int], timeout_s: float) -> tuple[int, bool]:
         """Start a run with rkllm_run_async: its status, and whether FINISH came in time."""
         self._finished.clear()
         self._observed = Observed()
-        arguments, kept = self._arguments(ids, 2, RKLLM_INFER_GENERATE, False, None)
+        arguments, _tokens = self._arguments(ids, 2, RKLLM_INFER_GENERATE, False, None)
         status = self._call("rkllm_run_async", self._handle, *map(ctypes.byref, arguments), None)
         has_finished = status == 0 and self._finished.wait(timeout_s)
         self._observed = None
-        del kept
         return status, has_finished
 
     def intrude(self, ids: Sequence[int]) -> int:
         """Call rkllm_run while another run is under way, and tell its status."""
-        arguments, kept = self._arguments(ids, 1, RKLLM_INFER_GENERATE, False, None)
-        status = self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
-        del kept
-        return status
+        arguments, _tokens = self._arguments(ids, 1, RKLLM_INFER_GENERATE, False, None)
+        return self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
 
     def abort(self) -> int:
         """Call rkllm_abort."""

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from typing_extensions import assert_never
@@ -45,22 +45,6 @@ ANSWER_MARK = "◆ "
 RESULT_CHARS = 160
 
 
-# What is shown as a line of its own.
-_Line: TypeAlias = (
-    ToolCallDetected
-    | ToolCallFailed
-    | Approval
-    | Elicitation
-    | ToolProgress
-    | ToolFinished
-    | ResourceRead
-    | Sources
-    | Status
-    | Queued
-    | End
-)
-
-
 class Renderer(Protocol):
     """Receiver of an answer's events."""
 
@@ -75,8 +59,7 @@ class TerminalRenderer:
     def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
         self._terminal = terminal
         self._phrases = phrases
-        self._in_answer = False
-        self._in_thought = False
+        self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
 
     def show(self, event: Event) -> None:
         """Show one event and flush.
@@ -85,17 +68,15 @@ class TerminalRenderer:
             BrokenPipeError: standard output is closed.
         """
         match event:
-            case Text():
-                self._text(event.text)
-            case Thinking():
-                self._thinking(event.text)
+            case Text() | Thinking():
+                self._stream(event)
             case Usage():
                 pass
             case _:
                 self._close()
                 self._line(event)
 
-    def _line(self, event: _Line) -> None:
+    def _line(self, event: Event) -> None:
         note = self._terminal.note
         match event:
             case Status():
@@ -113,8 +94,8 @@ class TerminalRenderer:
                 self._progress(event)
             case Approval() | Elicitation() | Sources():
                 self._detail(event)
-            case ToolFinished() | ResourceRead():
-                pass  # a status line said that it failed, or that it was read
+            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage():
+                pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
             case End():
                 self._end(event)
             case _:
@@ -135,25 +116,17 @@ class TerminalRenderer:
         if self._terminal.shows_progress:
             self._terminal.note(f"  {progress_text(event)}")
 
-    def _text(self, text: str) -> None:
-        if not self._in_answer:
+    def _stream(self, event: Text | Thinking) -> None:
+        text, is_answer = event.text, isinstance(event, Text)
+        if self._streamed is not type(event):
             # Models leave blank lines between their thinking, their calls and their words.
             text = text.lstrip()
             if not text:
                 return
             self._close()
-            self._in_answer = True
-            text = f"{ANSWER_MARK}{text}"
-        self._terminal.answer(text)
-
-    def _thinking(self, text: str) -> None:
-        if not self._in_thought:
-            text = text.lstrip()
-            if not text:
-                return
-            self._close()
-            self._in_thought = True
-        self._terminal.murmur(text)
+            self._streamed = type(event)
+            text = f"{ANSWER_MARK}{text}" if is_answer else text
+        (self._terminal.answer if is_answer else self._terminal.murmur)(text)
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
@@ -162,7 +135,7 @@ class TerminalRenderer:
             self._terminal.note(self._phrases.endings[event.reason], YELLOW)
 
     def _close(self) -> None:
-        self._in_answer = self._in_thought = False
+        self._streamed = None
         self._terminal.end_line()
 
 

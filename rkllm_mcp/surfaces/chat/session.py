@@ -19,7 +19,6 @@ from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, kept_conversation
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
-from rkllm_mcp.surfaces.chat.phrases import Language
 from rkllm_mcp.surfaces.chat.screen import load_markdown
 from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
@@ -43,20 +42,16 @@ def chat(session: Session, resumed: str | None = None) -> int:
         return bool(stopped)
 
     async def work() -> int:
-        from rkllm_mcp.app.assistant import Assistant
         from rkllm_mcp.app.root import open_app
-
-        def person(app: Assistant, language: Language) -> tuple[LineReader, FormPrompt | None]:
-            if not (sys.stdin.isatty() and sys.stdout.isatty()):
-                return PipedLines(sys.stdin.fileno()), None
-            lines = TerminalLines(Completions(app, CallContext(tokens=tokens), language).complete)
-            # Questions are shown on standard error; ask only if it is a terminal.
-            can_ask = sys.stderr.isatty()
-            return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
             language = session.language(app.config)
-            lines, inquirer = person(app, language)
+            lines: LineReader = PipedLines(sys.stdin.fileno())
+            inquirer: FormPrompt | None = None
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                lines = TerminalLines(Completions(app, CallContext(tokens=tokens), language).complete)
+                # Questions are shown on standard error; ask only if it is a terminal.
+                inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
             approvals = "ask" if inquirer else "refuse"
             options = AnswerOptions(
                 approvals=approvals, tokens=tokens, save=app.config.service.history, language=language

@@ -92,6 +92,8 @@ def write_new(path: Path, data: bytes) -> None:
 @app.command()
 def check(context: typer.Context) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
+    from rkllm_mcp.config.loading import read_file
+    from rkllm_mcp.config.secrets import plain_keys
     from rkllm_mcp.diagnostics.doctor import config_warnings
 
     config = context.obj.config()
@@ -101,17 +103,10 @@ def check(context: typer.Context) -> None:
     if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
-    for note in [*notes, *_plain_keys(config.origin.source)]:
-        context.obj.terminal.note(note, YELLOW)
-
-
-def _plain_keys(source: Path | None) -> list[str]:
-    """A line for every key that stands in the file as it is."""
-    from rkllm_mcp.config.loading import read_file
-    from rkllm_mcp.config.secrets import plain_keys
-
     advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
-    return [f"{place} is a key as it is: {advice}" for place in (plain_keys(read_file(source)) if source else ())]
+    places = plain_keys(read_file(source)) if (source := config.origin.source) else ()
+    for note in [*notes, *(f"{place} is a key as it is: {advice}" for place in places)]:
+        context.obj.terminal.note(note, YELLOW)
 
 
 @app.command("add-key")

@@ -111,7 +111,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> None:
 def download_progress(session: Session) -> Generator[Report]:
     """Show a progress bar for each file on standard error, if it is a terminal."""
     if not session.terminal.shows_progress:
-        yield _silently
+        yield lambda _name, _done, _total: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -134,10 +134,6 @@ def download_progress(session: Session) -> Generator[Report]:
             progress.update(tasks[name], completed=done, total=total)
 
         yield report
-
-
-def _silently(name: str, done: int, total: int | None) -> None:
-    del name, done, total
 
 
 app = typer.Typer(no_args_is_help=True)

@@ -16,7 +16,7 @@ from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.config import write_new
 from rkllm_mcp.surfaces.cli.options import AsJson
 from rkllm_mcp.surfaces.cli.tools import with_tools
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
+from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
 from rkllm_mcp.surfaces.terminal import printable, write_json
 
@@ -44,17 +44,16 @@ def list_resources_command(context: typer.Context, server: _Server = None, as_js
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         resources, templates = await environment.toolbox.offerings.readable(server, caller)
         if as_json:
             write_json({"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))})
-            return EXIT_DONE
+            return
         sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
         if not resources and not templates:
             session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @app.command("read")
@@ -70,7 +69,7 @@ def read_command(
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
         if output is not None:
             data = b"".join(_bytes(part) for part in content.contents)
@@ -81,9 +80,8 @@ def read_command(
         else:
             text = printable(content.text)
             sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @app.command("subscribe")
@@ -97,7 +95,7 @@ def subscribe_command(
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         left = count
         enough = anyio.Event()
 
@@ -116,9 +114,8 @@ def subscribe_command(
             session.status(f"Waiting for changes of {uri}; Ctrl-C ends.")
             await enough.wait()
             tasks.cancel_scope.cancel()
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @prompts_app.command("list")
@@ -127,17 +124,16 @@ def list_prompts_command(context: typer.Context, server: _Server = None, as_json
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         prompts = await environment.toolbox.offerings.prompts(server, caller)
         if as_json:
             write_json(list(map(asdict, prompts)))
-            return EXIT_DONE
+            return
         sys.stdout.write(prompt_table(prompts, session.terminal.columns))
         if not prompts:
             session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @prompts_app.command("get")
@@ -154,7 +150,7 @@ def get_command(
     values = read_pairs(arguments or ())
     caller = CallContext(tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         filled = await environment.toolbox.offerings.fill_prompt(name, values, caller)
         turns = [(message.role, message.text) for message in filled.messages]
         if as_json:
@@ -163,6 +159,5 @@ def get_command(
             write_json({"server": template.server, "name": template.name, "messages": messages})
         else:
             sys.stdout.write("\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns) + "\n")
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,15 +64,11 @@ def check_command(
     config = session.config()
     require_mcp(config)
     if tenant is not None:
-        section = next((each for each in config.tenants if each.name == tenant), None)
-        if section is None:
-            known = ", ".join(each.name for each in config.tenants) or "none"
-            raise UsageError(f"there is no tenant {tenant!r}; the configuration has {known}")
-        config = config.for_tenant(section)
+        tenants = {section.name: section for section in config.tenants}
+        _check_known("tenant", tenant, tenants)
+        config = config.for_tenant(tenants[tenant])
     for name in names or ():
-        if name not in {server.name for server in config.servers}:
-            known = ", ".join(server.name for server in config.servers) or "none"
-            raise UsageError(f"there is no server {name!r}; the configuration has {known}")
+        _check_known("server", name, [server.name for server in config.servers])
     tokens = session.tokens
     chosen = config.only_servers(names) if names else config
     count = len(chosen.active_servers)
@@ -233,6 +229,11 @@ def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(h
         raise UsageError(f"there is no configuration file to change; {target} does not exist")
     remove_server(target, name)
     sys.stdout.write(f"{name}: removed from {target}\n")
+
+
+def _check_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UsageError(f"there is no {what} {name!r}; the configuration has {', '.join(known) or 'none'}")
 
 
 def require_mcp(config: Config) -> None:

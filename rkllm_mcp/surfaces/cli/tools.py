@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -86,8 +86,8 @@ def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
     return tool
 
 
-def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int]]) -> int:
-    """Connect the servers, wait until each is there or has failed, and do ``work``; returns its exit code."""
+def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int | None]]) -> NoReturn:
+    """Connect the servers, wait until each is there or has failed, do ``work``, and leave with its exit code."""
     from rkllm_mcp.app.root import open_tools
 
     config = session.config()
@@ -99,9 +99,9 @@ def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int
         async with open_tools(config, status=session.status) as environment:
             await environment.toolbox.connected()
             async with environment.toolbox.attending(tokens):
-                return await work(environment)
+                return await work(environment) or EXIT_DONE
 
-    return run_async(connected)
+    raise typer.Exit(run_async(connected))
 
 
 _SAY_YES = "Say --yes to allow it."
@@ -141,7 +141,7 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tools that are offered to the model."""
     session: Session = context.obj
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         tools = environment.toolbox.tools()
         if as_json:
             write_json([tool_dict(tool) for tool in tools])
@@ -152,9 +152,8 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
                 session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
             elif not tools:
                 session.status("No tools; 'rkllm-mcp servers test' says why.")
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @app.command("show")
@@ -166,15 +165,14 @@ def show_command(
     """Show one tool's description and arguments."""
     session: Session = context.obj
 
-    async def work(environment: ToolEnvironment) -> int:
+    async def work(environment: ToolEnvironment) -> None:
         tool = found_tool(environment, name)
         if as_json:
             write_json(tool_dict(tool))
         else:
             sys.stdout.write(tool_text(tool, session.terminal.columns))
-        return EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @app.command("call")
@@ -215,7 +213,7 @@ def call_command(
         sys.stdout.flush()
         return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
-    raise typer.Exit(with_tools(session, work))
+    with_tools(session, work)
 
 
 @app.command("enable")
@@ -307,7 +305,6 @@ def serve_command(
     ] = None,
 ) -> None:
     """Serve the board as an MCP server with the tools generate, embed, rerank and board_status."""
-    from rkllm_mcp.surfaces.mcp_server import ServeOptions
-    from rkllm_mcp.surfaces.mcp_server import serve as command
+    from rkllm_mcp.surfaces.mcp_server import serve
 
-    raise typer.Exit(command(context.obj, ServeOptions(http, host, port, embed_model, rank_model)))
+    raise typer.Exit(serve(context.obj, embed_model, rank_model, over_http=http, host=host, port=port))

@@ -17,7 +17,6 @@ from mcp_servers.knowledge.importing.folders import (
     FoundFile,
     SeenFiles,
     SkippedPath,
-    WalkRules,
     import_folder,
     walk,
 )
@@ -205,27 +204,26 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
     assert outcomes(report, tmp_path) == {"pipe": "skipped", "a.db": "failed", "large.txt": "failed"}
 
 
-def test_links_are_followed_on_request_and_never_in_a_circle(tmp_path: Path) -> None:
+def test_links_are_told_and_not_followed(tmp_path: Path) -> None:
     write(tmp_path, "a/one.txt")
     (tmp_path / "a" / "back").symlink_to(tmp_path)
     (tmp_path / "a" / "self").symlink_to("self")
     (tmp_path / "a" / "file").symlink_to("one.txt")
-    found = list(walk(tmp_path, WalkRules(follows_links=True)))
-    assert [each.path.name for each in found if isinstance(each, FoundFile)] == ["file", "one.txt"]
+    found = list(walk(tmp_path))
+    assert [each.path.name for each in found if isinstance(each, FoundFile)] == ["one.txt"]
     left = {each.path.name: each.reason for each in found if isinstance(each, SkippedPath)}
-    assert left["back"] == "was seen already, behind another link"
-    assert left["self"].startswith("cannot be opened")
+    assert left == dict.fromkeys(("back", "self", "file"), "is a link")
 
 
 def test_more_files_than_are_wanted_are_told(tmp_path: Path) -> None:
     write(tmp_path, *(f"{number}.txt" for number in range(5)))
-    found = list(walk(tmp_path, WalkRules(max_files=3)))
+    found = list(walk(tmp_path, max_files=3))
     assert len(found) == 4
     assert found[-1] == SkippedPath(tmp_path, "has more than 3 files")
 
 
 def test_a_name_that_is_no_text_is_told_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
-    assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, SkippedPath)] == [
+    assert [str(each.reason) for each in walk(tmp_path) if isinstance(each, SkippedPath)] == [
         "has a name that is not valid UTF-8"
     ]
