@@ -2,7 +2,8 @@
 
     python -m bench.knowledge quality [--questions N] [--embedder none|hashing]
     python -m bench.knowledge speed [--chunks 10000 --chunks 100000] [--embedder none|hashing]
-    (both with --json)
+    python -m bench.knowledge rebuild [--chunks 100000]
+    (all with --json)
 
 ``quality``: nDCG@10 on the shared collections, through all stages, with every question unless ``--questions`` limits
 them.
@@ -10,12 +11,16 @@ them.
 ``speed``: chunks synthesized from sentences of the collections, Japanese and English 3 : 1, twenty per document, one
 transaction per document; then the collections' own questions, sequentially at threshold 0.6. Processor time is reported
 besides elapsed time, for busy machines. Memory is the maximum of the process, including the collections.
+
+``rebuild``: the same chunks without an embedder; an import of twenty chunks and a search every 50 ms, alone for 20 s
+and then beside a rebuild of the text index until it ends, with the largest write-ahead log and the load of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import resource
@@ -24,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -31,6 +37,7 @@ import anyio
 from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, mean_ndcg, read_collection
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from
+from mcp_servers.knowledge.storage.database import FILE_NAME
 from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument
 
 # nDCG@10 of the best without a model, and of the FTS5 index alone, as the reference measured them.
@@ -41,6 +48,7 @@ P95_AIMS_MS = {10_000: 60.0, 100_000: 150.0}
 _CHUNKS_IN_A_DOCUMENT = 20
 _QUESTIONS_TIMED = 250
 _JAPANESE_SHARE = 4
+_ALONE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,23 @@ class Speed:
     p50_cpu_ms: float
     p95_cpu_ms: float
     most_memory_mb: float
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Duration of imports and searches, alone or beside a rebuild of the text index."""
+
+    chunks: int
+    beside: str
+    seconds: float
+    imports: int
+    import_p50_ms: float
+    import_p95_ms: float
+    import_max_ms: float
+    search_p50_ms: float
+    search_max_ms: float
+    log_mb: float
+    load: float
 
 
 async def quality(embedder: str, most: int | None) -> list[Quality]:
@@ -114,6 +139,62 @@ async def speed(embedder: str, chunks: int) -> Speed:
     )
 
 
+async def rebuild(chunks: int) -> list[Waits]:
+    """Imports and searches of one size, alone and beside a rebuild."""
+    japanese, english = read_collection("jsquad"), read_collection("xquad_en")
+    titles = [passage.title for passage in japanese.passages]
+    texts = list(mixed(japanese, english, chunks))
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_library(Path(folder)) as library:
+            base, _ = await _index(library, texts, titles)
+            asked = (texts, _questions(japanese, english), Path(folder))
+            alone = await waits(library, base, *asked, _ALONE_S)
+            await library.reindex(base.id)
+            return [alone, await waits(library, base, *asked, None)]
+
+
+async def waits(
+    library: Library,
+    base: KnowledgeBase,
+    texts: Sequence[str],
+    questions: Sequence[Question],
+    folder: Path,
+    seconds: float | None,
+) -> Waits:
+    """Import and search for some seconds; with None until the background work has ended."""
+    imported, searched, log = list[float](), list[float](), list[int]()
+
+    async def work() -> None:
+        for number in count():
+            parts = texts[number * _CHUNKS_IN_A_DOCUMENT % len(texts) :][:_CHUNKS_IN_A_DOCUMENT]
+            new = NewDocument("import", tuple(map(NewChunk, parts)), f"{start}/{number}")
+            before = time.perf_counter()
+            await library.add(base.id, new)
+            imported.append((time.perf_counter() - before) * 1000)
+            searched.append((await _timed(library, base, questions[number % len(questions)]))[0] * 1000)
+            log.append((await anyio.Path(f"{folder / FILE_NAME}-wal").stat()).st_size)
+            await anyio.sleep(0.05)
+
+    start = time.perf_counter()
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await (library.wait_idle() if seconds is None else anyio.sleep(seconds))
+        group.cancel_scope.cancel()
+    return Waits(
+        chunks=(await library.index_state(base.id)).chunks,
+        beside="rebuild" if seconds is None else "nothing",
+        seconds=time.perf_counter() - start,
+        imports=len(imported),
+        import_p50_ms=statistics.median(imported),
+        import_p95_ms=statistics.quantiles(imported, n=20)[-1],
+        import_max_ms=max(imported),
+        search_p50_ms=statistics.median(searched),
+        search_max_ms=max(searched),
+        log_mb=max(log) / 1e6,
+        load=os.getloadavg()[0],
+    )
+
+
 def folder_bytes(folder: Path) -> int:
     """Return the size of the files of a folder."""
     return sum(file.stat().st_size for file in folder.iterdir())
@@ -154,7 +235,7 @@ async def _timed(library: Library, base: KnowledgeBase, question: Question) -> t
     return time.perf_counter() - start, time.process_time() - cpu
 
 
-def print_table(rows: Sequence[Quality | Speed]) -> None:
+def print_table(rows: Sequence[Quality | Speed | Waits]) -> None:
     """Rows of one kind as a Markdown table."""
     names = list(asdict(rows[0]))
     print("| " + " | ".join(names) + " |")
@@ -171,14 +252,16 @@ def _cell(value: object) -> str:
 
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("quality", "speed"))
+    parser.add_argument("what", choices=("quality", "speed", "rebuild"))
     parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
     parser.add_argument("--questions", type=int, help="per collection (default: all)")
     parser.add_argument("--chunks", type=int, action="append", help="default: 10000 and 100000")
     parser.add_argument("--embedder", action="append", choices=("none", "hashing"), help="default: both")
     given = parser.parse_args()
-    rows: list[Quality | Speed] = []
-    for embedder in given.embedder or ("none", "hashing"):
+    rows: list[Quality | Speed | Waits] = []
+    for chunks in (given.chunks or (100_000,)) if given.what == "rebuild" else ():
+        rows += await rebuild(chunks)
+    for embedder in given.embedder or ("none", "hashing") if given.what != "rebuild" else ():
         if given.what == "quality":
             rows += await quality(embedder, given.questions)
         else:

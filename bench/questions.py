@@ -1,10 +1,11 @@
 """Questions in a person's own words over short documents of an office and a home: how many the search answers.
 
-    python -m bench.questions [--set-aside | --all] [--show]
+    python -m bench.questions [--set-aside | --all | --later] [--show]
 
 A question is right if the first result at the default threshold is its document. ``--set-aside`` asks the third that
-nothing was tuned on (the CRC-32 of the question is divisible by three), ``--all`` every question, ``--show`` prints
-those that failed. Questions that no document answers are right if every result is marked weak.
+nothing was tuned on (the CRC-32 of the question is divisible by three), ``--all`` every question, ``--later`` the 40
+that were written after the search was tuned, ``--show`` prints those that failed. Questions that no document answers
+are right if every result is marked weak.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mcp_servers.knowledge.library import Library, open_library
 from mcp_servers.knowledge.types import NewChunk, NewDocument, SearchRequest
 
 FILE = Path(__file__).resolve().parents[1] / "tests" / "data" / "knowledge" / "questions.txt"
+LATER = FILE.with_name("later_questions.txt")
 NO_DOCUMENT = "-"
 
 
@@ -53,12 +55,12 @@ class Outcome:
         )
 
 
-def read_collection() -> tuple[dict[str, str], list[Question]]:
+def read_collection(file: Path = FILE) -> tuple[dict[str, str], list[Question]]:
     """Return title -> text of the documents, and the questions."""
     documents: dict[str, str] = {}
     questions: list[Question] = []
     title = ""
-    for line in FILE.read_text("utf-8").splitlines():
+    for line in file.read_text("utf-8").splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "=":
             title = rest
@@ -87,7 +89,9 @@ async def outcomes(library: Library, documents: dict[str, str], questions: list[
 
 async def _measure(arguments: argparse.Namespace) -> None:
     documents, questions = read_collection()
-    if not arguments.all:
+    if arguments.later:
+        questions = read_collection(LATER)[1]
+    elif not arguments.all:
         questions = [question for question in questions if question.is_set_aside == arguments.set_aside]
     with tempfile.TemporaryDirectory() as folder:
         async with open_library(Path(folder)) as library:
@@ -112,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-aside", action="store_true", help="the third that nothing is tuned on")
     parser.add_argument("--all", action="store_true", help="every question")
+    parser.add_argument("--later", action="store_true", help="the questions written after the tuning")
     parser.add_argument("--show", action="store_true", help="print the questions that failed")
     asyncio.run(_measure(parser.parse_args()))
 

@@ -37,7 +37,6 @@ from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_inde
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
-    remove_embedding,
     set_active_embedding,
     set_next_embedding,
 )
@@ -341,8 +340,6 @@ class Library:
             mark_text_index_stale(connection, base.key)
             if self._target_embedder:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
-                if base.next_embedding is not None:
-                    remove_embedding(connection, base.next_embedding)
 
 
 def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:

@@ -339,7 +339,8 @@ def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
         f"printf '{rules}\\n' | sudo tee /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
         f"sudo udevadm trigger && sudo usermod -aG {joined} $USER"
     )
-    return CheckResult(what, status, found, f"Give it to {joined}, join and log in again.", command)
+    remedy = f"Give it to {joined.replace(',', ' and ')}, join and log in again."
+    return CheckResult(what, status, found, remedy, command)
 
 
 def check_load(machine: Machine) -> Iterator[CheckResult]:

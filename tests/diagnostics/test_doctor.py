@@ -341,7 +341,8 @@ def test_a_device_of_nobodys_group_is_given_to_one_for_good(
     tmp_path: Path, tree: Mapping[str, str], name: str, groups: str, rule: str
 ) -> None:
     found = found_on(tmp_path, {**tree, "etc/group": f"root:x:{os.getgid()}:\n"}, usable=False)[name]
-    assert (found.status, found.remedy) == ("fail", f"Give it to {groups}, join and log in again.")
+    remedy = f"Give it to {groups.replace(',', ' and ')}, join and log in again."
+    assert (found.status, found.remedy) == ("fail", remedy)
     assert found.command == (
         f"printf '{rule}\\n' | sudo tee /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
         f"sudo udevadm trigger && sudo usermod -aG {groups} $USER"

@@ -16,17 +16,29 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import Database, delete_replaced_index, text_tables
-from mcp_servers.knowledge.storage.text_index import chunks_to_rebuild, extend_rebuilt_index, finish_rebuilt_index
+from mcp_servers.knowledge.storage.database import (
+    BATCH_S,
+    Database,
+    delete_replaced_index,
+    merge_segments,
+    text_tables,
+)
+from mcp_servers.knowledge.storage.text_index import (
+    IndexedChunk,
+    chunks_to_rebuild,
+    extend_rebuilt_index,
+    finish_rebuilt_index,
+)
 from mcp_servers.knowledge.storage.vectors import (
     PendingChunk,
     chunks_without_vectors,
     create_embedding,
+    delete_unused_vectors,
     embedding_by_key,
-    remove_embedding,
     set_active_embedding,
     set_next_embedding,
     store_vectors,
+    unused_embeddings,
 )
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
 from mcp_servers.knowledge.types import UNRESTRICTED
@@ -49,6 +61,7 @@ class BackgroundIndexer:
         self._new_work = anyio.Event()
         self._idle = anyio.Event()
         self._scope = anyio.CancelScope()
+        self._merged: dict[int, StoredBase] = {}
         self.problems: dict[int, str] = {}
 
     def wake(self) -> None:
@@ -93,6 +106,7 @@ class BackgroundIndexer:
         self.problems = {key: words for key, words in self.problems.items() if key in {base.key for base in all_bases}}
         for base in all_bases:
             await self._process_base(base)
+        await anyio.to_thread.run_sync(self._database.checkpoint)
 
     async def _process_base(self, base: StoredBase) -> None:
         try:
@@ -107,24 +121,29 @@ class BackgroundIndexer:
             if base.analyzer != ANALYZER_VERSION:
                 while not await anyio.to_thread.run_sync(self._rebuild, base.key):
                     pass
+            if self._merged.get(base.key) != base:
+                while await anyio.to_thread.run_sync(self._merge_segments, base.key):
+                    pass
+                self._merged[base.key] = base
+            if embedder := self._embedders.get(self._target):
+                await self._update_vectors(base, embedder)
             while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
                 pass
-            embedder = self._embedders.get(self._target)
-            if embedder is None:
-                return
-            key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
-            after = 0
-            # A second pass finds chunks added during the first.
-            while not await anyio.to_thread.run_sync(self._finish, base.key, key):
-                missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
-                after = missing[-1].chunk if missing else 0
-                if missing:
-                    texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
-                    vectors = await embedder.embed_documents(texts)
-                    await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
         except BaseNotFoundError:
             # The base was removed meanwhile.
             return
+
+    async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
+        key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
+        after = 0
+        # A second pass finds chunks added during the first.
+        while not await anyio.to_thread.run_sync(self._finish, base.key, key):
+            missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
+            after = missing[-1].chunk if missing else 0
+            if missing:
+                texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
+                vectors = await embedder.embed_documents(texts)
+                await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -135,21 +154,30 @@ class BackgroundIndexer:
     def _rebuild(self, base: int) -> bool:
         """Rebuild a part of a text index; return True after the last one."""
         # Analyzed before the transaction, so the write lock is held briefly.
+        chunks: list[tuple[int, IndexedChunk]] = []
         with self._database.reading() as connection:
-            chunks = chunks_to_rebuild(connection, base)
-        with self._database.writing() as connection:
+            for chunk in chunks_to_rebuild(connection, base):
+                chunks.append(chunk)
+                self._database.let_write()
+        with self._database.writing(is_durable=False) as connection:
             base_by_key(connection, base)
             if chunks:
                 extend_rebuilt_index(connection, base, chunks)
             return not chunks and finish_rebuilt_index(connection, base)
 
+    def _merge_segments(self, base: int) -> bool:
+        """Merge a part of a text index; return False after the last one."""
+        with self._database.writing(is_durable=False) as connection:
+            base_by_key(connection, base)
+            return merge_segments(connection, f"text_{base:d}", BATCH_S)
+
     def _delete_replaced(self, base: int) -> bool:
-        """Delete a part of the text indexes that a rebuild replaced; return False after the last one."""
+        """Delete a part of the indexes and vectors that others replaced; return False after the last one."""
         with self._database.reading() as connection:
-            if not text_tables(connection, base, "replaced"):
+            if not text_tables(connection, base, "replaced") and not unused_embeddings(connection, base):
                 return False
-        with self._database.writing() as connection:
-            return delete_replaced_index(connection, base)
+        with self._database.writing(is_durable=False) as connection:
+            return delete_replaced_index(connection, base) or delete_unused_vectors(connection, base)
 
     def _target_embedding(self, base: int) -> int:
         """Return the vector set of the target embedder, creating and marking it as the next one if missing."""
@@ -159,7 +187,6 @@ class BackgroundIndexer:
                 if embedding_by_key(connection, stored.next_embedding).embedder == self._target:
                     return stored.next_embedding
                 set_next_embedding(connection, base, None)
-                remove_embedding(connection, stored.next_embedding)
             if stored.embedding is not None and stored.base.embedder == self._target:
                 return stored.embedding
             key = create_embedding(connection, base, self._target)
@@ -193,6 +220,4 @@ class BackgroundIndexer:
             if stored.next_embedding != key or embedding_by_key(connection, key).vectors < stored.chunks:
                 return False
             set_active_embedding(connection, base, key)
-            if stored.embedding is not None:
-                remove_embedding(connection, stored.embedding)
             return True

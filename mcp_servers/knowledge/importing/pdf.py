@@ -13,10 +13,10 @@ import ctypes
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, Literal, cast
 
@@ -149,7 +149,31 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
     is_jumbled = backwards > max(2, len(lines) * 0.15)
     ordered = _sorted(lines) if direction == "down" or is_columns or is_jumbled else lines
-    return _with_rows(ordered)
+    return _stacked(_with_rows(_by_row(ordered)))
+
+
+def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield the lines; the cells of a table that is written column by column come row by row."""
+    for is_short, group in groupby(lines, key=lambda line: len(line.text) < _CELL_CHARACTERS):
+        run = list(group)
+        tops = [b for a, b in pairwise(run) if b.left > a.left and b.bottom > a.top]
+        is_table = is_short and bool(tops) and median(len(line.text) for line in run) <= _CELL_CHARACTERS / 2
+        # Every column begins beside a cell of the first one.
+        if is_table and all(any(_is_beside(line, top) for line in run) for top in tops):
+            rows: list[list[Line]] = []
+            for line in sorted(run, key=lambda line: -line.bottom):
+                if rows and rows[-1][0].bottom - line.bottom < line.size * 0.3:
+                    rows[-1].append(line)
+                else:
+                    rows.append([line])
+            run = [line for row in rows for line in sorted(row, key=lambda line: line.left)]
+        yield from run
+
+
+def _stacked(lines: list[Line]) -> list[Line]:
+    """Order the lines from top to bottom if none is beside another one, as where a table is written last."""
+    ordered = sorted(lines, key=lambda line: -line.top)
+    return ordered if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(ordered)) else lines
 
 
 def _rotated(line: Line, direction: Direction) -> Line:
@@ -175,12 +199,14 @@ def _is_side_by_side(lines: Sequence[Line]) -> bool:
     return len(beside) > 2 and median(len(line.text) for line in beside) >= _CELL_CHARACTERS
 
 
-def _with_rows(lines: Sequence[Line]) -> list[Line]:
+def _with_rows(lines: Iterable[Line]) -> list[Line]:
     """Join the cells of each table row into one line; rows of one table share their columns."""
     rows: list[list[Line]] = []
     for line in lines:
-        if rows and _is_beside(rows[-1][-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
-            rows[-1].append(line)
+        # The cell before it may have several lines.
+        beside = [row for row in rows[-3:] if _is_beside(row[-1], line)]
+        if beside and len(line.text) < _CELL_CHARACTERS * 3:
+            beside[-1].append(line)
         else:
             rows.append([line])
     result: list[Line] = []
@@ -193,16 +219,17 @@ def _with_rows(lines: Sequence[Line]) -> list[Line]:
 
 
 def _is_same_table(above: Sequence[Line], below: Sequence[Line]) -> bool:
-    """True if a row follows another one; a row of one cell is part of a table only below another cell."""
+    """True if a row follows another one; a row of one cell is part of a table only below or above a single cell."""
     is_near = 0 < above[0].top - below[0].top < above[0].size * _ROW_EMS
-    is_cell = len(below) > 1 or (len(above) > 1 and any(_overlap(below[0], cell) for cell in above[1:]))
-    return is_near and is_cell and (len(above) > 1 or len(below) > 1)
+    short, row = sorted((above, below), key=len)
+    is_cell = len(short) > 1 or sum(_overlap(short[0], cell) for cell in row) < min(len(row), 2)
+    return is_near and is_cell and len(row) > 1
 
 
 def _table_lines(rows: Sequence[Sequence[Line]]) -> list[Line]:
     """Return a line per row, with an empty cell for each column that a row lacks."""
     columns: list[tuple[float, float]] = []
-    for left, right in sorted((cell.left, cell.right) for row in rows for cell in row):
+    for left, right in sorted((cell.left, cell.right) for row in rows if len(row) > 1 for cell in row):
         if columns and left < columns[-1][1]:
             columns[-1] = (columns[-1][0], max(columns[-1][1], right))
         else:
@@ -213,7 +240,7 @@ def _table_lines(rows: Sequence[Sequence[Line]]) -> list[Line]:
     for row in rows:
         cells = [cell.text for cell in row]
         if is_grid:
-            by_column = {sum(cell.left >= left for left, _ in columns): cell.text for cell in row}
+            by_column = {max(sum(cell.left >= left for left, _ in columns), 1): cell.text for cell in row}
             cells = [by_column.get(number, "") for number in range(1, max(by_column) + 1)]
             cells = cells if len(by_column) == len(row) else [cell.text for cell in row]
         result.append(replace(row[0], text=CELL.join(cells), right=row[-1].right))

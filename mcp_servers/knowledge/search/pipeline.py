@@ -340,7 +340,9 @@ class Pipeline:
             chosen = select_terms({term: frequencies[term] for term in terms})
             others = select_terms({term: frequencies[term] for term in keys if term not in terms}, minimum=0)
             lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *others]}
-            chunks, sums = select_chunks(weights, lists)
+            chunks, sums = select_chunks(
+                weights, lists, CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
+            )
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
             found = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
             fewer = (

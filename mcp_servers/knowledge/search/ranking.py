@@ -31,7 +31,7 @@ from mcp_servers.knowledge.storage.text_index import NO_CHUNKS, ChunkKeys, Profi
 
 # Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
 RRF_K = 60
-CANDIDATES_PER_SEARCH = 200
+CANDIDATES_PER_SEARCH = 150
 MAX_CANDIDATES = 500
 # Postings read per search. Common words add nothing to the candidates: docs/knowledge.md, "Speed".
 MAX_POSTINGS = 8_000
@@ -59,21 +59,24 @@ def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS, mi
     return chosen
 
 
-def select_chunks(weights: QueryWeights, postings: Mapping[int, ChunkKeys]) -> tuple[ChunkKeys, NDArray[np.float64]]:
+def select_chunks(
+    weights: QueryWeights, postings: Mapping[int, ChunkKeys], maximum: int = 0
+) -> tuple[ChunkKeys, NDArray[np.float64]]:
     """Return the chunks of posting lists with the sums of the weights of their terms, best first.
 
-    ``postings`` are by term hash. Counts and lengths are left to the re-rank.
+    At least the ``maximum`` best ones, all for 0. ``postings`` are by term hash. Counts and lengths are left to the
+    re-rank.
     """
     by_place = {int(place): postings[key] for place, key in enumerate(weights.hashes.tolist()) if key in postings}
     own = {place: found for place, found in by_place.items() if weights.values[place] > 0}
     alternatives = [
-        (concept, share * concept.value, reduce(np.intersect1d, [by_place[place] for place in places.tolist()]))
+        (concept, share * concept.value, reduce(_intersection, [by_place[place] for place in places.tolist()]))
         for concept in weights.concepts
         for places, share in concept.alternatives
         if by_place.keys() >= set(places.tolist())
     ]
     # NumPy 2.4's unique() builds a hash table, which takes ten times as long for these.
-    merged = np.sort(np.concatenate([*own.values(), *(found for *_, found in alternatives), NO_CHUNKS]))
+    merged = np.sort(np.concatenate([*own.values(), *(found for *_, found in alternatives), NO_CHUNKS]), kind="stable")
     chunks = merged[np.diff(merged, prepend=-1) > 0]
     rows = {place: np.searchsorted(chunks, found) for place, found in own.items()}
     total = np.zeros(chunks.size)
@@ -87,8 +90,16 @@ def select_chunks(weights: QueryWeights, postings: Mapping[int, ChunkKeys]) -> t
             row = np.searchsorted(chunks, found)
             best[row] = np.maximum(best[row], value)
         total += np.maximum(best - reached, 0.0)
+    # Sorting all of them takes longer than the rest of this.
+    if 0 < maximum < total.size:
+        places = np.flatnonzero(total >= np.partition(total, -maximum)[-maximum])
+        chunks, total = chunks[places], total[places]
     order = np.argsort(-total, kind="stable")
     return chunks[order], total[order]
+
+
+def _intersection(chunks: ChunkKeys, others: ChunkKeys) -> ChunkKeys:
+    return np.intersect1d(chunks, others, assume_unique=True)
 
 
 def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, float]:
@@ -236,15 +247,11 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_leng
     # How much of a term's weight a chunk reaches.
     reached = count * (K1 + 1) / (count + saturation[owner])
     total = np.bincount(owner, weights.values[places] * reached, minlength=len(profiles))
-    used = [concept.own for concept in weights.concepts]
-    used += [terms for concept in weights.concepts for terms, _ in concept.alternatives]
-    rows = np.unique(np.concatenate([*used, np.zeros(1, np.intp)]))
-    is_used = np.isin(places, rows)
-    table = np.zeros((rows.size, len(profiles)))
-    table[np.searchsorted(rows, places[is_used]), owner[is_used]] = reached[is_used]
+    table = np.zeros((weights.hashes.size, len(profiles)))
+    table[places, owner] = reached
     for concept in weights.concepts:
-        others = [share * table[np.searchsorted(rows, terms)].min(axis=0) for terms, share in concept.alternatives]
-        own = weights.values[concept.own] @ table[np.searchsorted(rows, concept.own)]
+        others = [share * table[terms].min(axis=0) for terms, share in concept.alternatives]
+        own = weights.values[concept.own] @ table[concept.own]
         total += np.maximum(np.max(others, axis=0) * concept.value - own, 0.0)
     return np.minimum(total / weights.best, 1.0)
 

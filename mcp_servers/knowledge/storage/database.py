@@ -20,6 +20,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,8 +67,26 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def create_text_index(connection: sqlite3.Connection, name: str) -> None:
-    """Create a contentless full-text table."""
+    """Create a contentless full-text table, whose segments the background work merges."""
     connection.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', detail='none', tokenize='ascii')")
+    # Merging while it writes, FTS5 takes 50 ms for some commits.
+    settings = {"automerge": 0, "crisismerge": 64}
+    connection.executemany(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", settings.items())  # noqa: S608
+
+
+def merge_segments(connection: sqlite3.Connection, name: str, seconds: float, *, are_all: bool = False) -> bool:
+    """Merge segments of a full-text table for some time; return False if nothing is left to merge.
+
+    With ``are_all`` begin to merge all segments into one, which is searched twice as fast as ten.
+    """
+    pages, end = (-_MERGED_PAGES if are_all else _MERGED_PAGES), time.monotonic() + seconds
+    while True:
+        before = connection.total_changes
+        connection.execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608
+        # SQLite, "FTS5", 6.9: fewer than two changes mean that nothing was done.
+        is_left = connection.total_changes - before > 1
+        if not is_left or time.monotonic() > end:
+            return is_left
 
 
 def replace_text_index(connection: sqlite3.Connection, base: int, rebuilt: str) -> None:
@@ -80,13 +99,15 @@ def replace_text_index(connection: sqlite3.Connection, base: int, rebuilt: str) 
 
 
 def delete_replaced_index(connection: sqlite3.Connection, base: int) -> bool:
-    """Delete a part of the replaced text indexes of a base; return False if there are none."""
+    """Delete a part of the replaced text indexes of a base, for ``BATCH_S``; return False if there are none."""
+    end = time.monotonic() + BATCH_S
     for name in text_tables(connection, base, "replaced"):
         for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
             # The first rows describe the index.
             left = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"  # noqa: S608
-            if connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({left})").rowcount:  # noqa: S608
-                return True
+            while connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({left})").rowcount:  # noqa: S608
+                if time.monotonic() > end:
+                    return True
         connection.execute(f"DROP TABLE {name}")
         return True
     return False
@@ -108,8 +129,10 @@ def drop_text_tables(connection: sqlite3.Connection, base: int, *kinds: str) -> 
 
 
 FILE_NAME = "knowledge.sqlite3"
-# Of 4 KB each; imports wait for one transaction.
-_DELETED_PAGES = 250
+# Imports wait for one transaction of the background work, which ends after the statement that exceeds this.
+BATCH_S = 0.02
+# Of 4 KB each.
+_DELETED_PAGES, _MERGED_PAGES = 50, 8
 # Transactions are short; replacing a text index takes longest.
 _BUSY_TIMEOUT_S = 60.0
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
@@ -117,7 +140,9 @@ _CACHE_KIB = 16_384
 # SQLite reports a disk without room for its side files as an I/O error.
 _SIDE_FILES_BYTES = 65_536
 # Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
-_CHECKPOINT_PAGES = 4_000
+_LOG_BYTES = 16 << 20
+# Of 4 KB each. The background work makes the checkpoints, so that imports do not wait for one, unless it falls behind.
+_CHECKPOINT_PAGES = 10_000
 
 
 class Database:
@@ -171,12 +196,19 @@ class Database:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def writing(self) -> Generator[sqlite3.Connection, None, None]:
-        """Open a write transaction: committed at the end, rolled back on an exception."""
+    def writing(self, *, is_durable: bool = True) -> Generator[sqlite3.Connection, None, None]:
+        """Open a write transaction: committed at the end, rolled back on an exception.
+
+        One that is not durable waits for no disk: it may be lost if the power fails before the next durable one. The
+        background work uses it, and copies a long write-ahead log into the file before.
+        """
+        if not is_durable:
+            self.checkpoint()
         if not self._writing.acquire(timeout=self._busy_timeout_s):
             raise StorageBusyError(str(self.path), f"another import has been writing for {self._busy_timeout_s:g} s")
         try:
             with self._translate_errors(), self._connection() as connection:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -187,6 +219,20 @@ class Database:
                     raise
         finally:
             self._writing.release()
+
+    def let_write(self) -> None:
+        """Wait until no thread of this process writes.
+
+        Computing beside one makes it wait 5 ms for the interpreter after each of its statements.
+        """
+        with self._writing:
+            pass
+
+    def checkpoint(self) -> None:
+        """Copy a long write-ahead log into the file; others read and write meanwhile."""
+        with suppress(OSError), self._translate_errors(), self._connection() as connection:
+            if Path(f"{self.path}-wal").stat().st_size > _LOG_BYTES:
+                connection.execute("PRAGMA wal_checkpoint").fetchall()
 
     @contextmanager
     def _connection(self) -> Generator[sqlite3.Connection, None, None]:
@@ -218,10 +264,10 @@ class Database:
             # Checked first: a newer file must not be modified.
             schema_version(connection)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         except BaseException:
             connection.close()
             raise

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from numpy.typing import NDArray
 
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase
 from mcp_servers.knowledge.storage.database import (
+    BATCH_S,
     create_text_index,
     drop_text_tables,
+    merge_segments,
     replace_text_index,
 )
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
@@ -31,8 +34,8 @@ from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, index
 # Prefix for a kanji counted separately: a lone kanji is also a term.
 _KANJI_MARK = "\x01"
 _MAX_COUNT = 255
-# Chunks in one transaction of a rebuild: others wait for the write lock no longer than 0.1 s.
-_BATCH = 100
+# Chunks analyzed for one transaction of a rebuild.
+_BATCH = 50
 # 8 bytes each, for all terms of a base that were searched since it changed.
 _MAX_POSTINGS_KEPT = 2_000_000
 _MAX_TERMS_KEPT = 100_000
@@ -122,33 +125,39 @@ def remove_document_chunks(connection: sqlite3.Connection, base: int, document: 
     )
 
 
-def chunks_to_rebuild(connection: sqlite3.Connection, base: int) -> list[tuple[int, IndexedChunk]]:
-    """Return the next chunks that the new index of a base lacks, analyzed; empty if it is complete."""
+def chunks_to_rebuild(connection: sqlite3.Connection, base: int) -> Iterator[tuple[int, IndexedChunk]]:
+    """Yield the next chunks that the new index of a base lacks, analyzed; none if it is complete."""
     table = _rebuilt_table(connection, base)
     last = _last_rebuilt(connection, table) if table else 0
-    return list(_analyzed_chunks(connection, f"chunk.id > {last:d} AND chunk.base = ?", base, _BATCH))
+    yield from _analyzed_chunks(connection, f"chunk.id > {last:d} AND chunk.base = ?", base, _BATCH)
 
 
 def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
-    """Add chunks to the new index beside the one that is searched; replace their profiles."""
+    """Add the first of these chunks to the new index beside the one that is searched; replace their profiles.
+
+    As many as fit into ``BATCH_S``, and at least one.
+    """
+    start = time.monotonic()
     table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
     if _rebuilt_table(connection, base) != table:
         drop_text_tables(connection, base, "rebuilt")
         create_text_index(connection, table)
+    merge_segments(connection, table, BATCH_S / 2)
     last = _last_rebuilt(connection, table)
     marks = ", ".join("?" * len(chunks))
     sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks})"
     lengths = dict(connection.execute(sql, [key for key, _ in chunks]))
     # Chunks may have been removed since they were read, or added by another process.
-    left = [(key, chunk) for key, chunk in chunks if key in lengths and key > last]
-    connection.executemany(
-        f"INSERT INTO {table} (rowid, terms) VALUES (?, ?)", ((key, chunk.terms) for key, chunk in left)
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)",
-        ((key, chunk.length, chunk.hashes, chunk.counts) for key, chunk in left),
-    )
-    added = sum(chunk.length - lengths[key] for key, chunk in left)
+    added = 0
+    for key, chunk in [(key, chunk) for key, chunk in chunks if key in lengths and key > last]:
+        connection.execute(f"INSERT INTO {table} (rowid, terms) VALUES (?, ?)", (key, chunk.terms))
+        connection.execute(
+            "INSERT OR REPLACE INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)",
+            (key, chunk.length, chunk.hashes, chunk.counts),
+        )
+        added += chunk.length - lengths[key]
+        if time.monotonic() > start + BATCH_S:
+            break
     connection.execute("UPDATE base SET terms = terms + ? WHERE id = ?", (added, base))
 
 
@@ -163,6 +172,7 @@ def finish_rebuilt_index(connection: sqlite3.Connection, base: int) -> bool:
     if not table:
         table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
         create_text_index(connection, table)
+    merge_segments(connection, table, 0, are_all=True)
     replace_text_index(connection, base, table)
     connection.execute("UPDATE base SET analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
     return True
@@ -184,15 +194,25 @@ def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
     connection.execute("UPDATE base SET analyzer = 0 WHERE id = ?", (base,))
 
 
+@dataclass
+class _SearchedTerms:
+    """Document frequencies and posting lists of the terms that were searched since a base changed."""
+
+    state: object
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    lists: dict[str, ChunkKeys] = field(default_factory=dict[str, ChunkKeys])
+    postings: int = 0  # in all lists
+
+
 class TermStatistics:
     """Document frequencies and posting lists of the bases, kept in memory until a base changes; thread-safe."""
 
     def __init__(self) -> None:
-        self._states: dict[int, tuple[object, dict[str, int], dict[str, ChunkKeys]]] = {}
+        self._searched: dict[int, _SearchedTerms] = {}
 
     def frequencies(self, connection: sqlite3.Connection, base: StoredBase, terms: Iterable[str]) -> dict[str, int]:
         """Return the number of chunks that contain each term."""
-        known, _ = self._current(connection, base)
+        known = self._current(connection, base).counts
         if len(known) > _MAX_TERMS_KEPT:
             known.clear()
         found: dict[str, int] = {}
@@ -204,24 +224,26 @@ class TermStatistics:
 
     def postings(self, connection: sqlite3.Connection, base: StoredBase, term: str) -> ChunkKeys:
         """Return the chunks that contain a term in ascending order."""
-        _, lists = self._current(connection, base)
-        found = lists.get(term)
+        searched = self._current(connection, base)
+        found = searched.lists.get(term)
         if found is None:
-            if sum(map(len, list(lists.values()))) > _MAX_POSTINGS_KEPT:
-                lists.clear()
+            if searched.postings > _MAX_POSTINGS_KEPT:
+                searched.lists.clear()
+                searched.postings = 0
             # One string is twice as fast as a row for each chunk.
             joined = _select(connection, base.key, "GROUP_CONCAT(rowid)", term)
-            found = lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
+            found = searched.lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
+            searched.postings += found.size
         return found
 
-    def _current(self, connection: sqlite3.Connection, base: StoredBase) -> tuple[dict[str, int], dict[str, ChunkKeys]]:
+    def _current(self, connection: sqlite3.Connection, base: StoredBase) -> _SearchedTerms:
         # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
         (newest,) = connection.execute("SELECT MAX(id) FROM chunk").fetchone()
         state = (base.analyzer, base.chunks, newest)
-        kept = self._states.get(base.key)
-        if kept is None or kept[0] != state:
-            kept = self._states[base.key] = (state, {}, {})
-        return kept[1:]
+        searched = self._searched.get(base.key)
+        if searched is None or searched.state != state:
+            searched = self._searched[base.key] = _SearchedTerms(state)
+        return searched
 
 
 def _select(connection: sqlite3.Connection, base: int, figure: str, term: str) -> Any:

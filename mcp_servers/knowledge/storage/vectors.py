@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,10 @@ from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError
+from mcp_servers.knowledge.storage.database import BATCH_S
+
+# In one statement.
+_DELETED_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,28 @@ def set_active_embedding(connection: sqlite3.Connection, base: int, key: int) ->
     connection.execute("UPDATE base SET embedding = ?, becoming = NULL WHERE id = ?", (key, base))
 
 
-def remove_embedding(connection: sqlite3.Connection, key: int) -> None:
-    """Delete an unused set."""
-    connection.execute("DELETE FROM vector WHERE embedding = ?", (key,))
-    connection.execute("DELETE FROM embedding WHERE id = ?", (key,))
+def delete_unused_vectors(connection: sqlite3.Connection, base: int) -> bool:
+    """Delete a part of the vectors of former sets, for ``BATCH_S``; return False if there are none."""
+    end = time.monotonic() + BATCH_S
+    for (key,) in unused_embeddings(connection, base):
+        left = "SELECT rowid FROM vector WHERE embedding = ? LIMIT ?"
+        while connection.execute(f"DELETE FROM vector WHERE rowid IN ({left})", (key, _DELETED_ROWS)).rowcount:  # noqa: S608
+            if time.monotonic() > end:
+                return True
+        connection.execute("DELETE FROM embedding WHERE id = ?", (key,))
+        return True
+    return False
+
+
+def unused_embeddings(connection: sqlite3.Connection, base: int) -> list[tuple[int]]:
+    """Return the keys of the sets of a base that are neither the active nor the next one."""
+    return connection.execute(
+        """
+        SELECT embedding.id FROM embedding JOIN base ON base.id = embedding.base
+        WHERE base.id = ? AND embedding.id NOT IN (COALESCE(base.embedding, 0), COALESCE(becoming, 0))
+        """,
+        (base,),
+    ).fetchall()
 
 
 def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int], vectors: Vectors) -> None:

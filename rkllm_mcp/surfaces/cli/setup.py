@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
@@ -381,10 +382,10 @@ class _Setup:
     async def _asked(self, config: Config) -> int:
         """Start everything and ask one question."""
         from rkllm_mcp.app.root import open_app
-        from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished
+        from rkllm_mcp.events import End, Text, ToolFinished
         from rkllm_mcp.generation import AnswerOptions
 
-        names, used, answer, end = dict[str, str](), "", "", End("failed")
+        used, answer, end = "", "", End("failed")
         question = self.texts["question"]
         async with open_app(config, status=None, one_shot=True) as app:
             self.say(f"[NPU: {app.model_host.name}]", DIM)
@@ -398,10 +399,8 @@ class _Setup:
             async for event in app.reply(app.new_conversation(), question, options):
                 if isinstance(event, Text):
                     answer += event.text
-                elif isinstance(event, ToolCallDetected):
-                    names[event.id] = event.name
                 elif isinstance(event, ToolFinished) and not event.is_error:
-                    used = used or names.get(event.id, "")
+                    used = used or event.name
                 elif isinstance(event, End):
                     end = event
         if end.reason not in ("answered", "token_limit"):
@@ -441,6 +440,8 @@ class _Setup:
         show_link(config, is_system=is_service and os.geteuid() == 0)
         if is_loopback(config.service.host):
             self.tell("page_here")
+        if any(map(is_knowledge, config.servers)):
+            self.tell("embedder")
         self.tell("done")
 
     # --- undo -------------------------------------------------------------------------------------------------------

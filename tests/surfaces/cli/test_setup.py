@@ -113,6 +113,12 @@ def test_what_was_changed_since_stays_and_is_named(home: Home) -> None:
     code, _, err = home.run("setup", "--undo")
     assert (code, err.startswith(f"Kept {CONFIG}: it was changed since.\nRemoved rkllm-mcp-files\n")) == (0, True)
     assert home.run("setup", "--undo")[2].startswith(f"Kept {CONFIG}: it was changed since.\n")
+    with (home.path / CONFIG).open("a") as file:
+        file.write(
+            f'[[servers]]\nname = "knowledge"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_servers.knowledge"]\n'
+        )
+    code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
+    assert (code, "rkllm-mcp knowledge embedder pull multilingual-e5-small" in err) == (0, True)
 
 
 def test_without_a_terminal_and_yes_nothing_is_asked_and_nothing_made(home: Home) -> None:

@@ -140,6 +140,44 @@ def test_an_empty_cell_leaves_the_others_in_their_columns() -> None:
     ]
 
 
+@pytest.mark.parametrize("order", ["rows", "columns", "table first", "table last", "columns first", "columns last"])
+def test_a_table_stands_between_the_text_before_and_after_it_however_it_is_written(order: str) -> None:
+    before = [
+        (60, 760, "出張の費用は次の表のとおり支給する。"),
+        (60, 745, "役職によって上限が異なるので確かめること。"),
+    ]
+    after = [(60, 600, "表にない地域は、総務部に問い合わせる。"), (60, 585, "この規程は四月一日から施行する。")]
+    rows = [
+        ["役職", "東京", "大阪", "海外"],
+        ["部長", "15000", "", "30000"],
+        ["課長", "", "12000"],
+        ["社員", "", "", "5000"],
+    ]
+    table = [(60 + 100 * x, 715 - 18 * y, cell) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell]
+    if order.startswith("columns"):
+        table.sort(key=lambda cell: (cell[0], -cell[1]))
+    page = [*before, *table, *after]
+    if order.endswith("first"):
+        page = [*table, *before, *after]
+    if order.endswith("last"):
+        page = [*before, *after, *table]
+    expected = ["役職 | 東京 | 大阪 | 海外", "部長 | 15000 |  | 30000", "課長 |  | 12000", "社員 |  |  | 5000"]
+    assert texts(pdf([page])) == [*(text for *_, text in before), *expected, *(text for *_, text in after)]
+
+
+def test_the_cells_behind_one_of_two_lines_stay_in_its_row() -> None:
+    lines = [(60, 715, "区分"), (160, 715, "内容"), (360, 715, "期限"), (60, 697, "申請"), (160, 697, "申請書を上司に")]
+    lines += [
+        (160, 684, "提出する"),
+        (360, 697, "三日前"),
+        (60, 666, "報告"),
+        (160, 666, "報告書を出す"),
+        (360, 666, "後日"),
+    ]
+    expected = ["区分 | 内容 | 期限", "申請 | 申請書を上司に | 三日前", "| 提出する", "報告 | 報告書を出す | 後日"]
+    assert texts(pdf([lines])) == expected
+
+
 def test_vertical_writing_is_read_from_right_to_left() -> None:
     drawn = [(500 - 20 * number, 700, f"縦書きの第{number}行です。") for number in range(4)]
     assert "".join(texts(pdf([drawn], vertical=True))) == "".join(text for _, _, text in drawn)

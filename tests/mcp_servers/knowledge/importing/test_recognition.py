@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import pypdfium2
 import pytest
 
 from mcp_servers.knowledge.errors import NoTextError, UnsupportedFormatError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.recognition import languages, recognize
-from tests.support.imported import pdf
+from tests.support.imported import has_japanese_font, pdf
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(99)
 # Answers with the kind of the picture, the languages and the layout that it is given.
 STAND_IN = """#!/bin/sh
 [ "$1" = --list-langs ] && { printf 'List of available languages (3):\\neng\\njpn\\n%s\\n' "$LANGUAGE_OF_TEST"; exit; }
 kind=$(head -c 2 | tr -dc 'A-Z0-9'); cat > /dev/null
-[ "$4" = jpn_vert ] && { printf 'たて書きの文です。'; exit; }
-printf '%s %s %s %s\\n' "${TEXT_OF_TEST:-会 議 の 日}" "$kind" "$4" "$6"
+table() { printf '1\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t%s\\t%s\\n' conf text -1 '' "$1" 会議; }
+[ "$4" = jpn_vert ] && { table 60; printf 'たて書きの文です。'; exit; }
+table "${CONFIDENCE_OF_TEST:-70.0}"; printf '%s %s %s %s\\n' '会 議 の 日' "$kind" "$4" "$6"
 """
 
 
@@ -63,12 +68,31 @@ def test_the_scanned_pages_of_a_pdf_are_read_and_its_other_pages_are_not() -> No
 
 
 @pytest.mark.usefixtures("tesseract")
-def test_vertical_japanese_is_tried_where_the_horizontal_reading_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vertical_japanese_is_tried_where_the_horizontal_reading_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGUAGE_OF_TEST", "jpn_vert")
     assert recognize(PNG, 10) == "会議の日 P jpn+eng 3"
     assert languages() == {"eng", "jpn", "jpn_vert"}
-    monkeypatch.setenv("TEXT_OF_TEST", "黌黍黎黏黐黔黜黝黠黥黨黯黴黶黷黹黻黼黽鼇")
+    monkeypatch.setenv("CONFIDENCE_OF_TEST", "69.5")
+    assert recognize(PNG, 10) == "会議の日 P jpn+eng 3"
+    monkeypatch.setenv("CONFIDENCE_OF_TEST", "30")
     assert recognize(PNG, 10) == "たて書きの文です。"
+
+
+@pytest.mark.parametrize("is_vertical", [False, True])
+def test_tesseract_reads_a_horizontal_and_a_vertical_page(is_vertical: bool) -> None:
+    if not languages() >= {"jpn", "jpn_vert"}:
+        pytest.skip("Tesseract (tesseract-ocr, tesseract-ocr-jpn, tesseract-ocr-jpn-vert) is not installed")
+    if not has_japanese_font():
+        pytest.skip("no Japanese font to draw a page with is installed")
+    text = "有給休暇は入社の日から六か月で取得できる申請は三日前までに上司へ行う"
+    rows = [text[:17], text[17:]]
+    drawn = [(300 - 40 * at, 700, row) if is_vertical else (60, 700 - 40 * at, row) for at, row in enumerate(rows)]
+    document = cast("Any", pypdfium2).PdfDocument(pdf([drawn], size=20, vertical=is_vertical))
+    page = document[0].render(scale=3).to_pil()
+    picture = io.BytesIO()
+    page.save(picture, "PNG")
+    found = "".join(recognize(picture.getvalue(), 60).split())
+    assert difflib.SequenceMatcher(None, text, found, autojunk=False).ratio() > 0.9
 
 
 def test_a_program_that_fails_or_hangs_gives_no_text(tesseract: Path) -> None:
