@@ -49,7 +49,6 @@ sys.path.insert(0, str(REPOSITORY))
 from rkllm_mcp.generation import (  # noqa: E402
     GenerationOptions,
     RunStats,
-    Sampling,
 )
 from rkllm_mcp.runtime.abi.common import (  # noqa: E402
     LoadParameters,
@@ -227,7 +226,7 @@ def run_queue(library_path: Path, model: Path) -> Sample:
 
     callback = abi.callback_type(on_result)
     argument = abi.new_callback(callback)
-    load = LoadParameters(str(model), CONTEXT_TOKENS, CONTEXT_TOKENS, Sampling())
+    load = LoadParameters(model, context_tokens=CONTEXT_TOKENS, max_new_tokens=CONTEXT_TOKENS)
     param, handle = abi.new_param(library.default_param, load), ctypes.c_void_p()
     functions.rkllm_init(ctypes.byref(handle), ctypes.byref(param), argument)
     ids = (ctypes.c_int32 * len(PROMPT))(*PROMPT)

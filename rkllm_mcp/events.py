@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, get_args
 
 
 @dataclass(frozen=True)
@@ -201,25 +201,7 @@ Event: TypeAlias = (
     | End
 )
 
-EVENT_TYPES: tuple[type[Event], ...] = (
-    Text,
-    Thinking,
-    ToolCallDetected,
-    ToolCallFailed,
-    Approval,
-    Elicitation,
-    ToolProgress,
-    ToolFinished,
-    Sources,
-    ResourceRead,
-    Status,
-    Queued,
-    Usage,
-    End,
-)
-
-
-_BY_KIND: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
+EVENT_TYPES: tuple[type[Event], ...] = get_args(Event)
 
 # Order of the fields that are encoded; the raw text of a call and the exception of an End are not.
 _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
@@ -247,20 +229,3 @@ def event_to_json(event: Event) -> str:
     if type(event) is Text:  # nearly every event, and a text alone is encoded several times as fast as a dictionary
         return f'{{"kind":"text","text":{to_json(event.text)}}}'
     return to_json(event_to_dict(event))
-
-
-def event_from_dict(value: dict[str, Any]) -> Event:
-    """Decode an event.
-
-    Raises:
-        ValueError: ``kind`` is unknown, or a field is missing or unknown.
-    """
-    rest = dict(value)
-    kind = rest.pop("kind", None)
-    event_type = _BY_KIND.get(str(kind))
-    if event_type is None:
-        raise ValueError(f"unknown event kind {kind!r}; known kinds are {', '.join(sorted(_BY_KIND))}")
-    try:
-        return event_type(**rest)
-    except TypeError as error:
-        raise ValueError(f"event {kind!r} does not have these fields: {error}") from None

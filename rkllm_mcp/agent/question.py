@@ -44,18 +44,19 @@ class ResourceSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Attached:
-    """A message with its resources.
+class Question:
+    """A question, ready for the loop.
 
     Args:
-        text: the user's words, each mention replaced by the heading of its resource.
-        context: the contents of the resources, placed before the words; empty without resources.
-        references: the resources that were read, as ``server:uri``.
+        text: the words of the turn to answer.
+        context: context that the model reads before the words, in the same turn.
+        preceding: earlier turns that are not in the conversation yet.
     """
 
     text: str
     context: str = ""
-    references: tuple[str, ...] = ()
+    preceding: tuple[Message, ...] = ()
+    foreign: bool = False  # the words are those of a server's prompt
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class _Mention:
 
 async def attach(
     text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext = NO_CONTEXT
-) -> Attached:
-    """Read the resources that a message mentions.
+) -> Question:
+    """Read the resources that a message mentions; return it with the heading of each in place of its mention.
 
     Args:
         text: the user's words.
@@ -92,8 +93,8 @@ async def attach(
         await emit([ResourceRead(content.uri)])
         await emit([Status(f"[MCP: Fetched resource: {content.uri}]")])
     if not mentions:
-        return Attached(text)
-    return Attached(_with_headings(text, mentions), _blocks(contents, limit_chars), tuple(contents))
+        return Question(text)
+    return Question(_with_headings(text, mentions), _blocks(contents, limit_chars))
 
 
 def block_of(reference: str, text: str) -> str:
@@ -263,30 +264,11 @@ class PromptSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question, ready for the loop.
-
-    Args:
-        text: the words of the turn to answer.
-        context: context that the model reads before the words, in the same turn.
-        preceding: earlier turns that are not in the conversation yet.
-    """
-
-    text: str
-    context: str = ""
-    preceding: tuple[Message, ...] = ()
-    foreign: bool = False  # the words are those of a server's prompt
-
-
 async def question_from_text(
     text: str, source: ResourceSource | None, limit_chars: int, emit: EmitEvents, context: CallContext
 ) -> Question:
     """Return the question of a person's words, with the resources of ``source`` they name; see ``attach``."""
-    if source is None:
-        return Question(text)
-    attached = await attach(text, source, limit_chars, emit, context)
-    return Question(attached.text, attached.context)
+    return Question(text) if source is None else await attach(text, source, limit_chars, emit, context)
 
 
 async def question_from_prompt(

@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
@@ -36,8 +36,6 @@ from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
     CallContext,
-    Decision,
-    ElicitationAnswer,
     EmitEvents,
     FixedApprover,
 )
@@ -80,7 +78,8 @@ class AnswerStream:
         self.conversation = conversation
         self._forward = emit
         self._usage = usage
-        self._count: Callable[[Event], None] = _uncounted
+        # Nothing is counted before the answer has begun.
+        self._count: Callable[[Event], None] = lambda _: None
         self._record: AnswerRecord | None = None
         self._end: End | None = None
 
@@ -150,11 +149,6 @@ class AnswerStream:
 Work: TypeAlias = Callable[[AnswerStream], Awaitable[None]]
 
 
-def _uncounted(event: Event) -> None:
-    """Count nothing: the answer has not begun."""
-    del event
-
-
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
@@ -175,6 +169,7 @@ class Assistant:
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
+        pending: the approvals and elicitations that wait for a user.
         models: exchanges the model, if it belongs to this assistant alone; None otherwise.
     """
 
@@ -205,7 +200,7 @@ class Assistant:
         self._answers: dict[str, AnswerStream] = {}
         self._idle = anyio.Event()
         self._is_closed = False
-        self._pending = PendingRequests(config.security.question_timeout_s)
+        self.pending = PendingRequests(config.security.question_timeout_s)
         self._prepare_turns()
         self._has_announced = False
 
@@ -385,22 +380,6 @@ class Assistant:
             return npu.prefill_progress.estimate(tokens)
         return npu.prefill_progress.of(conversation_id)
 
-    def pending_requests(self) -> tuple[PendingRequest, ...]:
-        """Return the approvals and elicitations that wait for a user, oldest first."""
-        return self._pending.open()
-
-    async def settled(self, question_id: str) -> None:
-        """Wait until a request is answered, timed out or cancelled, and need not be shown any longer."""
-        await self._pending.settled(question_id)
-
-    def decide(self, question_id: str, decision: Decision) -> bool:
-        """Answer an ``Approval``; False if it is not pending."""
-        return self._pending.decide(question_id, decision)
-
-    def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """Answer an ``Elicitation``; False if it is not pending."""
-        return self._pending.fill(question_id, answer)
-
     def starting(self) -> tuple[Status, ...]:
         """Return lines about the model and the servers that are starting; empty from the second call on."""
         if self._has_announced:
@@ -511,7 +490,7 @@ class Assistant:
             is_granted = options.approvals == "grant"
             yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
             return
-        with StreamApprover(self._pending, emit, options.approval_timeout_s) as asker:
+        with StreamApprover(self.pending, emit, options.approval_timeout_s) as asker:
             yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:

@@ -32,14 +32,6 @@ OnText = Callable[[str, int], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class OtherModels:
-    """Models that replace the chat model for some services."""
-
-    embedding: str | None = None  # name or path; the chat model embeds when None
-    ranking: str | None = None  # name or path; the chat model reranks when None
-
-
-@dataclass(frozen=True)
 class Generated:
     """A generated answer."""
 
@@ -126,18 +118,17 @@ class BoardServices:
 
 @asynccontextmanager
 async def open_board_services(
-    config: Config, others: OtherModels | None = None, *, status: StatusSink | None = None
+    config: Config, embedding: str | None = None, ranking: str | None = None, *, status: StatusSink | None = None
 ) -> AsyncGenerator[BoardServices, None]:
     """Load the models without any server; unload them on exit.
+
+    ``embedding`` and ``ranking`` are names or paths of models; the chat model embeds and reranks when they are None.
 
     Raises:
         ModelNotFoundError: a model does not exist, or a file is missing.
     """
-    others = others or OtherModels()
     config = config.overridden(tools=False)
-    names = [name for name in (others.embedding, others.ranking) if name is not None]
+    names = [name for name in (embedding, ranking) if name is not None]
     async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
         own = app.model_host.evaluator(None)
-        yield BoardServices(
-            app, auxiliary_models.get(others.embedding or "", own), auxiliary_models.get(others.ranking or "", own)
-        )
+        yield BoardServices(app, auxiliary_models.get(embedding or "", own), auxiliary_models.get(ranking or "", own))

@@ -283,7 +283,7 @@ class ModelSwitch:
 
     def __init__(self, config: Config, auxiliary: Sequence[str] = ()) -> None:
         self.config = config
-        self.on_change: Callable[[ModelHost], None] = _unheard
+        self.on_change: Callable[[ModelHost], None] = lambda _: None
         self._auxiliary = auxiliary
         self._open: dict[str, tuple[ModelHost, AsyncExitStack]] = {}
         self._current: ModelHost | None = None
@@ -562,10 +562,6 @@ def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
 
 def _is_in(host: ModelHost, place: Path) -> bool:
     return host.npu is not None and host.npu.model.file.resolve().is_relative_to(place)
-
-
-def _unheard(host: ModelHost) -> None:
-    del host
 
 
 async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:

@@ -87,16 +87,12 @@ class RuntimeSource:
         return next((version for version in self.checksums if self.has(version, mark)), None)
 
 
-def _unsaid(text: str) -> None:
-    del text
-
-
 def pull_runtime(
     version: str,
     *,
     progress: Report,
-    say: Callable[[str], None] = _unsaid,
-    licence: Callable[[str], None] = _unsaid,
+    say: Callable[[str], None] = lambda _: None,
+    licence: Callable[[str], None] = lambda _: None,
     source: RuntimeSource | None = None,
 ) -> Path:
     """Download a release into ``runtime_folder()``, where ``auto`` finds it; return the library's path.

@@ -50,7 +50,7 @@ class WarmUp:
         self._section = config.model
         self._model = model
         self._engine = engine
-        self._say = say or _unsaid
+        self._say: Say = say or (lambda _: None)
         self._one_shot = one_shot
         self._tenant = tenant
         self._warm_up: CacheWarmUp | None = None
@@ -115,8 +115,3 @@ class WarmUp:
         return CacheWarmUp(
             engine, PromptCaches(engine, files, subject, self._say, self._tenant or None), evaluates=evaluates
         )
-
-
-def _unsaid(line: str) -> None:
-    """Discard a status line."""
-    del line

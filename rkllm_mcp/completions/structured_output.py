@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, cast
 
-from rkllm_mcp.prompt.tool_list import compact_schema, minified
+from rkllm_mcp.events import to_json
+from rkllm_mcp.prompt.tool_list import compact_schema
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import (
@@ -59,7 +60,7 @@ class ResponseFormat:
         purpose = f" It is: {self.description}." if self.description else ""
         return (
             "[Answer with JSON and nothing else: no other words, no code fence. It must be valid by this JSON Schema:\n"
-            f"{minified(compact_schema(self.schema))}{purpose}]"
+            f"{to_json(compact_schema(self.schema))}{purpose}]"
         )
 
     def told_again(self, misfit: FormatMismatchError) -> str:

@@ -134,11 +134,7 @@ def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough
 def _short_enough(
     body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int, counted_tokens: int
 ) -> dict[int, Message]:
-    """Return the tool turns behind ``dropped``, by index, with the longest of them shortened as much as needed.
-
-    Raises:
-        PromptTooLongError: they cannot be short enough.
-    """
+    """Return the tool turns behind ``dropped``, by index, with the longest of them shortened as much as needed."""
     turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results or body[index].context}
     others = (body[index] for index in range(dropped, len(body)) if index not in turns)
     fixed = _cost_of(others, cost, counted_tokens)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -19,36 +19,6 @@ from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
-
-
-class TokenLedger:
-    """Token ids in order; ``ids`` may be read at any time and must not be changed."""
-
-    def __init__(self) -> None:
-        # Four bytes each: a service keeps those of many conversations.
-        self._ids = array("i")
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """All ids so far."""
-        return self._ids
-
-    def append(self, ids: Iterable[int]) -> None:
-        """Add ids at the end: rendered text, or the output of a generation."""
-        self._ids.extend(ids)
-
-    def rewind(self, length: int) -> None:
-        """Remove the ids behind the first ``length``, because the conversation changed there.
-
-        Raises:
-            ValueError: ``length`` is not within the ledger.
-        """
-        if not 0 <= length <= len(self._ids):
-            raise ValueError(f"cannot rewind {len(self._ids)} tokens to {length}")
-        del self._ids[length:]
 
 
 @dataclass(frozen=True)
@@ -85,7 +55,8 @@ class ConversationPrompt:
         self._tokenizer = tokenizer
         self._template = template
         self._thinking = thinking
-        self._ledger = TokenLedger()
+        # Four bytes each: a service keeps those of many conversations.
+        self._ledger = array("i")
         self._prefix: tuple[str, tuple[ToolSpec, ...], bool] | None = None
         self._prefix_end = 0
         self._before_first: Before = "start"
@@ -96,7 +67,7 @@ class ConversationPrompt:
     def copied(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
         other = ConversationPrompt(self._tokenizer, self._template, thinking=self._thinking)
-        other._ledger.append(self._ledger.ids)
+        other._ledger.extend(self._ledger)
         other._prefix, other._prefix_end, other._before_first = self._prefix, self._prefix_end, self._before_first
         other._turns = list(self._turns)
         other._compaction = self._compaction.copied()
@@ -134,8 +105,8 @@ class ConversationPrompt:
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
             notice = self._compact(body, budget, len(opening))
-        self._ledger.append(opening)
-        ids = list(self._ledger.ids)
+        self._ledger.extend(opening)
+        ids = list(self._ledger)
         return Prompt(ids, budget.new_tokens_after(len(ids)), notice)
 
     def answered(self, message: Message, generated: Sequence[int]) -> None:
@@ -143,8 +114,8 @@ class ConversationPrompt:
 
         The stop token was sampled but never evaluated, so the closing of the turn replaces it.
         """
-        self._ledger.append(takewhile(lambda token_id: token_id not in self._stops, generated))
-        self._ledger.append(self._tokenizer.encode(self._template.closing(message)))
+        self._ledger.extend(takewhile(lambda token_id: token_id not in self._stops, generated))
+        self._ledger.extend(self._tokenizer.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger)))
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
@@ -168,8 +139,7 @@ class ConversationPrompt:
             return self._template.opening(thinking=self._thinking, before=before)
         # A call inside an open thinking block would count as thinking.
         opening = self._template.opening(thinking=False, before=before)
-        tool_form = self._template.tool_form
-        return [*opening, *(tool_form.any_call() if forced_tool is None else tool_form.forced_call(forced_tool))]
+        return [*opening, *self._template.tool_form.call_beginning(forced_tool)]
 
     def _prefix_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""
@@ -181,21 +151,17 @@ class ConversationPrompt:
         return [("system", whole[:shared]), ("tools", whole[shared:])]
 
     def _write_prefix(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
-        """Start over if the prefix changed: all later ids depend on it.
-
-        Raises:
-            PromptTooLongError: the prefix alone is far too long.
-        """
+        """Start over if the prefix changed: all later ids depend on it. Refuse one that is far too long."""
         if self._prefix == (system, tools, self._thinking):
             return
         head = self._template.head(system, tools, thinking=self._thinking)
         ids = self._tokenizer.encode(head, budget.counted_tokens)
         if len(ids) > budget.counted_tokens:
             raise PromptTooLongError(len(ids), budget.prompt_limit_tokens, is_partial=True)
-        if self._prefix is None or ids != list(self._ledger.ids[: self._prefix_end]):
-            self._ledger.rewind(0)
+        if self._prefix is None or ids != list(self._ledger[: self._prefix_end]):
+            del self._ledger[:]
             self._turns = []
-            self._ledger.append(ids)
+            self._ledger.extend(ids)
             self._prefix_end = len(self._ledger)
         self._prefix = (system, tools, self._thinking)
         self._before_first = self._template.before_first(system, tools)
@@ -209,10 +175,10 @@ class ConversationPrompt:
         while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
             kept += 1
         del self._turns[kept:]
-        self._ledger.rewind(self._turns[-1].end if self._turns else self._prefix_end)
+        del self._ledger[self._turns[-1].end if self._turns else self._prefix_end :]
         before = before_next(view[kept - 1]) if kept else self._before_first
         for message in view[kept:]:
-            self._ledger.append(self._tokenizer.encode(self._template.turn(message, before), most))
+            self._ledger.extend(self._tokenizer.encode(self._template.turn(message, before), most))
             if len(self._ledger) > most:
                 # This turn may be incomplete, so it is not recorded and the next call renders it again.
                 return

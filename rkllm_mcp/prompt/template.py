@@ -76,21 +76,6 @@ class PrefixParts:
         return [ControlText(self.listing[0].text.lstrip("\n")), *self.listing[1:]]
 
 
-@dataclass(frozen=True)
-class PromptPrefix:
-    """The beginning of a prompt; ``is_open`` if it ends inside a user turn."""
-
-    segments: list[Segment]
-    is_open: bool = False
-
-
-def build_prefix(parts: PrefixParts) -> PromptPrefix:
-    """Return the beginning of every prompt, in the family's layout."""
-    segments = LAYOUTS[parts.form.layout](parts)
-    is_open = bool(segments) and _OPEN[parts.form.layout](parts)
-    return PromptPrefix([*([ControlText(parts.form.beginning)] if parts.form.beginning else []), *segments], is_open)
-
-
 def _system_turn(parts: PrefixParts) -> list[Segment]:
     if not (parts.preface or parts.system or parts.listing):
         return []
@@ -147,16 +132,6 @@ LAYOUTS: Mapping[Layout, Callable[[PrefixParts], list[Segment]]] = {
     "tools_in_user_turn": _tools_in_user_turn,
     "user_turn": _user_turn,
 }
-
-# True if a prefix that is not empty leaves a user turn open.
-_OPEN: Mapping[Layout, Callable[[PrefixParts], bool]] = {
-    "system_turn": lambda _: False,
-    "tools_first": lambda _: False,
-    "tools_turn": lambda _: False,
-    "tools_in_user_turn": lambda parts: bool(parts.listing),
-    "user_turn": lambda _: True,
-}
-
 
 Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
 """The text before a turn: a closed prefix, a prefix with an open user turn, or a turn of that role; ``calls`` is an
@@ -223,11 +198,20 @@ class ChatTemplate:
 
     def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
         """Return the beginning of every prompt: system text and tool list; empty for most families if both are."""
-        return self._cleaned(self._prefix(system, tools, thinking=thinking).segments)
+        form = self.head_form
+        preface = form.whole_preface(tools=bool(tools), thinking=thinking)
+        listing = self.tool_form.listing(tools)
+        strings = (self.system_opening, self.system_closing, self.user_opening)
+        segments = LAYOUTS[form.layout](PrefixParts(*strings, form, preface, system, listing))
+        return self._cleaned([ControlText(form.beginning), *segments] if form.beginning else segments)
 
     def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
         """Return the state in which the prefix leaves the first turn."""
-        return "open_user_turn" if self._prefix(system, tools, thinking=False).is_open else "start"
+        if self.head_form.layout == "tools_in_user_turn":
+            is_open = bool(tools)
+        else:
+            is_open = self.head_form.layout == "user_turn" and bool(system or tools)
+        return "open_user_turn" if is_open else "start"
 
     def turn(self, message: Message, before: Before = "start") -> list[Segment]:
         """Return one whole turn, closed; ``before`` describes the text in front of it.
@@ -262,13 +246,6 @@ class ChatTemplate:
             ControlText(self._assistant_opening(before)),
             ControlText(self.open_thinking if thinking else self.no_thinking),
         ]
-
-    def _prefix(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> PromptPrefix:
-        form = self.head_form
-        preface = form.whole_preface(tools=bool(tools), thinking=thinking)
-        listing = self.tool_form.listing(tools)
-        strings = (self.system_opening, self.system_closing, self.user_opening)
-        return build_prefix(PrefixParts(*strings, form, preface, system, listing))
 
     def _assistant_opening(self, before: Before) -> str:
         return "" if self._goes_on(before) else self._closed(before) + self.assistant_opening

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 
@@ -182,11 +183,6 @@ ToolListing = Literal["json", "compact"]
 """json: as the family was trained; compact: one line for each tool, about half the tokens."""
 
 
-def minified(value: Any) -> str:
-    """Return JSON without spaces; other scripts are not escaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def compact_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``schema`` without keywords that do not help to write a call; a property named ``title`` stays."""
     return {key: _compact(key, value) for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
@@ -205,7 +201,7 @@ def _compact(key: str, value: object) -> object:
 
 def tool_json(tool: ToolSpec) -> str:
     """Return one tool as the minified JSON object of OpenAI's API and the Qwen template."""
-    return _unended(minified({"type": "function", "function": _function(tool)}))
+    return _unended(to_json({"type": "function", "function": _function(tool)}))
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
@@ -226,7 +222,7 @@ def wrapped_tool(tool: ToolSpec) -> list[Segment]:
 
 def bare_tool(tool: ToolSpec) -> list[Segment]:
     """Return ``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
-    return [PlainText(_unended(minified(_function(tool))))]
+    return [PlainText(_unended(to_json(_function(tool))))]
 
 
 def signed_tool(tool: ToolSpec) -> list[Segment]:
@@ -332,24 +328,11 @@ class ToolForm:
             segments.append(PlainText(f"\n{note}" if results else note))
         return segments
 
-    def forced_call(self, name: str) -> list[Segment]:
-        """Return the beginning of a call of ``name``, for the model to complete."""
-        return [ControlText(self.calls_opening + self.call_opening), PlainText(self.call_style.begin(name))]
-
-    def forced_call_text(self, name: str) -> str:
-        """Return ``forced_call`` as text, for the detector."""
-        return self.calls_opening + self.call_opening + self.call_style.begin(name)
-
-    def any_call(self) -> list[Segment]:
-        """Return the beginning of a call up to the tool's name."""
-        return [ControlText(self.calls_opening + self.call_opening), PlainText(self._before_name())]
-
-    def any_call_text(self) -> str:
-        """Return ``any_call`` as text, for the detector."""
-        return self.calls_opening + self.call_opening + self._before_name()
-
-    def _before_name(self) -> str:
-        return self.call_style.begin(_SOME_NAME).partition(_SOME_NAME)[0]
+    def call_beginning(self, name: str | None) -> list[Segment]:
+        """Return the beginning of a call of ``name``, or of any tool up to its name, for the model to complete."""
+        begin = self.call_style.begin
+        begun = begin(_SOME_NAME).partition(_SOME_NAME)[0] if name is None else begin(name)
+        return [ControlText(self.calls_opening + self.call_opening), PlainText(begun)]
 
 
 # The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
-from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkErrors, transport_errors
+from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
@@ -121,10 +121,8 @@ class EventReader:
         """Yield the usage so far: prompt tokens come first, output tokens increase."""
         if not usage:
             return
-        read, written = (
-            as_count(usage.get("cache_read_input_tokens")),
-            as_count(usage.get("cache_creation_input_tokens")),
-        )
+        read = as_count(usage.get("cache_read_input_tokens"))
+        written = as_count(usage.get("cache_creation_input_tokens"))
         prompt = as_count(usage.get("input_tokens")) + read + written
         self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
         yield UsagePart(self._prompt, self._cached, as_count(usage.get("output_tokens")))
@@ -174,10 +172,6 @@ def _choice(asked: Round) -> dict[str, Any]:
     return {"tool_choice": choice} if choice else {}
 
 
-# Without a key the SDK would read one from the environment, which must not be sent to another service.
-_NO_KEY = "none"
-
-
 class AnthropicModel(RemoteModel):
     """A ``LastingModel`` on a service with Anthropic's interface."""
 
@@ -195,26 +189,10 @@ class AnthropicModel(RemoteModel):
     def _load(self) -> Sdk:
         import anthropic
 
-        service = self.service
         # Compatible services read the key from this header; the SDK now sends it in another one.
-        headers = {} if service.is_vendors_own else {"X-Api-Key": service.api_key or _NO_KEY}
-        timeout = anthropic.Timeout(service.timeout_s, connect=service.connect_timeout_s)
-        client = anthropic.AsyncAnthropic(
-            api_key=service.api_key or _NO_KEY,
-            base_url=service.base_url,
-            timeout=timeout,
-            max_retries=service.retries,
-            default_headers=headers,
-            # A redirect would send the question and the key to a host that is not configured.
-            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
-        )
-        transport = transport_errors()
-        errors = SdkErrors(
-            silent=(anthropic.APITimeoutError, *transport.silent),
-            connection=(anthropic.APIConnectionError, *transport.connection),
-            said=(anthropic.AnthropicError,),
-        )
-        return Sdk(client.messages.create, client.close, errors)
+        headers = {} if self.service.is_vendors_own else {"X-Api-Key": self.service.api_key or NO_KEY}
+        client = client_of(anthropic, anthropic.AsyncAnthropic, self.service, headers)
+        return sdk_of(anthropic, anthropic.AnthropicError, client.messages.create, client.close)
 
     def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
         return request_of(self.service, asked, self._refused, self._thoughts.get(conversation.id, {}))

@@ -93,11 +93,7 @@ async def rank_documents(
 def _encoded(
     tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
-    """Encode all prompts before any of them is evaluated.
-
-    Raises:
-        PromptTooLongError: a prompt leaves no room in the context window.
-    """
+    """Encode all prompts before one of them is evaluated; refuse those that leave no room in the window."""
     counted = context_tokens * COUNTED_WINDOWS
     encoded: list[list[int]] = []
     for segments in prompts:

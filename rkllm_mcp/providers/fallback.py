@@ -76,11 +76,7 @@ class FallbackModel:
     async def _run_first(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn | str:
-        """Run the first model; return its turn, or the reason for handing over.
-
-        Raises:
-            RkllmMcpError: it failed and the rules do not hand over.
-        """
+        """Run the first model; return its turn, or the reason for handing over if the rules allow it."""
         has_calls = False
 
         async def forward(events: Sequence[Event]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
-from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkErrors, transport_errors
+from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
@@ -152,37 +152,17 @@ def _choice(asked: Round) -> dict[str, Any]:
     return {**choice, "parallel_tool_calls": False} if options.single_call else choice
 
 
-# The SDK requires a key; local services rarely do.
-_NO_KEY = "none"
-
-
 class OpenAIModel(RemoteModel):
     """A ``LastingModel`` on a service with OpenAI's interface."""
 
     def _load(self) -> Sdk:
         import openai
 
-        service = self.service
         # The SDK reads an organisation from the environment, which must not be sent to other services.
-        hidden = () if service.is_vendors_own else ("OpenAI-Organization", "OpenAI-Project")
-        headers: Any = {name: openai.Omit() for name in hidden}
-        timeout = openai.Timeout(service.timeout_s, connect=service.connect_timeout_s)
-        client = openai.AsyncOpenAI(
-            api_key=service.api_key or _NO_KEY,
-            base_url=service.base_url,
-            timeout=timeout,
-            max_retries=service.retries,
-            default_headers=headers,
-            # A redirect would send the question, and perhaps the key, to a host that is not configured.
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
-        )
-        transport = transport_errors()
-        errors = SdkErrors(
-            silent=(openai.APITimeoutError, *transport.silent),
-            connection=(openai.APIConnectionError, *transport.connection),
-            said=(openai.OpenAIError,),
-        )
-        return Sdk(client.chat.completions.create, client.close, errors)
+        hidden = () if self.service.is_vendors_own else ("OpenAI-Organization", "OpenAI-Project")
+        headers = {name: openai.Omit() for name in hidden}
+        client = client_of(openai, openai.AsyncOpenAI, self.service, headers)
+        return sdk_of(openai, openai.OpenAIError, client.chat.completions.create, client.close)
 
     def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
         del conversation

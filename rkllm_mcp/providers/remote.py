@@ -108,6 +108,8 @@ VIEWS_KEPT = 64
 _ANSWER_TOKENS = 1024
 # Required parameters; max_tokens by Anthropic only.
 _REQUIRED = frozenset({"model", "messages", "max_tokens"})
+# The SDKs require a key, and would read one from the environment, which must not be sent to another service.
+NO_KEY = "none"
 _T = TypeVar("_T")
 
 
@@ -124,21 +126,14 @@ class ChunkStream(Protocol):
 
 
 @dataclass(frozen=True)
-class SdkErrors:
-    """Exceptions of an SDK."""
-
-    silent: tuple[type[Exception], ...]  # timeouts
-    connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
-    said: tuple[type[Exception], ...]  # errors reported by the service
-
-
-@dataclass(frozen=True)
 class Sdk:
-    """Client of a service."""
+    """Client of a service, and the exceptions of its SDK."""
 
     create: Callable[..., Awaitable[ChunkStream]]  # sends a request; returns when the response begins
     close: Callable[[], Awaitable[None]]
-    errors: SdkErrors
+    silent: tuple[type[Exception], ...]  # timeouts
+    connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
+    said: type[Exception]  # errors reported by the service
 
 
 ReadChunk = Callable[[Mapping[str, Any]], Iterable[StreamPart]]
@@ -251,12 +246,7 @@ class RemoteModel(ABC):
     async def _request_turn(
         self, conversation: Conversation, asked: Round, turn: TurnBuilder, emit: EmitEvents
     ) -> Usage:
-        """Send one request, emit its events and return the usage.
-
-        Raises:
-            _AskOtherwiseError: the service rejected an optional part of the request.
-            GenerationError: the round failed.
-        """
+        """Send one request, emit its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
         request = self._request(asked, conversation)
         begun, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
@@ -293,14 +283,14 @@ class RemoteModel(ABC):
             finally:
                 with anyio.move_on_after(CLOSE_S, shield=True):
                     await stream.close()
-        except sdk.errors.silent as error:
+        except sdk.silent as error:
             raise silent(self.service, error) from None
         except TimeoutError:
             raise silent(self.service) from None
-        except sdk.errors.connection as error:
+        except sdk.connection as error:
             has_begun = answer.has_content
             raise (broken_off(self.service, str(error)) if has_begun else unreachable(error, self.service)) from None
-        except sdk.errors.said as error:
+        except sdk.said as error:
             raise self._error(error, asked, request, answer) from None
         except ValueError as error:
             # Invalid JSON or UTF-8.
@@ -316,22 +306,14 @@ class RemoteModel(ABC):
         return failure(problem, self.service, _prompt_tokens(asked))
 
     async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
-        """Await with a deadline.
-
-        Raises:
-            TimeoutError: the deadline passed.
-        """
+        """Await with a deadline, which raises TimeoutError."""
         with anyio.fail_after(deadline.left_s):
             return await waiting
 
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
     ) -> tuple[list[Message], str]:
-        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones.
-
-        Raises:
-            PromptTooLongError: the last exchange alone does not fit.
-        """
+        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones."""
         messages = conversation.messages
         if self.service.context_tokens is None:
             return messages, ""
@@ -349,15 +331,30 @@ class RemoteModel(ABC):
         return [*head, *view.view(body)], notice
 
 
-def transport_errors() -> SdkErrors:
-    """Return the exceptions of the HTTP library that an SDK does not translate in the middle of a stream.
+def client_of(module: Any, client_type: Any, service: RemoteSettings, headers: Mapping[str, Any]) -> Any:
+    """Return the client of an SDK for a service, with the names that both SDKs use."""
+    timeout = module.Timeout(service.timeout_s, connect=service.connect_timeout_s)
+    return client_type(
+        api_key=service.api_key or NO_KEY,
+        base_url=service.base_url,
+        timeout=timeout,
+        max_retries=service.retries,
+        default_headers=headers,
+        # A redirect would send the question, and perhaps the key, to a host that is not configured.
+        http_client=module.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
+    )
 
-    The library (httpx or httpx2) depends on the SDK's release; it is loaded when this is called.
+
+def sdk_of(module: Any, said: type[Exception], create: Callable[..., Any], close: Callable[..., Any]) -> Sdk:
+    """Return the SDK in ``module`` with a client's functions.
+
+    In the middle of a stream it does not translate the exceptions of the HTTP library (httpx or httpx2, which depends
+    on the SDK's release and is loaded by now).
     """
-    modules: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
-    silent = tuple(module.TimeoutException for module in modules)
-    connection = tuple(error for module in modules for error in (module.HTTPError, module.StreamError))
-    return SdkErrors(silent, (*connection, OSError), ())
+    http: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+    silent = (module.APITimeoutError, *(library.TimeoutException for library in http))
+    broken = (error for library in http for error in (library.HTTPError, library.StreamError))
+    return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), said)
 
 
 def _thinking_detector() -> Detector:

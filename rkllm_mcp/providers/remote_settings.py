@@ -69,21 +69,9 @@ def services_of(config: Config) -> dict[str, RemoteSettings]:
 
 def service_of(kind: Kind, section: RemoteSection, model: ModelSection) -> RemoteSettings:
     """Return the service that a section of the configuration describes."""
-    return RemoteSettings(
-        kind=kind,
-        base_url=(section.base_url or OWN_URLS[kind]).rstrip("/"),
-        model=section.model or "",
-        api_key=section.api_key,
-        tools=section.tools,
-        context_tokens=section.context_tokens,
-        max_new_tokens=section.max_new_tokens,
-        connect_timeout_s=section.connect_timeout_s,
-        timeout_s=section.timeout_s,
-        answer_timeout_s=section.answer_timeout_s,
-        retries=section.retries,
-        temperature=model.temperature,
-        top_p=model.top_p,
-    )
+    same = section.model_dump(include={*RemoteSection.model_fields} - {"base_url", "model"})
+    base_url = (section.base_url or OWN_URLS[kind]).rstrip("/")
+    return RemoteSettings(kind, base_url, section.model or "", temperature=model.temperature, top_p=model.top_p, **same)
 
 
 def estimated_tokens(text: str) -> int:

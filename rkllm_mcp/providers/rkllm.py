@@ -141,11 +141,7 @@ class TokenComparison:
         return self._same >= PROVEN_TOKENS
 
     def add(self, tokens: Iterable[Token]) -> None:
-        """Compare the next tokens.
-
-        Raises:
-            ModelFileError: several tokens differ, so the tokenizer is another model's.
-        """
+        """Compare the next tokens, and refuse the tokenizer once ``FOREIGN_TOKENS`` differ."""
         for token in tokens:
             if self.is_proven:
                 return
@@ -286,8 +282,7 @@ class RkllmModel:
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
-        written = form.template.tool_form
-        detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
+        detector.feed("".join(segment.text for segment in form.template.tool_form.call_beginning(forced)))
         return detector
 
     def _new_run(

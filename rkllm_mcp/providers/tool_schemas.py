@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.providers.wire_messages import as_mapping
+from rkllm_mcp.toolcalls.arguments import resolved_reference
 
 Schema = Mapping[str, Any]
 
@@ -82,9 +83,7 @@ class _Cleaning:
         """Replace local references by their targets; the schema's own keywords take precedence."""
         whole = dict(schema)
         while isinstance(reference := whole.pop("$ref", None), str) and reference.startswith("#"):
-            target: object = self._root
-            for step in filter(None, reference.removeprefix("#").split("/")):
-                target = as_mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
+            target = resolved_reference(self._root, reference)
             if reference in trail:
                 # A recursive reference is reduced to its type and description.
                 kind = {key: value for key, value in as_mapping(target).items() if key in _OWN_KEYWORDS}

@@ -66,11 +66,7 @@ class Calls:
         return tuple(self._standing)
 
     def check(self) -> None:
-        """Refuse runs while a setting is missing.
-
-        Raises:
-            RunRejectedError: a new worker did not take what had been set before.
-        """
+        """Raise RunRejectedError if a new worker refused a setting that had been made before."""
         for name, reason in self._refusals.items():
             raise RunRejectedError(f"after its restart it refused {name}: {reason}")
 
@@ -138,11 +134,7 @@ def _raise_from(value: asyncio.Future[int | None], error: RkllmMcpError) -> None
 
 
 def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
-    """Return the command adapted to this runtime.
-
-    Raises:
-        UnsupportedError: the runtime lacks something that it takes.
-    """
+    """Return the command adapted to this runtime; refuse one that takes something that the runtime lacks."""
     check_support(command.prompt, abi, version)
     if command.options.pause_after_tokens:
         require(abi, version, "callback_returns_int")

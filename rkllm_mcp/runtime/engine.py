@@ -62,11 +62,7 @@ Output = Literal["hidden", "logits"]
 
 
 def cut(vector: array[float], dimensions: int | None) -> array[float]:
-    """Return the leading dimensions of a vector.
-
-    Raises:
-        InputRefusedError: the vector has fewer.
-    """
+    """Return the leading dimensions of a vector; refuse more than it has."""
     if dimensions is None:
         return vector
     if not 0 < dimensions <= len(vector):
@@ -103,11 +99,7 @@ _OPTION_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:
-    """Return the command of a generation.
-
-    Raises:
-        InputRefusedError: an option that cannot work.
-    """
+    """Check the options of a generation and return its command."""
     for name, types in _OPTION_TYPES.items():
         if not isinstance(value := getattr(options, name), types):
             raise InputRefusedError(f"{name} has to be of type {types[0].__name__}, not {value!r}")
@@ -135,11 +127,7 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
 def evaluation_command(
     run: int, prompt: Input, output: Output, which: WhichRows, columns: Sequence[int], lora: str | None
 ) -> RunCommand:
-    """Return the command of an evaluation.
-
-    Raises:
-        InputRefusedError: an unknown output or selection, or a negative column.
-    """
+    """Check the options of an evaluation and return its command."""
     for given, known in ((output, get_args(Output)), (which, get_args(WhichRows))):
         if given not in known:
             raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
@@ -164,7 +152,12 @@ _PROMPT_CACHE = "the prompt cache"
 
 
 class Engine:
-    """Asynchronous client of one worker; ``open_engine`` creates it."""
+    """Asynchronous client of one worker; ``open_engine`` creates it.
+
+    A call on the model that is no run (``clear_cache``, ``kv_cache_size``, the prompt caches, ``extras``) follows the
+    current run. It raises RunRejectedError if the runtime refused, WorkerDiedError if the worker died before it
+    answered, UnsupportedError if the runtime lacks it, and RuntimeUnusableError if the model cannot be loaded.
+    """
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -299,7 +292,7 @@ class Engine:
 
         Closing the engine does not end the wait.
         """
-        await self._supervisor.given_up()
+        await self._supervisor.given_up.wait()
 
     async def generate(
         self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
@@ -360,8 +353,7 @@ class Engine:
             lora: name of the adapter to use.
 
         Raises:
-            GenerationError: as for ``Engine.generate``; RunRejectedError also where the model gives no rows.
-            RuntimeUnusableError: the model cannot be loaded.
+            RkllmMcpError: as for ``generate``; RunRejectedError also where the model gives no rows.
         """
         value = self._checked(prompt, lora)
         command = evaluation_command(next(self._numbers), value, output, rows, columns, lora)
@@ -405,26 +397,19 @@ class Engine:
         return vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
-        """Return the logits of the next token, one per id of the vocabulary.
-
-        Raises:
-            GenerationError: as for ``evaluate``.
-        """
+        """Return the logits of the next token, one per id of the vocabulary; fails as ``evaluate`` does."""
         return (await self.evaluate(prompt, "logits", lora=lora)).row()
 
     async def rerank(
         self, prompts: Sequence[Input | Sequence[int]], yes_id: int, no_id: int, *, lora: str | None = None
     ) -> list[float]:
-        """Return for each prompt the probability that the answer is yes rather than no.
+        """Return for each prompt the probability that the answer is yes rather than no; fails as ``evaluate`` does.
 
         Args:
             prompts: token ids of each: instruction, query and document in the model's layout.
             yes_id: id of the token for a relevant document.
             no_id: id of the token for an irrelevant one.
             lora: name of the adapter to use.
-
-        Raises:
-            GenerationError: as for ``evaluate``.
         """
         scores: list[float] = []
         for prompt in prompts:
@@ -441,9 +426,6 @@ class Engine:
 
         Raises:
             InputRefusedError: a range, and no generation is paused.
-            UnsupportedError: the runtime cannot clear a range.
-            RunRejectedError: the runtime refused.
-            WorkerDiedError: the worker died before it answered.
         """
         if span is None:
             await self.call("clear_kv_cache", {"keep_system": keep_system}, cold=not keep_system)
@@ -455,12 +437,7 @@ class Engine:
         await self.call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
 
     async def kv_cache_size(self) -> int | None:
-        """Return the number of tokens in the KV cache, after the current run; None if it is unknown (1.2.0).
-
-        Raises:
-            RunRejectedError: the runtime refused.
-            WorkerDiedError: the worker died before it answered.
-        """
+        """Return the number of tokens in the KV cache, after the current run; None if it is unknown (1.2.0)."""
         return await self.call("kv_cache_size", {})
 
     async def save_prompt_cache(self, tokens: Sequence[int], path: str | PathLike[str]) -> RunStats:
@@ -493,8 +470,7 @@ class Engine:
 
         Raises:
             InputRefusedError: the file does not exist.
-            RunRejectedError: the runtime refused it; it belongs to another model or release.
-            WorkerDiedError: the worker died of it.
+            RunRejectedError: it belongs to another model or release.
         """
         if _PROMPT_CACHE in self._dispatcher.calls.standing:
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
@@ -503,12 +479,7 @@ class Engine:
         await self.call("load_prompt_cache", arguments, setting=_PROMPT_CACHE, cold=False, holds=tokens, owner=owner)
 
     async def release_prompt_cache(self) -> None:
-        """Release the loaded prompt cache, if there is one.
-
-        Raises:
-            RunRejectedError: the runtime refused.
-            WorkerDiedError: the worker died before it answered.
-        """
+        """Release the loaded prompt cache, if there is one."""
         if _PROMPT_CACHE in self._dispatcher.calls.standing:
             await self.call("release_prompt_cache", {}, cold=False)
             self._dispatcher.calls.drop(_PROMPT_CACHE)
@@ -534,12 +505,6 @@ class Engine:
             cold: True if the KV cache is empty afterwards, False if it is filled, None if it is unchanged.
             holds: known token ids in the KV cache afterwards.
             owner: owner of these ids, as in ``GenerationOptions``.
-
-        Raises:
-            UnsupportedError: the runtime lacks the capability.
-            RunRejectedError: the runtime refused.
-            WorkerDiedError: the worker died before it answered.
-            RuntimeUnusableError: the model cannot be loaded.
         """
         await self.ready()
         worker, abi, dispatcher = self._supervisor.worker, self._dispatcher.abi, self._dispatcher
@@ -587,11 +552,7 @@ class Engine:
 
 
 def existing_file(path: str | PathLike[str]) -> Path:
-    """Return the absolute path of a file.
-
-    Raises:
-        InputRefusedError: it does not exist.
-    """
+    """Return the absolute path of a file; refuse one that does not exist."""
     found = Path(path).expanduser().absolute()
     if not found.is_file():
         raise InputRefusedError(f"there is no file {found}; correct the path")

@@ -1,7 +1,7 @@
 """Functions of an engine that change its model: LoRA adapters, chat template, function tools.
 
-A call is executed after the current run and before the waiting ones. Its effect is restored on a new worker. If the
-runtime lacks the function, the error names the release that has it.
+A call is executed after the current run and before the waiting ones. Its effect is restored on a new worker. Every
+call may raise the errors of ``Engine.call``; below are the others.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ async def load_lora(engine: Engine, path: str | PathLike[str], name: str, *, sca
 
     Raises:
         InputRefusedError: the file does not exist, or the name is taken or empty.
-        RunRejectedError: the runtime refused it.
-        WorkerDiedError: the worker died of it.
     """
     require_c_text(name)
     if not name:
@@ -50,8 +48,6 @@ async def set_chat_template(engine: Engine, system: str, prefix: str, postfix: s
 
     Raises:
         InputRefusedError: a part holds a NUL character.
-        RunRejectedError: the runtime refused.
-        WorkerDiedError: the worker died before it answered.
     """
     require_c_text(system, prefix, postfix)
     arguments = {"system": system, "prefix": prefix, "postfix": postfix}
@@ -71,9 +67,7 @@ async def set_function_tools(
 
     Raises:
         InputRefusedError: the list is empty (rknn-llm #377) or not JSON.
-        UnsupportedError: the runtime lacks the function.
-        RunRejectedError: the runtime refused; the model has no template of its own, or it was replaced.
-        WorkerDiedError: the worker died before it answered.
+        RunRejectedError: the model has no template of its own, or it was replaced.
     """
     require_c_text(system, response_tag)
     if not tools:

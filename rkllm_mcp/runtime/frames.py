@@ -216,20 +216,6 @@ WhichRows = Literal["last", "all"]
 
 
 @dataclass(frozen=True)
-class LoadCommand:
-    """Load a library and a model."""
-
-    library: str
-    # The release whose interface to use, or ``auto``.
-    abi: str
-    parameters: LoadParameters
-    # Refuse a model that does not fit into the available memory.
-    check_memory: bool = False
-    # Size of a token in the KV cache; None if unknown.
-    cache_bytes_per_token: int | None = None
-
-
-@dataclass(frozen=True)
 class OutputSelection:
     """Selected output of an evaluation: the last row or all rows, with all columns or these, in an RKLLMInferMode."""
 
@@ -264,24 +250,24 @@ class CallCommand:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-Message: TypeAlias = Opened | ModelLoaded | LoadFailed | CallReply | LoadCommand | CallCommand
+Message: TypeAlias = Opened | ModelLoaded | LoadFailed | CallReply | LoadParameters | CallCommand
 _KINDS: Mapping[type[Message], int] = {
     Opened: OPENED,
     ModelLoaded: LOADED,
     LoadFailed: LOAD_FAILED,
     CallReply: REPLY,
-    LoadCommand: LOAD,
+    LoadParameters: LOAD,
     CallCommand: CALL,
 }
 
 
-def unpack_load(body: bytes) -> LoadCommand:
-    """Return the load command of a body."""
+def unpack_load(body: bytes) -> LoadParameters:
+    """Return the parameters of a load command."""
     fields: dict[str, Any] = json.loads(body)
-    parameters: dict[str, Any] = fields.pop("parameters")
-    parameters["sampling"] = Sampling(**parameters["sampling"])
-    parameters["image_tags"] = _tags(parameters["image_tags"])
-    return LoadCommand(**fields, parameters=LoadParameters(**parameters))
+    fields["sampling"] = Sampling(**fields["sampling"])
+    fields["image_tags"] = _tags(fields["image_tags"])
+    fields["cpus"] = tuple(fields["cpus"])
+    return LoadParameters(**fields)
 
 
 # The host applies these; the worker has no use for them.

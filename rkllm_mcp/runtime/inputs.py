@@ -77,11 +77,7 @@ def check_input(prompt: Input, context_tokens: int) -> None:
 
 
 def require_c_text(*texts: str) -> None:
-    """Refuse text that cannot be passed to C.
-
-    Raises:
-        InputRefusedError: with what to leave out.
-    """
+    """Refuse text that cannot be passed to C."""
     for text in texts:
         _require("\0" not in text, "the text holds a NUL character, where C would end it; leave it out")
         # Half of a pair: an undecodable byte of a file or a terminal
@@ -90,11 +86,7 @@ def require_c_text(*texts: str) -> None:
 
 
 def check_support(prompt: Input, abi: Abi, version: str) -> None:
-    """Refuse inputs with values that this runtime has no field for and would ignore.
-
-    Raises:
-        UnsupportedError: with the release that has it.
-    """
+    """Refuse inputs with values that this runtime has no field for and would ignore."""
     if isinstance(prompt, (TextInput, ImageInput)) and (prompt.role != "user" or prompt.thinking is not None):
         require(abi, version, "has_roles")
     if isinstance(prompt, ImageInput) and prompt.images > 1:

@@ -141,11 +141,7 @@ class NativeModel:
     # Called by the runs
 
     def run_native(self, run: NativeRun, value: Any, infer_param: Any) -> None:
-        """Call rkllm_run with ``run`` receiving the callbacks; one at a time.
-
-        Raises:
-            CallFailedError: it returned another status than 0.
-        """
+        """Call rkllm_run with ``run`` receiving the callbacks; one at a time."""
         self._active = run
         try:
             self._functions.rkllm_run(self._handle, byref(value), byref(infer_param), None)
@@ -170,7 +166,7 @@ class NativeModel:
         return 0  # go on
 
 
-def _load_error(model_path: str, reason: str) -> ModelLoadError:
+def _load_error(model_path: object, reason: str) -> ModelLoadError:
     return ModelLoadError(
         f"The runtime did not load {model_path}: {reason}.",
         "See the runtime's own lines, and run 'rkllm-mcp doctor'.",

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, pythonapi, string_at
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class EmbeddingTable:
         ModelLoadError: it cannot be read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | PathLike[str]) -> None:
         try:
             with Path(path).open("rb") as file:
                 self._rows = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -76,11 +77,7 @@ def refuse_text(*_arguments: Any) -> int:
 
 
 def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> Any:
-    """Return the third argument of rkllm_init; it keeps everything it points to alive.
-
-    Raises:
-        ModelLoadError: the family asks the host nothing, or the table cannot be read.
-    """
+    """Return the third argument of rkllm_init; it keeps everything it points to alive."""
     if load.embedding_table is None and not load.lacks_tokenizer:
         return abi.new_callback(result_callback)
     if abi.host_callback_types is None:
@@ -301,11 +298,7 @@ class RowsRun(NativeRun):
         self._given = 0
 
     def execute(self) -> RunReport:
-        """Run to the end.
-
-        Raises:
-            RunRejectedError: the runtime refused the run, reported an error, or gave no rows.
-        """
+        """Run to the end; a run that gave no rows is rejected, too."""
         report = super().execute()
         if not self._given and not self._abort_wanted:
             raise RunRejectedError(f"it gave no {'logits' if self._is_logits else 'hidden states'} for this model")

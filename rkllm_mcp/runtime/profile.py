@@ -1,7 +1,7 @@
 """RuntimeProfile: measurements of one runtime library with one model, stored between starts.
 
 A profile belongs to the exact bytes of the library and to one model file. The program works without one: an absent,
-unreadable or invalid file gives None. ``probe`` makes profiles; ``FACTS`` describes each fact.
+unreadable or invalid file gives None. ``probe`` makes profiles, and its ``facts.json`` describes each fact.
 """
 
 from __future__ import annotations
@@ -26,54 +26,6 @@ _EMULATOR = "emulator"
 _END_BYTES = 1 << 20
 _ID_CHARS = 16
 
-# Label of each fact on screen. The values are JSON; those in braces are the possible ones.
-FACTS: Mapping[str, str] = {
-    "load_ms": "loading the model, ms",
-    "complaints": "error lines that it printed without being provoked",
-    "log_streams": "where the runtime prints {stdout, stderr, both, nowhere}",
-    "defaults": "defaults of rkllm_createDefaultParam",
-    "prefill_ms": "prefill, tokens → ms",
-    "decode_ms": "one token more behind a prompt, tokens → ms",
-    "callback_thread": "who calls back {calling, library}",
-    "callback_thread_is_kept": "the same thread in every run",
-    "finish_text": "text that comes with FINISH {empty, null, some}",
-    "first_tokens": "the first tokens of an answer, id → text",
-    "ends_at_stop_token": "ends by itself at the model's stop token",
-    "skipped_token": "what is heard of a hidden special token {silent, null, empty}",
-    "is_running_while_idle": "rkllm_is_running while nothing runs",
-    "is_running_while_running": "the same during a run",
-    "reuses_prefix": "a run without history leaves its tokens for the next",
-    "reuses_prefix_after_history": "a run with history leaves its tokens for the next",
-    "history_continues": "a run with history goes on behind the one before",
-    "full_match_evaluates": "of a prompt that is in the cache whole, evaluated again {none, last, all}",
-    "caches_last_token": "the last token of an answer is in the cache",
-    "keeps_leading_tokens": "n_keep tokens stay when a run leaves nothing else",
-    "hidden_rows": "rows of hidden states {all, last}",
-    "hidden_size": "floats in a row of hidden states",
-    "hidden_callbacks": "callbacks of a run for hidden states",
-    "hidden_needs_clear": "hidden states are wrong unless the cache was cleared",
-    "logits_rows": "rows of logits {all, last}",
-    "logits_size": "floats in a row of logits",
-    "prompt_cache_prefills": "tokens evaluated behind a prompt cache, and without one",
-    "prompt_cache_speed_up": "prefill without a prompt cache, times as long",
-    "prompt_cache_bytes": "bytes of a prompt cache, and its tokens",
-    "abort_idle_status": "rkllm_abort with nothing to abort",
-    "abort_status": "rkllm_run after an abort",
-    "abort_ends_with": "last callback after an abort {finish, error, nothing}",
-    "abort_in_decode": "an abort between tokens {honoured, forgotten}",
-    "abort_in_decode_tokens": "tokens that came after it",
-    "abort_in_decode_ms": "until the run returned, ms",
-    "abort_in_prefill": "an abort during prefill {cuts, waits, forgotten}",
-    "abort_in_prefill_ms": "until the run returned, and the whole prefill, ms",
-    "pause_returns": "a pause returns without FINISH",
-    "pause_left_by": "what ends a pause, beside resuming {clear, abort, run}",
-    "busy_run_status": "rkllm_run during a run, from another thread",
-    "null_role": "an input without a role {works, refused, crash}",
-    "odd_context": "a context length that is no multiple of 32 {accepted, refused, crash}",
-    "run_async": "rkllm_run_async {works, silent, refused, hangs, crash}",
-    "over_long": "a prompt longer than the context {return, callback, runs, crash, hangs}",
-}
-
 
 @dataclass(frozen=True)
 class RuntimeProfile:
@@ -89,7 +41,7 @@ class RuntimeProfile:
     emulated: bool
     # ISO 8601.
     measured_at: str
-    # By the names of ``FACTS``; undetermined facts are absent.
+    # By the names in the probe's ``facts.json``; undetermined facts are absent.
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # Experiment -> reason why it was inconclusive.
     unsettled: Mapping[str, str] = field(default_factory=dict[str, str])

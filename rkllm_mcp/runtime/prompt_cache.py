@@ -313,12 +313,7 @@ class PromptCaches:
         self.is_refused = bool(files.refusal(subject))
 
     async def load(self, head: Sequence[int]) -> bool:
-        """Fill the KV cache with the saved prompt ``head``; return False without a usable one.
-
-        Raises:
-            GenerationError: the run that tries the file failed, for reasons of its own.
-            RuntimeUnusableError: the model cannot be loaded.
-        """
+        """Fill the KV cache with the saved prompt ``head``; return False without a usable one."""
         found = None if self.is_refused else await to_thread.run_sync(self._files.find, self.subject, head)
         if isinstance(found, Dropped):
             self._say(f"[NPU: the prompt cache is dropped: {found.reason}]")
@@ -339,12 +334,7 @@ class PromptCaches:
         return True
 
     async def save(self, head: Sequence[int]) -> None:
-        """Evaluate ``head`` and store the file that the runtime writes.
-
-        Raises:
-            GenerationError: the run failed.
-            RuntimeUnusableError: the model cannot be loaded.
-        """
+        """Evaluate ``head`` and store the file that the runtime writes."""
         try:
             draft = self._files.draft(self.subject, head)
         except OSError as error:

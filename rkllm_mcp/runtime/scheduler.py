@@ -429,11 +429,7 @@ class RunQueue(Generic[_Run]):
         return self.take(cached) if self._runs and not self._holds(cached) else None
 
     def take(self, cached: Sequence[int]) -> _Run:
-        """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start.
-
-        Raises:
-            IndexError: none waits.
-        """
+        """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start."""
         chosen = self._chosen(cached)
         for run in self._runs[:chosen]:
             run.skipped += 1

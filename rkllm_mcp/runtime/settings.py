@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError
-from rkllm_mcp.generation import ImageTags, Sampling
-from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
-from rkllm_mcp.runtime.library import AUTOMATIC
+from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.scheduler import MAX_SKIPS
 
@@ -41,18 +39,12 @@ _MASK_BITS = 32
 
 
 @dataclass(frozen=True)
-class EngineSettings:
-    """Model, runtime and limits of an engine.
+class EngineSettings(LoadParameters):
+    """Model, runtime and limits of an engine: the parameters of loading, and these.
+
+    ``library`` may also be ``emulator``.
 
     Args:
-        model_path: the ``.rkllm`` file.
-        library: path of librkllmrt.so, or ``auto`` to look for it, or ``emulator``.
-        abi: the release whose interface is used, or ``auto`` for the library's own.
-        context_tokens: the context window, tokens.
-        max_new_tokens: the longest answer, tokens; a run may set a longer one (1.3.0 on).
-        sampling: sampling of runs without their own.
-        skip_special_token: keep control tokens from the callback. The default delivers them, so that every id is known.
-        cpus: numbers of the CPUs the runtime may use; empty keeps its own choice.
         log_level: 0 quiet, 1 timing and memory, 2 prompts and tokens as well (RKLLM_LOG_LEVEL).
         start_timeout_s: time limit for loading, seconds.
         reload_pauses_s: pauses before a worker that died while loading is started again, seconds; then the engine
@@ -65,29 +57,12 @@ class EngineSettings:
             does not interrupt, may take as long as the prefill.
         decode_abort_timeout_s: time limit for an abort after the first token; then the worker is killed, seconds.
         stop_timeout_s: time limit for the worker's shutdown before it is killed, seconds.
-        base_domain_id: the first IOMMU domain; two models on one board need different ones (``with_domains``).
-        embed_flash: read the embedding table from storage instead of memory.
-        keep_tokens: leading tokens that stay in a full context; -1: the runtime's choice.
-        ignore_eos: answers never end by themselves (1.3.0 on); for measurements.
-        image_tags: texts around images in the prompt, for runtimes before 1.3.0.
-        embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
-        lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
-        check_memory: refuse a model that needs more memory than is available.
-        cache_bytes_per_token: size of a token in the KV cache, for that check; None counts the smallest known.
         profile: measurements of this runtime with this model; None without any.
         worker: ``process``, or ``inline`` for threads of this process, where a crash ends the host.
         timed_tokens: yield ``run.TimedToken``, for measurements.
         timed_callbacks: measure the time in callbacks (``RunStats.callback_ms``), which makes each slightly longer.
     """
 
-    model_path: str | PathLike[str]
-    library: str | PathLike[str] = AUTOMATIC
-    abi: str = AUTOMATIC
-    context_tokens: int = 4096
-    max_new_tokens: int = 512
-    sampling: Sampling = field(default_factory=Sampling)
-    skip_special_token: bool = False
-    cpus: Sequence[int] = ()
     log_level: int = 0
     start_timeout_s: float = 120.0
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
@@ -97,47 +72,24 @@ class EngineSettings:
     silence: SilenceLimits = field(default_factory=SilenceLimits)
     decode_abort_timeout_s: float = 15.0
     stop_timeout_s: float = 5.0
-    base_domain_id: int = 0
-    embed_flash: bool = True
-    keep_tokens: int = N_KEEP_AUTOMATIC
-    ignore_eos: bool = False
-    image_tags: ImageTags | None = None
-    embedding_table: str | PathLike[str] | None = None
-    lacks_tokenizer: bool = False
-    check_memory: bool = True
-    cache_bytes_per_token: int | None = None
     profile: RuntimeProfile | None = None
     worker: WorkerKind = "process"
     timed_tokens: bool = False
     timed_callbacks: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse CPU numbers outside the mask.
-
-        Raises:
-            InputRefusedError: a number outside the mask that the library takes.
-        """
+        """Refuse CPU numbers outside the mask."""
         for cpu in self.cpus:
             if not _is_cpu(cpu):
                 raise InputRefusedError(f"there is no CPU {cpu!r}; name CPUs by their numbers, 0 to {_MASK_BITS - 1}")
 
     def load_parameters(self) -> LoadParameters:
         """Return the parameters of rkllm_init."""
-        return LoadParameters(
-            model_path=_absolute(self.model_path),
-            context_tokens=self.context_tokens,
-            max_new_tokens=self.max_new_tokens,
-            sampling=self.sampling,
-            skip_special_tokens=self.skip_special_token,
-            base_domain_id=self.base_domain_id,
-            embed_flash=self.embed_flash,
-            cpu_mask=sum(1 << cpu for cpu in set(self.cpus)) or None,
-            keep_tokens=self.keep_tokens,
-            ignore_eos=self.ignore_eos,
-            image_tags=self.image_tags,
-            embedding_table=None if self.embedding_table is None else _absolute(self.embedding_table),
-            lacks_tokenizer=self.lacks_tokenizer,
-        )
+        values = {each.name: getattr(self, each.name) for each in fields(LoadParameters)}
+        values["model_path"], values["library"] = _absolute(self.model_path), str(self.library)
+        if self.embedding_table is not None:
+            values["embedding_table"] = _absolute(self.embedding_table)
+        return LoadParameters(**values)
 
 
 def _is_cpu(number: object) -> bool:
@@ -153,11 +105,7 @@ DOMAIN_BYTES = 4_000_000_000
 
 
 def assign_domains(sizes: Sequence[int]) -> list[int]:
-    """Return the first domain of each model, given the models' sizes in bytes.
-
-    Raises:
-        ModelLoadError: the driver has too few domains.
-    """
+    """Return the first domain of each model, given the sizes in bytes; raise ModelLoadError if there are too few."""
     bases: list[int] = []
     free = 0
     for size in sizes:

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 
 import anyio
 import anyio.to_thread
@@ -22,7 +23,7 @@ from rkllm_mcp.errors import ModelLoadError, RkllmMcpError, RunRejectedError, Ru
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi import choose_abi
 from rkllm_mcp.runtime.emulator import emulator_library
-from rkllm_mcp.runtime.frames import LoadCommand, pack
+from rkllm_mcp.runtime.frames import pack
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.settings import EngineSettings, SilenceLimits
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
@@ -129,7 +130,8 @@ class Supervisor:
         # Set when the first worker is told to load the model, or none can be started.
         self.started = asyncio.Event()
         self._settled = asyncio.Event()
-        self._given_up = asyncio.Event()
+        # Set with ``failure``, but not when the engine is closed.
+        self.given_up = asyncio.Event()
         # A model is to be in service; cleared between ``unload`` and ``load``.
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -137,7 +139,8 @@ class Supervisor:
         # No worker runs: the model is unloaded, or will not be loaded again.
         self._stopped = asyncio.Event()
         self._was_loaded = False
-        self._failure: RkllmMcpError | None = None
+        # Reason why no worker will be in service again; None while one is or will be.
+        self.failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
         self._loaded_at_s: float | None = None
         # Path of the library; empty until it is known.
@@ -162,26 +165,17 @@ class Supervisor:
         """Last lines that the runtime printed, of the current or else the last worker."""
         return self.worker.log.last() if self.worker else self._last_log
 
-    @property
-    def failure(self) -> RkllmMcpError | None:
-        """Reason why no worker will be in service again; None while one is or will be."""
-        return self._failure
-
     def check(self) -> None:
-        """Raise ``failure`` if it is set.
-
-        Raises:
-            RunRejectedError: the model is unloaded.
-        """
-        if self._failure is not None:
-            raise copy(self._failure)
+        """Raise ``failure`` if it is set, or RunRejectedError if the model is unloaded."""
+        if self.failure is not None:
+            raise copy(self.failure)
         if not self._wanted.is_set():
             raise RunRejectedError(_UNLOADED)
 
     @property
     def is_unloaded(self) -> bool:
         """True between ``unload`` and ``load``."""
-        return not self._wanted.is_set() and self._failure is None
+        return not self._wanted.is_set() and self.failure is None
 
     async def unload(self) -> None:
         """Stop the worker, which frees the model's memory, until ``load``; runs and calls fail.
@@ -200,20 +194,9 @@ class Supervisor:
             self._wanted.set()
 
     async def ready(self) -> None:
-        """Wait until a model is loaded.
-
-        Raises:
-            RuntimeUnusableError: it cannot be loaded, and why.
-        """
+        """Wait until a model is loaded, or raise the reason why none can be."""
         await self._settled.wait()
         self.check()
-
-    async def given_up(self) -> None:
-        """Wait until no worker will be in service again and ``failure`` holds the reason.
-
-        Closing the engine does not end the wait.
-        """
-        await self._given_up.wait()
 
     def on_load_report(self, kind: int, body: bytes) -> None:
         """Process a report about loading."""
@@ -274,7 +257,8 @@ class Supervisor:
                 death = await self._run_one_worker(library)
                 if death is None:
                     continue
-                failure: ModelLoadError = self._died_unused(death)
+                message = _death_message(death, "again and again before it was asked anything")
+                failure = ModelLoadError(message, self._remedy())
             except ModelLoadError as error:
                 # A refused model is refused again. One that was loaded before may load a moment later, when the driver
                 # has freed the memory of the dead worker.
@@ -301,11 +285,7 @@ class Supervisor:
         return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
 
     async def _run_one_worker(self, library: str) -> WorkerDiedError | None:
-        """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded.
-
-        Raises:
-            RuntimeUnusableError: the model was not loaded.
-        """
+        """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded."""
         settings = self._settings
         environment = {"RKLLM_LOG_LEVEL": str(settings.log_level)} if settings.log_level else {}
         async with open_worker(
@@ -354,14 +334,7 @@ class Supervisor:
     async def _load(self, worker: WorkerProcess, library: str) -> frames.ModelLoaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
         settings = self._settings
-        command = LoadCommand(
-            library,
-            settings.abi,
-            settings.load_parameters(),
-            check_memory=settings.check_memory,
-            cache_bytes_per_token=settings.cache_bytes_per_token,
-        )
-        worker.send(pack(command))
+        worker.send(pack(replace(settings.load_parameters(), library=library)))
         gone = asyncio.ensure_future(worker.gone())
         limit_s = self._settings.start_timeout_s
         try:
@@ -371,10 +344,14 @@ class Supervisor:
         if loading.done():
             report = loading.result()
             if isinstance(report, frames.LoadFailed):
-                raise self._refused(report, worker.log.last())
+                error = _load_error(report, worker.log.last())
+                if type(error) is ModelLoadError:
+                    error.remedy = self._remedy(error.remedy)
+                raise error
             return report
         if gone.done():
-            raise self._died_while_loading(WorkerDiedError(gone.result(), "loading the model", worker.log.last()))
+            death = WorkerDiedError(gone.result(), "loading the model", worker.log.last())
+            raise _DiedWhileLoadingError(_death_message(death, "while loading the model"), self._remedy())
         worker.kill()
         raise ModelLoadError(
             f"The model did not finish loading within {limit_s:g} s.", "Raise [runtime] start_timeout_s, or see doctor."
@@ -382,26 +359,14 @@ class Supervisor:
 
     def _give_up(self, error: RuntimeUnusableError) -> None:
         self._end(error)
-        self._given_up.set()
+        self.given_up.set()
 
     def _end(self, error: RkllmMcpError) -> None:
-        self._failure = error
+        self.failure = error
         self.started.set()
         self._settled.set()
         self._stopped.set()
         self._on_loss(error)
-
-    def _refused(self, report: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
-        error = _load_error(report, log)
-        if type(error) is ModelLoadError:
-            error.remedy = self._remedy(error.remedy)
-        return error
-
-    def _died_while_loading(self, death: WorkerDiedError) -> ModelLoadError:
-        return _DiedWhileLoadingError(_death_message(death, "while loading the model"), self._remedy())
-
-    def _died_unused(self, death: WorkerDiedError) -> ModelLoadError:
-        return ModelLoadError(_death_message(death, "again and again before it was asked anything"), self._remedy())
 
     def _remedy(self, otherwise: str = _MISFIT) -> str:
         suspicion = self.suspicion()

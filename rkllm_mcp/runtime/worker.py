@@ -64,16 +64,14 @@ def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
     return None
 
 
-def require_memory(
-    load: LoadParameters, table: Path = MEMORY_TABLE, *, cache_bytes_per_token: int | None = None
-) -> None:
+def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
     """Refuse a model that does not fit into memory; a missing file is left to the runtime.
 
     Raises:
         MemoryShortError: with the needed and the available memory.
     """
     try:
-        needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens, cache_bytes_per_token)
+        needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens, load.cache_bytes_per_token)
     except OSError:
         return
     available = available_bytes(table)
@@ -262,14 +260,14 @@ class Worker:
         finally:
             self.stop()  # also after a failed job
 
-    def _load(self, command: frames.LoadCommand) -> None:
+    def _load(self, load: LoadParameters) -> None:
         try:
-            library = open_library(find_library(command.library), command.abi)
+            library = open_library(find_library(str(load.library)), load.abi)
             # Sent before the first call: if a wrong interface kills the process, the host knows the release.
             self._send_queue.send(frames.pack(frames.Opened(library.version, library.abi.name)))
-            if command.check_memory:
-                require_memory(command.parameters, cache_bytes_per_token=command.cache_bytes_per_token)
-            self._model = NativeModel(library, command.parameters)
+            if load.check_memory:
+                require_memory(load)
+            self._model = NativeModel(library, load)
         except RuntimeUnusableError as error:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
             self._send_queue.send(frames.pack(failure))

@@ -212,10 +212,10 @@ def serve(
         session.status(_AT_A_TERMINAL)
 
     async def work() -> int:
-        from rkllm_mcp.app.board_services import OtherModels, open_board_services
+        from rkllm_mcp.app.board_services import open_board_services
 
-        others = OtherModels(embedding_model, ranking_model)
-        async with open_board_services(config, others, status=session.status) as services:
+        models = (embedding_model, ranking_model)
+        async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if over_http:
                 await _over_http(server, place, number, keys, session)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rkllm_mcp.agent.question import END, LEFT_OUT, Attached, attach, block_of, question_from_prompt, question_from_text
+from rkllm_mcp.agent.question import END, LEFT_OUT, Question, attach, block_of, question_from_prompt, question_from_text
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, PromptTemplate, Resource, ResourceContent
@@ -53,7 +53,7 @@ SPACED = "my docs:file:///a b.txt"
 SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", SPACED: "A b.", "notes2:x": "X"}
 
 
-async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Attached, list[Event]]:
+async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Question, list[Event]]:
     events: list[Event] = []
 
     @one_by_one
@@ -65,7 +65,7 @@ async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = Non
 
 async def test_a_mention_becomes_the_heading_of_its_resource_and_is_announced() -> None:
     result, events = await attached("What is in @notes:memo://monday?")
-    assert result == Attached(f"What is in [resource {MONDAY}]?", block_of(MONDAY, "Milk."), (MONDAY,))
+    assert result == Question(f"What is in [resource {MONDAY}]?", block_of(MONDAY, "Milk."))
     assert events == [ResourceRead("memo://monday"), Status("[MCP: Fetched resource: memo://monday]")]
 
 
@@ -91,14 +91,15 @@ async def test_a_mention_becomes_the_heading_of_its_resource_and_is_announced() 
 )
 async def test_an_address_ends_where_the_sentence_goes_on(text: str, words: str, references: list[str]) -> None:
     result, _ = await attached(text)
-    assert (result.text, list(result.references)) == (words, references)
+    headings = [line for line in result.context.split("\n") if line.startswith("[resource ")]
+    assert (result.text, headings) == (words, [f"[resource {reference}]" for reference in references])
 
 
 @pytest.mark.parametrize(
     "text", ["me@notes:x", "@other:memo://monday", "@notes", "@notes: x", "notes:memo://monday", ""]
 )
 async def test_what_is_no_mention_stays_as_it_is(text: str) -> None:
-    assert await attached(text) == (Attached(text), [])
+    assert await attached(text) == (Question(text), [])
 
 
 async def test_a_resource_cannot_say_that_it_is_over() -> None:

@@ -52,17 +52,17 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
             async for event in stream:
                 events.append(event)
                 if isinstance(event, Approval):
-                    if len(app.pending_requests()) == 2:
+                    if len(app.pending.open()) == 2:
                         both.set()
                     await both.wait()
-                    assert app.decide(event.id, decision)
-                    assert not app.decide(event.id, "always")
+                    assert app.pending.decide(event.id, decision)
+                    assert not app.pending.decide(event.id, "always")
 
     async with demo_app(tmp_path, TIME_SERVER) as app:
         async with anyio.create_task_group() as people:
             people.start_soon(ask, app, "once")
             people.start_soon(ask, app, "deny")
-        assert app.pending_requests() == ()
+        assert app.pending.open() == ()
     assert {decision: results(events) for decision, events in answers.items()} == {"once": [False], "deny": [True]}
 
 
@@ -78,8 +78,8 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
                         if not stops:
                             break
                         assert app.cancel(conversation.id)
-            await app.settled(asked)
-            assert (asked != "", app.pending_requests(), app.decide(asked, "once")) == (True, (), False)
+            await app.pending.settled(asked)
+            assert (asked != "", app.pending.open(), app.pending.decide(asked, "once")) == (True, (), False)
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")
         # A call that nobody allowed was not made, and is on record as stopped.

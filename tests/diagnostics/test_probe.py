@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.diagnostics.probe.plan import PLAN
-from rkllm_mcp.diagnostics.probe.runner import probe
+from rkllm_mcp.diagnostics.probe.runner import FACTS, probe
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.errors import ModelLoadError
-from rkllm_mcp.runtime.profile import FACTS, RuntimeProfile
+from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.settings import EngineSettings
 from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 from tests.support.shared import REPOSITORY

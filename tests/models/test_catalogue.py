@@ -183,7 +183,7 @@ def test_two_calls_are_read_back_as_two(model: ModelFolder) -> None:
 def test_a_forced_call_is_read_when_the_model_has_completed_it(model: ModelFolder) -> None:
     form = TEMPLATES[model.card.template].tool_form
     whole = "".join(segment.text for segment in form.calls([ToolCall("call_1", TOOL.name, {"place": "A"})]))
-    begun = form.forced_call_text(TOOL.name)
+    begun = "".join(segment.text for segment in form.call_beginning(TOOL.name))
     detector = Detector([TOOL], model.card.syntaxes)
     events = detector.feed(begun) + detector.feed(whole.removeprefix(begun)) + detector.finish()
     assert [getattr(event, "arguments", event) for event in events] == [{"place": "A"}]

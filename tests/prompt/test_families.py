@@ -131,8 +131,7 @@ def test_nobody_can_begin_a_turn_where_turns_are_ordinary_text() -> None:
 @every_family
 def test_a_forced_call_is_the_beginning_of_a_written_one(template: ChatTemplate) -> None:
     form = template.tool_form
-    assert text_of(form.calls([CALL])).startswith(text_of(form.forced_call(CALL.name)))
-    assert text_of(form.forced_call(CALL.name)) == form.forced_call_text(CALL.name)
+    assert text_of(form.calls([CALL])).startswith(text_of(form.call_beginning(CALL.name)))
 
 
 @every_family

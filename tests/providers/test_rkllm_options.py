@@ -98,7 +98,7 @@ def test_every_family_begins_a_call_of_any_tool_as_it_writes_one(name: str) -> N
     tool = ToolSpec("look_up", "x", {"type": "object", "properties": {"key": {"type": "string"}}})
     call = ToolCall("", "look_up", {"key": "value"})
     whole = "".join(segment.text for segment in form.calls([call]))
-    begun = form.any_call_text()
+    begun = "".join(segment.text for segment in form.call_beginning(None))
     assert begun
     assert whole.startswith(begun)
     detector = Detector([tool], form.syntaxes)

@@ -42,7 +42,7 @@ LOAD = LoadParameters(
     context_tokens=4096,
     max_new_tokens=300,
     sampling=Sampling(temperature=0.5, top_k=7, top_p=0.25, repeat_penalty=1.5),
-    cpu_mask=0xF0,
+    cpus=(4, 5, 6, 7),
 )
 
 

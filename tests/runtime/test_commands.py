@@ -20,7 +20,6 @@ from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import (
     CallCommand,
     FrameReader,
-    LoadCommand,
     OutputSelection,
     RunCommand,
     pack,
@@ -47,10 +46,15 @@ def body_of(frame: bytes) -> bytes:
 
 @pytest.mark.parametrize("tags", [None, ImageTags("<s>", "</s>", "<p>")])
 def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
-    parameters = LoadParameters(
-        "/モデル.rkllm", 4096, 512, Sampling(0.7, 1, mirostat=2), cpu_mask=240, keep_tokens=9, image_tags=tags
+    command = LoadParameters(
+        "/モデル.rkllm",
+        "/usr/lib/librkllmrt.so",
+        sampling=Sampling(0.7, 1, mirostat=2),
+        cpus=(4, 5, 6, 7),
+        keep_tokens=9,
+        image_tags=tags,
+        check_memory=False,
     )
-    command = LoadCommand("/usr/lib/librkllmrt.so", "auto", parameters, check_memory=True)
     assert unpack_load(body_of(pack(command))) == command
 
 

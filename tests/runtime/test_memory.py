@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from rkllm_mcp.errors import MemoryShortError, ModelLoadError
-from rkllm_mcp.generation import GenerationOptions, Sampling, Token
+from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.engine import open_engine
 from rkllm_mcp.runtime.settings import DOMAIN_BYTES, EngineSettings, assign_domains, with_domains
@@ -48,22 +49,22 @@ def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_fit_is_refused_with_both_figures_and_what_to_do(tmp_path: Path) -> None:
-    load = LoadParameters(str(model(tmp_path, 4 * GB)), 16384, 512, Sampling())
+    load = LoadParameters(str(model(tmp_path, 4 * GB)), context_tokens=16384)
     require_memory(load, table(tmp_path, 5_000_000))
     with pytest.raises(MemoryShortError) as refusal:
         require_memory(load, table(tmp_path, 3_000_000))
     said = str(refusal.value)
     assert "needs at least 4469 MB with a context of 16384 tokens, and 3072 MB of memory are available" in said
     assert "check_memory = false" in said
-    small = LoadParameters(str(model(tmp_path, GB)), 16384, 512, Sampling())
+    small = LoadParameters(str(model(tmp_path, GB)), context_tokens=16384)
     require_memory(small, table(tmp_path, 2_000_000))
     with pytest.raises(MemoryShortError, match="needs at least 2879 MB with a context of 16384 tokens"):
-        require_memory(small, table(tmp_path, 2_000_000), cache_bytes_per_token=114_688)
+        require_memory(replace(small, cache_bytes_per_token=114_688), table(tmp_path, 2_000_000))
 
 
 def test_a_model_that_is_not_there_and_a_kernel_that_does_not_say_refuse_nothing(tmp_path: Path) -> None:
-    require_memory(LoadParameters(str(tmp_path / "none"), 1, 1, Sampling()), table(tmp_path, 0))
-    require_memory(LoadParameters(str(model(tmp_path, GB)), 1, 1, Sampling()), tmp_path / "none")
+    require_memory(LoadParameters(str(tmp_path / "none")), table(tmp_path, 0))
+    require_memory(LoadParameters(str(model(tmp_path, GB))), tmp_path / "none")
 
 
 @pytest.mark.anyio

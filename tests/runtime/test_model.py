@@ -113,7 +113,7 @@ def test_a_finish_without_text_is_a_finish_all_the_same(emulator: Emulator) -> N
 
 @pytest.mark.parametrize("fault", ["skipped-token null", "skipped-token empty", "skipped-token silent"])
 def test_special_tokens_can_be_kept_back_by_the_library(emulator: Emulator, fault: str) -> None:
-    with loaded(emulator, SAY.format("ab") + f"\nfault {fault}", skip_special_tokens=True) as model:
+    with loaded(emulator, SAY.format("ab") + f"\nfault {fault}", skip_special_token=True) as model:
         heard, _ = run(model)
     assert b"".join(heard.pieces) == b"ab"
 
@@ -223,7 +223,7 @@ def test_the_library_was_told_what_python_believes_it_told(emulator: Emulator, m
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
     prompt = prompt_of("hello")
     with loaded(
-        emulator, SAY.format("ab"), sampling=GREEDY, cpu_mask=0xF0, base_domain_id=3, embed_flash=False
+        emulator, SAY.format("ab"), sampling=GREEDY, cpus=(4, 5, 6, 7), base_domain_id=3, embed_flash=False
     ) as model:
         sampled = model.new_run(prompt, Heard().on_token, GenerationOptions(7, sampling=Sampling(top_k=2, top_p=0.5)))
         sampled.execute()

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from rkllm_mcp.generation import GenerationOptions, Sampling, TokenInput
+from rkllm_mcp.generation import GenerationOptions, TokenInput
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
@@ -41,7 +41,7 @@ SLOW_RULE = f"rule\nsay {'x' * 400}"
 SLOW = "speed prefill 100000 decode 100\ncontext 4096"
 
 # Fails, and imports what one that succeeds does.
-NO_LOAD = frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
+NO_LOAD = frames.pack(LoadParameters("/m", "/none.so"))
 
 # Opens an engine, says that a token came, and waits to be killed.
 PARENT = """
@@ -88,8 +88,7 @@ async def working() -> AsyncGenerator[tuple[WorkerProcess, Reports], None]:
 
 
 def load_of(emulator: Emulator, model: Path) -> bytes:
-    load = LoadParameters(str(model), 512, 400, Sampling())
-    return frames.pack(frames.LoadCommand(str(emulator.library), "auto", load))
+    return frames.pack(LoadParameters(str(model), str(emulator.library), context_tokens=512, max_new_tokens=400))
 
 
 def run_of(number: int, limit: int) -> bytes:
@@ -117,8 +116,7 @@ def open_files_of(pid: int) -> tuple[str, str]:
 async def test_without_a_model_the_worker_needs_less_than_25_mb() -> None:
     async with working() as (worker, reports):
         # A load that fails has imported everything that one which succeeds needs.
-        nowhere = LoadParameters("/none.rkllm", 512, 400, Sampling())
-        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", nowhere)))
+        worker.send(frames.pack(LoadParameters("/none.rkllm", "/none.so")))
         failure = frames.unpack(frames.LoadFailed, await reports.first(frames.LOAD_FAILED))
         assert failure.error == "LibraryNotFoundError"
         assert status_of(worker.pid, "VmRSS") < 25 * 1024
@@ -145,13 +143,13 @@ async def test_modules_in_the_working_directory_cannot_shadow_the_workers(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "json.py"))
     async with working() as (worker, reports):
-        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(frames.pack(LoadParameters("/m", "/none.so")))
         await reports.first(frames.LOAD_FAILED)
 
 
 async def test_the_worker_has_a_session_of_its_own_and_may_open_many_files() -> None:
     async with working() as (worker, reports):
-        worker.send(frames.pack(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(frames.pack(LoadParameters("/m", "/none.so")))
         await reports.first(frames.LOAD_FAILED)
         assert os.getsid(worker.pid) == worker.pid != os.getsid(0)
         soft, hard = open_files_of(worker.pid)

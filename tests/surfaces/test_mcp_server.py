@@ -17,7 +17,7 @@ import pexpect
 import pytest
 from mcp import Client
 
-from rkllm_mcp.app.board_services import OtherModels, open_board_services
+from rkllm_mcp.app.board_services import open_board_services
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.surfaces.invocation import RefusalLog
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def board(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, others: OtherModels | None = None
+    folder: Path, monkeypatch: pytest.MonkeyPatch, embedding: str | None = None
 ) -> AsyncGenerator[Client, None]:
     """A client of the services, in this process."""
     for name, value in make_demo(folder, []).environment.items():
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
         async with (
-            open_board_services(load_config(folder / "mcp_config.toml"), others) as services,
+            open_board_services(load_config(folder / "mcp_config.toml"), embedding) as services,
             Client(BoardServer(services)) as client,
         ):
             yield client
@@ -100,7 +100,7 @@ async def test_another_model_embeds_where_one_is_named_and_the_board_says_how_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_features(tmp_path / "other", []).folder / "secretary"
-    async with board(tmp_path, monkeypatch, OtherModels(embedding=str(other))) as client:
+    async with board(tmp_path, monkeypatch, str(other)) as client:
         result = await client.call_tool("embed", {"texts": ["x"]})
         assert result.structured_content is not None
         assert result.structured_content["model"] == "secretary"

@@ -1,7 +1,7 @@
 """The experiments that a runtime should survive: how fast it is, who calls back, what it keeps, what it delivers.
 
 Each takes a subject and prompts, leaves the subject ready for the next, and returns facts by the names of
-``profile.FACTS``. What it cannot settle it says with ``InconclusiveError``, which carries what is settled all the
+``facts.json``. What it cannot settle it says with ``InconclusiveError``, which carries what is settled all the
 same. Nothing waits longer than ``PATIENCE_S``; what hangs in the library is ended by the process that started this one.
 """
 

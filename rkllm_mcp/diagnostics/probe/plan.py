@@ -24,7 +24,7 @@ def _odd_context(load: LoadParameters) -> dict[str, Any]:
 
 
 def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
-    return {"skip_special_tokens": True, "keep_tokens": risky.KEPT_TOKENS, "max_new_tokens": safe.ANSWER_LIMIT}
+    return {"skip_special_token": True, "keep_tokens": risky.KEPT_TOKENS, "max_new_tokens": safe.ANSWER_LIMIT}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -31,7 +31,7 @@ from rkllm_mcp.providers.rkllm import TokenComparison
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import find_library, fingerprint
-from rkllm_mcp.runtime.profile import FACTS, RuntimeProfile, model_identity, save_profile
+from rkllm_mcp.runtime.profile import RuntimeProfile, model_identity, save_profile
 from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
@@ -48,6 +48,9 @@ _BOOTSTRAP = (
     "from rkllm_mcp.diagnostics.probe.child import main; main(int(sys.argv[2]))"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
+
+# Label of each fact on screen. The values are JSON; those in braces are the possible ones.
+FACTS: Mapping[str, str] = json.loads(Path(__file__).with_name("facts.json").read_text("utf-8"))
 
 
 class _LostError(RkllmMcpError):

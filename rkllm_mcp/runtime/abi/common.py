@@ -5,8 +5,11 @@ A family is a set of releases with one binary layout. C names are used only in t
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from ctypes import Array, c_float, c_int, c_int32, pointer
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from os import PathLike
 from typing import Any, NamedTuple
 
 from rkllm_mcp.errors import UnsupportedError
@@ -39,32 +42,45 @@ N_KEEP_AUTOMATIC = -1
 
 @dataclass(frozen=True)
 class LoadParameters:
-    """Parameters of loading a model."""
+    """Parameters of loading a runtime and a model.
 
-    model_path: str
-    context_tokens: int
-    # Limit of runs without their own, tokens.
-    max_new_tokens: int
-    # Sampling of runs without their own.
-    sampling: Sampling
-    # Do not pass control tokens to the callback.
-    skip_special_tokens: bool = False
-    # First IOMMU domain; two models on one board need different ones.
+    Args:
+        model_path: the ``.rkllm`` file.
+        library: path of librkllmrt.so, or ``auto`` to look for it.
+        abi: the release whose interface is used, or ``auto`` for the library's own.
+        context_tokens: the context window, tokens.
+        max_new_tokens: the longest answer, tokens; a run may set a longer one (1.3.0 on).
+        sampling: sampling of runs without their own.
+        skip_special_token: keep control tokens from the callback. The default delivers them, so that every id is known.
+        cpus: numbers of the CPUs the runtime may use; empty keeps its own choice.
+        base_domain_id: the first IOMMU domain; two models on one board need different ones (``with_domains``).
+        embed_flash: read the embedding table from storage instead of memory.
+        keep_tokens: leading tokens that stay in a full context; -1: the runtime's choice.
+        ignore_eos: answers never end by themselves (1.3.0 on); for measurements.
+        image_tags: texts around images in the prompt, for runtimes before 1.3.0.
+        embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
+        lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
+        check_memory: refuse a model that needs more memory than is available.
+        cache_bytes_per_token: size of a token in the KV cache, for that check; None counts the smallest known.
+    """
+
+    model_path: str | PathLike[str]
+    library: str | PathLike[str] = "auto"
+    abi: str = "auto"
+    context_tokens: int = 4096
+    max_new_tokens: int = 512
+    sampling: Sampling = field(default_factory=Sampling)
+    skip_special_token: bool = False
+    cpus: Sequence[int] = ()
     base_domain_id: int = 0
-    # Read the embedding table from storage instead of memory.
     embed_flash: bool = True
-    # CPUs that may be used, bit n for CPU n; None: the library's choice.
-    cpu_mask: int | None = None
-    # Leading cache entries that stay in a full context; -1: the runtime's choice.
     keep_tokens: int = N_KEEP_AUTOMATIC
-    # Never end at a stop token, for measurements.
     ignore_eos: bool = False
-    # Texts around images, for families that take them when the model is loaded.
     image_tags: ImageTags | None = None
-    # File with one row per token id, for a model exported without embeddings.
-    embedding_table: str | None = None
-    # The model was exported without one; its inputs are token ids or embeddings.
+    embedding_table: str | PathLike[str] | None = None
     lacks_tokenizer: bool = False
+    check_memory: bool = True
+    cache_bytes_per_token: int | None = None
 
 
 class Perf(NamedTuple):
@@ -130,12 +146,12 @@ class Abi:
     def new_param(self, defaults: bytes, load: LoadParameters) -> Any:
         """Return the library's defaults with every field set that this project relies on."""
         param = self.types["RKLLMParam"].from_buffer_copy(defaults)
-        param.model_path = load.model_path.encode()
+        param.model_path = os.fsencode(load.model_path)
         param.max_context_len = load.context_tokens
         param.max_new_tokens = load.max_new_tokens
         param.n_keep = load.keep_tokens
         fill_sampling(param, load.sampling)
-        param.skip_special_token = load.skip_special_tokens
+        param.skip_special_token = load.skip_special_token
         if self.has_ignore_eos:
             param.ignore_eos_token = load.ignore_eos
         param.is_async = False
@@ -150,9 +166,9 @@ class Abi:
         if _has_field(extend, "n_batch"):
             extend.n_batch = 1
             extend.use_cross_attn = 0
-        if load.cpu_mask is not None:
-            extend.enabled_cpus_mask = load.cpu_mask
-            extend.enabled_cpus_num = load.cpu_mask.bit_count()
+        if load.cpus:
+            extend.enabled_cpus_mask = sum(1 << cpu for cpu in set(load.cpus))
+            extend.enabled_cpus_num = len(set(load.cpus))
         return param
 
     def new_callback(self, result: Any, tokenize: Any = None, embed: Any = None) -> Any:

@@ -241,7 +241,7 @@ class Answering:
         async with anyio.create_task_group() as asking:
 
             async def take_away() -> None:
-                await self._app.settled(question.id)
+                await self._app.pending.settled(question.id)
                 asking.cancel_scope.cancel()
 
             asking.start_soon(take_away)
@@ -267,5 +267,6 @@ class Answering:
     def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
         """Pass the decision on, None as a refusal; return False if no request waits for it."""
         if isinstance(question, Approval):
-            return self._app.decide(question.id, "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny")
-        return self._app.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
+            decision = "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny"
+            return self._app.pending.decide(question.id, decision)
+        return self._app.pending.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)

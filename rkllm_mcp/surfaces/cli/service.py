@@ -395,6 +395,6 @@ serve_app = typer.Typer()
 @serve_app.command("serve")
 def serve_command(context: typer.Context, host: Host = None, port: Port = None) -> None:
     """Serve until a signal."""
-    from rkllm_mcp.surfaces.http.server import Address, serve
+    from rkllm_mcp.surfaces.http.server import serve
 
-    raise typer.Exit(serve(context.obj, Address(host, port)))
+    raise typer.Exit(serve(context.obj, host, port))

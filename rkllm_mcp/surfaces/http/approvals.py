@@ -64,7 +64,7 @@ _ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind 
 @Route("GET", "/v1/questions", answers=(RouteResponse(Waiting, links=_ANSWERS),))
 async def waiting(request: Request) -> Response:
     """List what waits for a person."""
-    questions = tenant_of(request).app.pending_requests()
+    questions = tenant_of(request).app.pending.open()
     return JSONResponse({"questions": [event_to_dict(question) for question in questions]})
 
 
@@ -73,7 +73,7 @@ async def decide(request: Request) -> Response:
     """Allow or refuse a call of a tool."""
     body = await bodies.read(request, DecisionBody)
     app, question_id = tenant_of(request).app, request.path_params["id"]
-    if not app.decide(question_id, body.decision):
+    if not app.pending.decide(question_id, body.decision):
         raise _gone(question_id)
     return JSONResponse({"id": question_id, "decision": body.decision})
 
@@ -84,13 +84,13 @@ async def fill(request: Request) -> Response:
     body = await bodies.read(request, FormBody)
     app, question_id = tenant_of(request).app, request.path_params["id"]
     content = _filled(_form(app, question_id), body) if body.action == "accept" else {}
-    if not app.fill(question_id, ElicitationAnswer(body.action, content)):
+    if not app.pending.fill(question_id, ElicitationAnswer(body.action, content)):
         raise _gone(question_id)
     return JSONResponse({"id": question_id, "action": body.action})
 
 
 def _form(app: Assistant, question_id: str) -> Elicitation:
-    for question in app.pending_requests():
+    for question in app.pending.open():
         if question.id == question_id and isinstance(question, Elicitation):
             return question
     raise _gone(question_id)

@@ -65,13 +65,6 @@ CountBodyT = TypeVar("CountBodyT", bound=CountBody)
 _Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
 
 
-def refused(error: RequestRefusedError) -> HTTPError:
-    """Return the answer to a request that was refused."""
-    return HTTPError(
-        422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None
-    )
-
-
 def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -> tuple[RouteResponse, ...]:
     return (
         RouteResponse(whole, says="The answer, when stream is not true.", links=links),
@@ -113,7 +106,7 @@ async def completions(request: Request) -> Response:
     await choose_model(request, body.model)
     shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
     return await answer(
-        request, translated(completion_body, body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
+        request, completion_body(body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
     )
 
 
@@ -130,7 +123,7 @@ async def responses(request: Request) -> Response:
     await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
-    asked = translated(partial(responses_body, stored=await _stored_items(app, body)), body)
+    asked = responses_body(body, await _stored_items(app, body))
 
     def finished(shape: ReplyShape) -> None:
         if is_stored:
@@ -201,9 +194,9 @@ async def delete_response(request: Request) -> Response:
 async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
-    asked = translated(messages_body, body)
+    reply = partial(Reply, new_id("msg_"))
     return await answer(
-        request, asked, partial(Reply, new_id("msg_")), MessagesShape, streams=body.stream is True, heartbeat=_PING
+        request, messages_body(body), reply, MessagesShape, streams=body.stream is True, heartbeat=_PING
     )
 
 
@@ -217,7 +210,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
-    question = await _asked(request, translated(messages_body, body))
+    question = await _asked(request, messages_body(body))
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
@@ -248,18 +241,6 @@ def _no_response(response_id: str) -> HTTPError:
 
 def _with_usage(body: ChatBody | CompletionBody) -> bool:
     return body.stream_options is not None and body.stream_options.include_usage is True
-
-
-def translated(translate: Callable[[Any], Translated], body: Any) -> Translated:
-    """Return the translation of a body.
-
-    Raises:
-        HTTPError: 400, a field is wrong.
-    """
-    try:
-        return translate(body)
-    except RequestRefusedError as error:
-        raise refused(error) from None
 
 
 async def answer(
@@ -297,15 +278,37 @@ async def answer(
         model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
     )
     writer = ReplyWriter(reply, new_shape(reply))
-    run = partial(_run, request, asked, question, may_load)
+
+    async def run(emit: EmitOccurrences) -> None:
+        await _run(request, asked, question, may_load, emit)
+        if finished is not None:
+            finished(writer.shape)
 
     def failed(problem: HTTPError) -> bytes:
         return writer.failed(problem.body(request.url.path))
 
     if streams:
-        stream = partial(_stream, run, writer, finished)
-        return EventStream(stream, media=media, failure=failed, heartbeat=heartbeat)
-    return JSONResponse(await while_connected(request, partial(_whole, run, writer, finished)))
+        return EventStream(partial(_stream, run, writer), media=media, failure=failed, heartbeat=heartbeat)
+    return JSONResponse(await while_connected(request, partial(_whole, run, writer)))
+
+
+async def _whole(run: _Run, writer: ReplyWriter) -> dict[str, Any]:
+    async def emit(events: Sequence[Occurrence]) -> None:
+        for event in events:
+            writer.reply.add(event)
+
+    await run(emit)
+    return writer.shape.whole()
+
+
+async def _stream(run: _Run, writer: ReplyWriter, write: Write) -> None:
+    # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
+    async def emit(events: Sequence[Occurrence]) -> None:
+        if content := writer.take(events):
+            await write(content)
+
+    await run(emit)
+    await write(writer.finish())
 
 
 async def _run(
@@ -329,10 +332,9 @@ async def _run(
 
     try:
         await in_turn(request, work, checked, may_load=may_load)
-    except RequestRefusedError as error:
-        raise refused(replace(error, param=asked.param(error.param))) from None
-    except HTTPError as error:
-        error.param = error.param and asked.param(error.param)
+    except (RequestRefusedError, HTTPError) as error:
+        if error.param:
+            error.param = asked.param(error.param)
         raise
 
 
@@ -358,11 +360,8 @@ async def _asked(request: Request, asked: Translated) -> ChatRequest:
         param = "tools" if asked.servers else "mcp"
         raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
     host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
-    try:
-        # Checking a hundred tools takes a while, and all other answers would wait for it.
-        question = await to_thread.run_sync(partial(chat_request, asked, service.schemas, host_tools=host_tools))
-    except RequestRefusedError as error:
-        raise refused(error) from None
+    # Checking a hundred tools takes a while, and all other answers would wait for it.
+    question = await to_thread.run_sync(partial(chat_request, asked, service.schemas, host_tools=host_tools))
     if not asked.servers:
         return question
     await tenant.app.toolbox.connected()
@@ -390,29 +389,6 @@ def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -
             if name not in tools:
                 raise HTTPError(400, f"server {server!r} has no tool {name!r} that is on", param="tools")
             yield tools[name]
-
-
-async def _whole(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape], None] | None) -> dict[str, Any]:
-    async def emit(events: Sequence[Occurrence]) -> None:
-        for event in events:
-            writer.reply.add(event)
-
-    await run(emit)
-    if finished is not None:
-        finished(writer.shape)
-    return writer.shape.whole()
-
-
-async def _stream(run: _Run, writer: ReplyWriter, finished: Callable[[ReplyShape], None] | None, write: Write) -> None:
-    # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
-    async def emit(events: Sequence[Occurrence]) -> None:
-        if content := writer.take(events):
-            await write(content)
-
-    await run(emit)
-    if finished is not None:
-        finished(writer.shape)
-    await write(writer.finish())
 
 
 ROUTES = (chat_completions, completions, responses, show_response, delete_response, messages, count_tokens)

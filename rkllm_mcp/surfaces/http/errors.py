@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import errors
+from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.events import End
 
@@ -182,6 +183,11 @@ class ClientGoneError(Exception):
     """The client has disconnected."""
 
 
+def _refused(error: RequestRefusedError) -> HTTPError:
+    status = 422 if error.is_too_costly else 400
+    return HTTPError(status, str(error), param=error.param or None, code=error.code or None)
+
+
 # By exception, the first that fits.
 _PROBLEMS: tuple[tuple[type[Exception], Callable[[Any], HTTPError]], ...] = (
     (
@@ -190,6 +196,7 @@ _PROBLEMS: tuple[tuple[type[Exception], Callable[[Any], HTTPError]], ...] = (
     ),
     (errors.InputRefusedError, lambda error: HTTPError(400, str(error))),
     (errors.UnsupportedError, lambda error: HTTPError(400, str(error))),
+    (RequestRefusedError, _refused),
     (errors.UsageError, lambda error: HTTPError(400, str(error))),
     # The status that no client repeats by itself: the same request would end the same way.
     (errors.NoCallError, lambda error: HTTPError(422, str(error), param="tool_choice", code="tool_use_failed")),

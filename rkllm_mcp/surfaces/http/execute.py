@@ -192,7 +192,7 @@ async def execute(request: Request) -> Response:
     run = partial(_run, request, conversation, body, running)
     if body.detached:
         service.tenants.start_soon(partial(_run_detached, run, running))
-        return EventStream(partial(_read, running), headers=headers)
+        return EventStream(lambda write: running.read(0, numbered_records(write)), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)
@@ -255,10 +255,6 @@ async def _run_detached(run: _Run, running: RunningAnswer) -> None:
         running.failure = problem_of(error)
     finally:
         running.finish()
-
-
-async def _read(running: RunningAnswer, write: Write) -> None:
-    await running.read(0, numbered_records(write))
 
 
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
@@ -340,11 +336,7 @@ async def _whole(conversation: str, run: _Run) -> dict[str, Any]:
     if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
         raise replace(problem_of(last.cause), param="message")
     text = "".join(event.text for event in happened if isinstance(event, Text))
-    return {"conversation": conversation, "text": text, "events": _as_dicts(happened)}
-
-
-def _as_dicts(events: Sequence[Event]) -> list[dict[str, Any]]:
-    return [event_to_dict(event) for event in events]
+    return {"conversation": conversation, "text": text, "events": list(map(event_to_dict, happened))}
 
 
 ROUTES = (execute,)

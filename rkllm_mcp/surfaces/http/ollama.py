@@ -31,7 +31,7 @@ from rkllm_mcp.completions.openai_types import Positive
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.completions import answer, translated
+from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.ollama_models import TAG, check_embedder
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
@@ -117,7 +117,7 @@ async def _answer(
     # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
     return await answer(
         request,
-        translated(translate, body),
+        translate(body),
         partial(Reply, ""),
         partial(OllamaShape, is_chat=is_chat),
         streams=body.stream is not False,

@@ -17,17 +17,8 @@ class Notifier:
         name = environment.get("NOTIFY_SOCKET", "")
         # A leading @ stands for the zero byte of an abstract address.
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
-        self._watchdog_s = _watchdog_s(environment) if name else 0.0
-
-    @property
-    def is_awaited(self) -> bool:
-        """True if systemd listens."""
-        return bool(self._address)
-
-    @property
-    def watchdog_s(self) -> float:
-        """Interval of the watchdog, seconds; 0 without one."""
-        return self._watchdog_s
+        # The interval of the watchdog, seconds; 0 without one.
+        self.watchdog_s = _watchdog_s(environment) if name else 0.0
 
     def ready(self, status: str) -> None:
         """Report that the service is ready; units that wait for it start."""
@@ -40,10 +31,6 @@ class Notifier:
     def stopping(self, status: str) -> None:
         """On the way to the end."""
         self._send(f"STOPPING=1\nSTATUS={status}")
-
-    def status(self, text: str) -> None:
-        """A line for ``systemctl status``."""
-        self._send(f"STATUS={text}")
 
     def extend_start(self, seconds: float) -> None:
         """Starting takes longer than the unit says: systemd is to wait so much more, from now."""
@@ -58,12 +45,12 @@ class Notifier:
 
         It runs in the event loop of the service, so a loop that hangs gives none either.
         """
-        if not self._watchdog_s:
+        if not self.watchdog_s:
             return
         while True:
             if not is_stuck():
                 self.alive()
-            await anyio.sleep(self._watchdog_s / 3)
+            await anyio.sleep(self.watchdog_s / 3)
 
     def _send(self, text: str) -> None:
         if not self._address:

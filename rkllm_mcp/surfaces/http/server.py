@@ -18,7 +18,6 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Literal, TextIO
@@ -377,16 +376,10 @@ _DATE_INTERVAL_S = 1.0
 OTHER_DESCRIPTORS = 128
 
 
-@dataclass(frozen=True)
-class Address:
-    """Host and port of the command line."""
-
-    host: str | None = None  # the configuration's when None
-    port: int | None = None  # the configuration's when None; 0 for any free one
-
-
-def serve(session: Session, address: Address) -> int:
+def serve(session: Session, host: str | None, port: int | None) -> int:
     """Serve until a signal; return the exit code.
+
+    Host and port are the configuration's when None, the port any free one when 0.
 
     Raises:
         UsageError: the port is not available, or a key is missing.
@@ -394,8 +387,8 @@ def serve(session: Session, address: Address) -> int:
     """
     config = session.config()
     session.note_missing_configuration(config)
-    host = address.host or config.service.host
-    port = config.service.port if address.port is None else address.port
+    host = host or config.service.host
+    port = config.service.port if port is None else port
     check_key(host, config)
     handler = log_to(sys.stderr, config.service.log)
     try:

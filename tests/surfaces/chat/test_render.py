@@ -22,7 +22,6 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
-    event_from_dict,
     event_to_json,
 )
 from rkllm_mcp.surfaces.chat.render import TerminalRenderer
@@ -204,7 +203,6 @@ def test_json_lines_are_flushed_one_by_one() -> None:
         '{"kind":"text","text":"一"}\n',
         '{"kind":"text","text":"一"}\n{"kind":"end","reason":"answered","error":null}\n',
     ]
-    assert event_from_dict({"kind": "text", "text": "一"}) == Text("一")
 
 
 def test_a_status_line_that_cannot_be_written_does_not_cost_the_answer() -> None:

@@ -120,7 +120,7 @@ async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkey
         conversation = app.new_conversation()
         answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
-        assert (reason, app.pending_requests()) == ("cancelled", ())
+        assert (reason, app.pending.open()) == ("cancelled", ())
         answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert reason == "answered"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.diagnostics.probe.runner import FACTS
 from rkllm_mcp.diagnostics.report import CheckResult
-from rkllm_mcp.runtime.profile import FACTS, profile_folder
+from rkllm_mcp.runtime.profile import profile_folder
 from rkllm_mcp.surfaces.cli.doctor import report
 from rkllm_mcp.surfaces.cli.main import main
 from tests.support.demo_model import demo_with_wrong_tokenizer
