@@ -1,14 +1,27 @@
-"""Values stored between runs (call records, approvals, switches, conversations) and the ports that store them."""
+"""Values stored between runs (calls, approvals, switches, conversations), their ports, and the folders of a user."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
 
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
+_USER_FOLDERS = {"cache": ".cache", "config": ".config", "data": ".local/share", "state": ".local/state"}
+
+
+def user_folder(kind: Literal["cache", "config", "data", "state"], environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the user's folder for files of a kind, such as ``$XDG_CACHE_HOME/rkllm-mcp``.
+
+    A relative path in the variable is ignored, as the XDG Base Directory Specification requires.
+    """
+    given = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
+    home = Path(environment.get("HOME") or Path.home())
+    return (given if given.is_absolute() else home / _USER_FOLDERS[kind]) / "rkllm-mcp"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
 from rkllm_mcp.config.validation_errors import explain
 from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.records import user_folder
 
 PREFIX = "RKLLM_MCP_"
 
@@ -116,11 +117,9 @@ _SERVER_PATH_KEYS = ("ca_file", "cwd", "folder", "openapi_spec", "roots", "sandb
 
 def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -> tuple[Path, ...]:
     """Return the files to search for when none is named; the first existing one is used."""
-    home = Path(env.get("HOME") or Path.home())
-    config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     return (
         (cwd or Path.cwd()) / FILE_NAME,
-        config_home / "rkllm-mcp" / "config.toml",
+        user_folder("config", env) / "config.toml",
         Path("/etc/rkllm-mcp/config.toml"),
     )
 

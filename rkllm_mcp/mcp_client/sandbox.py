@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.records import user_folder
 
 RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
 """Programs that download the package they run."""
@@ -243,7 +244,7 @@ def _system(*, network: bool) -> Iterator[str]:
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the folder of the download caches: ``$XDG_CACHE_HOME/rkllm-mcp/sandbox``."""
-    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rkllm-mcp" / "sandbox"
+    return user_folder("cache", environment) / "sandbox"
 
 
 def _cache(folder: Path, home: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temp
 from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+from rkllm_mcp.records import user_folder
 
 Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
 """SoC that a .rkllm file is converted for; an RK3588S takes files for the RK3588."""
@@ -198,8 +199,7 @@ CATALOGUES = 2
 
 def user_root(env: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
-    home = Path(env.get("HOME") or Path.home())
-    return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "rkllm-mcp" / "models"
+    return user_folder("data", env) / "models"
 
 
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:

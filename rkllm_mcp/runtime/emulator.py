@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from rkllm_mcp.errors import LibraryNotFoundError
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
 
 VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")
@@ -59,8 +60,7 @@ def _sources_and_output() -> tuple[Path, Path]:
     if (_CHECKOUT_SOURCES / "build.py").is_file() and os.access(_CHECKOUT_SOURCES, os.W_OK):
         return _CHECKOUT_SOURCES, _CHECKOUT_SOURCES / "build"
     sources = _PACKAGED_SOURCES if (_PACKAGED_SOURCES / "build.py").is_file() else _CHECKOUT_SOURCES
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return sources, cache / "rkllm-mcp" / "emulator"
+    return sources, user_folder("cache") / "emulator"
 
 
 def _not_built(version: str, reason: str) -> LibraryNotFoundError:

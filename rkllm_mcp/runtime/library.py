@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import (
     FAMILIES,
     GENERATIONS,
@@ -217,8 +218,7 @@ def find_library(where: str = AUTOMATIC) -> Path:
 
 def runtime_folder() -> Path:
     """Return the folder of the releases of 'runtime pull': ``$XDG_DATA_HOME/rkllm-mcp/runtimes``."""
-    data_home = os.environ.get("XDG_DATA_HOME") or Path(os.environ.get("HOME") or Path.home(), ".local", "share")
-    return Path(data_home, "rkllm-mcp", "runtimes")
+    return user_folder("data") / "runtimes"
 
 
 def visible_libraries(*, everywhere: bool = False) -> list[Path]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rkllm_mcp.errors import RuntimeUnusableError
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.library import find_library, fingerprint
 
 FORMAT = 1
@@ -90,8 +91,7 @@ def model_identity(path: Path) -> str:
 
 def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of profiles: ``$XDG_STATE_HOME/rkllm-mcp/profiles``."""
-    home = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME") or Path.home()) / ".local" / "state"
-    return Path(home) / "rkllm-mcp" / "profiles"
+    return user_folder("state", environment) / "profiles"
 
 
 def profile_path(library_blob: str, model: str, folder: Path | None = None) -> Path:

@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.library import fingerprint
 from rkllm_mcp.runtime.profile import model_identity
@@ -92,8 +93,7 @@ class Dropped:
 
 def prompts_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of evaluated prompts: ``$XDG_CACHE_HOME/rkllm-mcp/prompts``."""
-    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache"
-    return Path(home) / "rkllm-mcp" / "prompts"
+    return user_folder("cache", environment) / "prompts"
 
 
 class PromptFiles:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import anyio
 
 from rkllm_mcp.errors import StoreError
+from rkllm_mcp.records import user_folder
 
 FILE_NAME = "state.db"
 OVERRIDE = "RKLLM_MCP_STATE"
@@ -40,10 +41,7 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
 def _state_folder(env: Mapping[str, str]) -> Path:
     if named := env.get(OVERRIDE, ""):
         return Path(named).expanduser()
-    base = env.get("XDG_STATE_HOME", "")
-    # The specification requires ignoring a relative path.
-    folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
-    return folder / "rkllm-mcp"
+    return user_folder("state", env)
 
 
 # Statements of each migration, in order.

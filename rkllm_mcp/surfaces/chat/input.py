@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.terminal import Terminal, printable
 
 if TYPE_CHECKING:
@@ -241,5 +242,4 @@ def _history(env: Mapping[str, str]) -> History:
 
 def history_path(env: Mapping[str, str]) -> Path:
     """Return the path of the history file."""
-    home = Path(env.get("HOME") or Path.home())
-    return Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "rkllm-mcp" / "history"
+    return user_folder("state", env) / "history"

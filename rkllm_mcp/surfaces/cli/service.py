@@ -25,6 +25,7 @@ from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.options import Host, Port
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
@@ -56,9 +57,7 @@ class UnitLocation:
         """The unit file."""
         if not self.is_user:
             return SYSTEM_FOLDER / UNIT_NAME
-        base = os.environ.get("XDG_CONFIG_HOME", "")
-        folder = Path(base) if base.startswith("/") else Path.home() / ".config"
-        return folder / "systemd" / "user" / UNIT_NAME
+        return user_folder("config").with_name("systemd") / "user" / UNIT_NAME
 
     def systemctl(self, *words: str) -> list[str]:
         """The command line of systemctl."""
