@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -385,7 +386,7 @@ class _Setup:
         from rkllm_mcp.events import End, Text, ToolFinished
         from rkllm_mcp.generation import AnswerOptions
 
-        used, answer, end = "", "", End("failed")
+        results, answer, end = Counter[str](), "", End("failed")
         question = self.texts["question"]
         async with open_app(config, status=None, one_shot=True) as app:
             self.say(f"[NPU: {app.model_host.name}]", DIM)
@@ -396,16 +397,19 @@ class _Setup:
                 self.say(f"{'✓' if is_there else '!'} {self.texts['servers'].format(name=server.name, state=state)}")
             self.tell("asking", question=question)
             options = AnswerOptions(approvals="refuse", save=False)
-            async for event in app.reply(app.new_conversation(), question, options):
+            conversation = app.new_conversation()
+            async for event in app.reply(conversation, question, options):
                 if isinstance(event, Text):
                     answer += event.text
                 elif isinstance(event, ToolFinished) and not event.is_error:
-                    used = used or event.name
+                    results[event.name] += 1
                 elif isinstance(event, End):
                     end = event
         if end.reason not in ("answered", "token_limit"):
             raise GenerationError(self.texts["failed"].format(reason=(end.error or end.reason).rstrip(".")))
         self.say(f"◆ {answer.strip()}")
+        # The first result of a tool that is listed by name alone is its parameters.
+        used = next((name for name, count in results.items() if count > (name in conversation.told_tools)), "")
         self.tell("used" if used else "no_tool", tool=used)
         return EXIT_DONE
 

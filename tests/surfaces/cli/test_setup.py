@@ -37,7 +37,7 @@ context 4096
 speed flat
 rule
   user [Ww]hat time|何時
-  results 0
+  not result [0-9]:[0-9]
   call clock {}
 rule
   say It is late.
