@@ -311,9 +311,15 @@ class Streaming:
         arrivals: list[int] = []
         marks: list[tuple[int, int]] = []
         try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", parts.path + "/chat/completions", json.dumps(body).encode(), headers)
-            response = connection.getresponse()
+            while True:
+                headers = {"Content-Type": "application/json"}
+                connection.request("POST", parts.path + "/chat/completions", json.dumps(body).encode(), headers)
+                response = connection.getresponse()
+                if response.status != 503:
+                    break
+                # The model is being loaded.
+                response.read()
+                time.sleep(0.2)
             while received := response.read1(65_536):
                 if b'"content":' not in received or b"[DONE]" in received:
                     continue
