@@ -103,13 +103,18 @@ class ToolFinished:
     kind: ClassVar[Literal["tool_result"]] = "tool_result"
 
 
-class Source(TypedDict):
-    """A passage that a search tool returned."""
-
+class _SourceText(TypedDict):
     document: str  # title, or its address
     page: int | None
     passage: str
     score: float | None
+
+
+class Source(_SourceText, total=False):
+    """A passage that a search tool returned; the last two fields are there if the tool says where it stands."""
+
+    document_id: str
+    chunk_index: int  # from 0 within the document
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_chat.py",
         "tests/surfaces/web/test_interruptions.py",
         "tests/surfaces/web/test_linking.py",
+        "tests/surfaces/web/test_offline.py",
         "tests/surfaces/web/test_options.py",
         "tests/surfaces/web/test_panels.py",
     ),

@@ -153,6 +153,15 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             return tuple(stored_documents.documents_of(connection, base.key, access, uri, page))
 
+    @_in_thread
+    def passages(
+        self, document_id: str, access: Access = UNRESTRICTED, page: Page = ALL
+    ) -> tuple[Document, list[NewChunk]]:
+        """Return a visible document with some of its chunks in order; raise DocumentNotFoundError."""
+        with self._database.reading() as connection:
+            document = stored_documents.document_by_id(connection, document_id, checked_access(access)).document
+            return document, stored_documents.chunks_of(connection, document.id, page)
+
     async def add(self, base_id: str, document: NewDocument, access: Access = UNRESTRICTED) -> AddResult:
         """Add a document or replace its previous version, in one transaction.
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast
 from pydantic import BaseModel, Field
 
 from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.importing.documents import ParsedDocument
 from mcp_servers.knowledge.importing.folders import Outcome
-from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
+from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, NewChunk, SearchResult, Summary
 
 # Enough to distinguish scores; every digit costs a small model tokens.
 _DIGITS = 4
@@ -233,13 +234,34 @@ class AddedOutput(ToolOutput):
 class ReadOutput(ToolOutput):
     """Text of a file that was read and not stored."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"upload_id"})
+    optional: ClassVar[frozenset[str]] = frozenset({"upload_id", "pages"})
 
     title: str
     text: str
     received: int  # bytes so far
     warnings: list[str]
+    pages: list[int] = []  # index of the first character of each page; empty without pages
     upload_id: str = ""  # of a file whose other parts are still to come
+
+
+class DocumentPassage(BaseModel):
+    """A passage where it stands in its document."""
+
+    content: str
+    chunk_index: int
+    headings: list[str]
+    page: int | None
+
+
+class PassagesOutput(ToolOutput):
+    """Some passages of a document in order; ``chunks`` is the number of all of them."""
+
+    document_id: str
+    knowledge_base_id: str
+    title: str
+    uri: str
+    chunks: int
+    results: list[DocumentPassage]
 
 
 class CopiedOutput(ToolOutput):
@@ -318,6 +340,27 @@ def bases_output(
         documents=[taken(DocumentEntry, document, document_id=document.id) for document in documents],
         next_cursor=next_cursor,
     )
+
+
+def read_output(document: ParsedDocument, received: int) -> ReadOutput:
+    """Join the passages of a parsed document and note where its pages begin."""
+    text, page, pages = "", None, list[int]()
+    for passage in document.passages:
+        text += "\n\n" if text else ""
+        if passage.page != page:
+            pages.append(len(text))
+        page = passage.page
+        text += passage.text
+    return ReadOutput(title=document.title, text=text, received=received, warnings=list(document.warnings), pages=pages)
+
+
+def passages_output(document: Document, chunks: Iterable[NewChunk], first: int) -> PassagesOutput:
+    """Convert chunks of a document, the first of which has the index ``first``."""
+    found = [
+        taken(DocumentPassage, chunk, content=chunk.text, chunk_index=index, headings=list(chunk.headings))
+        for index, chunk in enumerate(chunks, first)
+    ]
+    return taken(PassagesOutput, document, document_id=document.id, knowledge_base_id=document.base_id, results=found)
 
 
 def citation(title: str, page: int | None, headings: Sequence[str]) -> str:

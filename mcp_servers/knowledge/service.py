@@ -37,6 +37,7 @@ from mcp_servers.knowledge.results import (
     CopiedOutput,
     CreatedOutput,
     NormalizedOutput,
+    PassagesOutput,
     ReadOutput,
     ReindexOutput,
     RemovedOutput,
@@ -44,7 +45,15 @@ from mcp_servers.knowledge.results import (
     SummaryOutput,
 )
 from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
-from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Access, KnowledgeBase, NewDocument, Page, SearchRequest
+from mcp_servers.knowledge.types import (
+    DEFAULT_THRESHOLD,
+    MAX_RESULTS,
+    Access,
+    KnowledgeBase,
+    NewDocument,
+    Page,
+    SearchRequest,
+)
 from mcp_servers.knowledge.validation import BASE, ToolArguments, check_may_write, parse_uuid
 
 # Selects all knowledge bases.
@@ -169,8 +178,18 @@ class KnowledgeService:
         if blob is None:
             return ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
         document = await self._reader.read_document(blob)
-        text = "\n\n".join(passage.text for passage in document.passages)
-        return ReadOutput(title=document.title, text=text, received=received, warnings=list(document.warnings))
+        return results.read_output(document, received)
+
+    async def passages(self, arguments: ToolArguments, call: CallContext) -> PassagesOutput:
+        """Return passages of a document in order, from ``chunk_index`` on."""
+        first, limit = arguments.integer("chunk_index", 0), arguments.integer("limit", 1)
+        if first < 0:
+            raise BadArgumentError("chunk_index", "is below 0", "Give the index of a passage")
+        if not 1 <= limit <= MAX_RESULTS:
+            raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {MAX_RESULTS}")
+        page = Page(limit, first)
+        document, chunks = await self.library.passages(arguments.text("document_id"), call.access, page)
+        return results.passages_output(document, chunks, first)
 
     async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> AddedOutput:
         """Add a file that came in one request."""

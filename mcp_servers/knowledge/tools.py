@@ -40,6 +40,7 @@ BY_NAME: Mapping[str, KnowledgeTool] = {
     "remove_document": KnowledgeTool(results.RemovedOutput, KnowledgeService.remove),
     "reindex": KnowledgeTool(results.ReindexOutput, KnowledgeService.reindex),
     # For programs: a model would pay for their descriptions, so they are not listed.
+    "read_passages": KnowledgeTool(results.PassagesOutput, KnowledgeService.passages),
     "read_document": KnowledgeTool(results.ReadOutput, KnowledgeService.read),
     "export_knowledge_base": KnowledgeTool(results.CopiedOutput, KnowledgeService.export_base),
     "import_knowledge_base": KnowledgeTool(results.CopiedOutput, KnowledgeService.import_base),

@@ -101,7 +101,11 @@ def _source(value: Any) -> Source | None:
     if not passage or not document or not is_found:
         return None
     shown, name = (without_invisible(text)[0][:_SOURCE_CHARS] for text in (passage, document))
-    return Source(document=name, page=page, passage=shown, score=score)
+    source = Source(document=name, page=page, passage=shown, score=score)
+    document_id, index = _first(parts, ("document_id",), str), _first(parts, ("chunk_index",), int)
+    if document_id and index is not None:
+        source["document_id"], source["chunk_index"] = document_id, index
+    return source
 
 
 def _first(parts: Mapping[str, Any], names: Sequence[str], kind: type | tuple[type, ...]) -> Any:

@@ -60,4 +60,6 @@ def test_a_question_about_a_pdf_is_answered_with_the_figure_and_its_page(demo: D
         "page": 2,
         "passage": "手当\nリモートワーク手当は月額5,000円を支給する。",
         "score": sources[0]["score"],
+        "document_id": sources[0]["document_id"],
+        "chunk_index": 1,
     }

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.surfaces.http import page
+from tests.support.browser import ELSEWHERE
 
 Json = dict[str, Any]
 # In an answer: wait until ``PageService.go_on`` is called, or break the connection.
@@ -75,6 +76,7 @@ class PageService:
         storage: why nothing is stored; empty when all is well.
         form_error: the error with which the first form comes back; empty when it is taken.
         pace_s: how long each piece of a text takes.
+        release: ends the address of the page's files; another one is another release of the page.
     """
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
@@ -96,6 +98,7 @@ class PageService:
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     pace_s: float = 0.0
+    release: str = ""
     port: int = 0
     _gate: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +106,11 @@ class PageService:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url_from_elsewhere(self) -> str:
+        """As another machine names it: by plain HTTP, which a browser does not trust."""
+        return f"http://{ELSEWHERE}:{self.port}"
 
     def count(self, path: str) -> int:
         """How often a path was asked for."""
@@ -119,6 +127,17 @@ class PageService:
 
     def start_of(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+
+    async def renewed(self, request: Request) -> Response:
+        """The page's files as another release has them."""
+        version = f"{page.page_version()}{self.release}"
+        name = request.path_params.get("path", "index.html")
+        is_known = name == "worker.js" or request.path_params.get("version", version) == version
+        if not is_known or name not in page.page_files():
+            return Response(status_code=404)
+        file = page.page_files()[name]
+        content = file.content.replace(page.page_version().encode(), version.encode())
+        return Response(content, media_type=file.media, headers={"Service-Worker-Allowed": "/"})
 
     async def execute(self, request: Request) -> Response:
         body = await request.json()
@@ -215,7 +234,11 @@ class PageService:
         given = (await request.json())["arguments"]
         base = {"knowledge_base_id": "b1", "name": "Rules", "total_documents": len(self.documents)}
         found = [
-            {"content": text, "score": 0.83, "metadata": {"title": title, "page": 12}}
+            {
+                "content": text,
+                "score": 0.83,
+                "metadata": {"title": title, "page": 12, "document_id": title, "chunk_index": 1},
+            }
             for title, text in self.documents.items()
             if given.get("query", "") in text
         ]
@@ -224,9 +247,28 @@ class PageService:
             "list_knowledge_bases": {"knowledge_bases": [base], "documents": listed},
             "search_documents": {"results": found},
         }
+        if request.path_params["tool"] == "read_passages":
+            if given["document_id"] not in self.documents:
+                return _problem(422, "Document not found", code="document_refused")
+            return JSONResponse(self._passages(**given))
         if request.path_params["tool"] == "remove_document":
             del self.documents[given["document_id"]]
         return JSONResponse(results.get(request.path_params["tool"], {}))
+
+    def _passages(self, document_id: str, chunk_index: int, limit: int) -> Json:
+        """A document of three passages, one page each; the one in the middle is its text."""
+        assert self.documents is not None
+        texts = ["How it begins.", self.documents[document_id], "How it ends."]
+        found = [
+            {"content": text, "chunk_index": index, "page": 11 + index, "headings": ["Rules", "Work"]}
+            for index, text in enumerate(texts)
+        ]
+        whole = {"document_id": document_id, "knowledge_base_id": "b1", "title": document_id, "uri": "", "chunks": 3}
+        return {**whole, "results": found[chunk_index : chunk_index + limit]}
+
+    async def read_resource(self, request: Request) -> Response:
+        given = dict(request.query_params)
+        return JSONResponse({**given, "contents": [{"uri": given["uri"], "text": "x"}], "tokens": 42})
 
     async def upload(self, request: Request) -> Response:
         async with request.form() as form:
@@ -234,7 +276,10 @@ class PageService:
             assert not isinstance(file, str)
             text = (await file.read()).decode()
             if request.url.path.endswith("attachments"):
-                return JSONResponse({"title": file.filename, "text": text, "warnings": [], "tokens": len(text)})
+                # A form feed begins a page.
+                pages = [place + 1 for place, letter in enumerate(text) if letter == "\f"]
+                read: Json = {"title": file.filename, "text": text, "warnings": [], "tokens": len(text)}
+                return JSONResponse({**read, "pages": [0, *pages] if pages else []})
             assert self.documents is not None
             self.documents[file.filename or ""] = text
         return JSONResponse({"documents": [{"chunks": 3}]}, 201)
@@ -317,6 +362,7 @@ class PageService:
             Route("/v1/documents", self.upload, methods=["POST"]),
             Route("/v1/attachments", self.upload, methods=["POST"]),
             Route("/v1/approvals/lasting", self.forget, methods=["GET", "DELETE"]),
+            Route("/v1/resources/read", self.read_resource),
             Route("/v1/servers/gallery", self.gallery),
             Route("/v1/models:load", self.load, methods=["POST"]),
             Route("/v1/tools/{name}", self.switch, methods=["POST"]),
@@ -345,7 +391,7 @@ BOARD: Json = {
 
 @contextmanager
 def running(service: PageService) -> Generator[PageService]:
-    """The service on a port of this machine, until the block ends."""
+    """The service on a port of this machine, the same as before when it starts again, until the block ends."""
 
     async def recorded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/v1/"):
@@ -369,12 +415,13 @@ def running(service: PageService) -> Generator[PageService]:
 
             await app(scope, again, send)
             return
-        await app(scope, receive, send)
+        await (other if service.release and scope["type"] == "http" else app)(scope, receive, send)
 
     static = [Route("/", page.page.handler), *page.mounts()]
     app = Starlette(routes=[*static, *service.routes()])
+    other = Starlette(routes=[Route("/", service.renewed), Route("/static/{version}/{path:path}", service.renewed)])
     server = uvicorn.Server(
-        uvicorn.Config(recorded, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        uvicorn.Config(recorded, port=service.port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     )
     started = threading.Event()
 

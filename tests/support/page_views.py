@@ -191,9 +191,15 @@ def _drawers(visit: Visit) -> Iterator[str]:
         if name == "documents":
             page.fill("#document-search", "office")
             page.press("#document-search", "Enter")
-            page.wait_for_selector(".found")
-            page.evaluate(_UNFOLD)
+            page.wait_for_selector(".source")
         yield name
+        if name == "documents":
+            page.click("#panel .source")
+            page.wait_for_selector(".passage mark")
+            page.wait_for_selector("text=How it ends.")
+            yield "passage"
+            page.go_back()
+            page.wait_for_selector(".passage", state="detached")
         page.click("#panel-close")
 
 
@@ -208,11 +214,11 @@ def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
     page.click("#attach")
-    page.wait_for_selector(".popover")
-    yield "attach"
-    page.get_by_role("menuitem").nth(1).click()
     page.wait_for_selector("dialog[open]")
+    yield "attach"
+    page.click("#tab-resource")
     page.wait_for_selector(f"dialog {LOADING}", state="detached")
+    page.evaluate(_UNFOLD)
     yield "attach, further"
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")

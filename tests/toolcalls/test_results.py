@@ -114,6 +114,18 @@ SEARCHES: dict[str, tuple[Any, Any]] = {
         },
         (PASSAGE,),
     ),
+    "one that says where the passage stands": (
+        {
+            "results": [
+                {
+                    "content": "手当は月額5,000円。",
+                    "score": 0.82,
+                    "metadata": {"title": "就業規則", "page": 2, "document_id": "d1", "chunk_index": 0},
+                }
+            ]
+        },
+        ({**PASSAGE, "document_id": "d1", "chunk_index": 0},),
+    ),
     "a flat one": (
         {"hits": [{"document": "就業規則", "page": 2, "passage": "手当は月額5,000円。", "score": 0.82}]},
         (PASSAGE,),

@@ -142,12 +142,12 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
     }
 
 
-def chunks_of(connection: sqlite3.Connection, document_id: str) -> list[NewChunk]:
+def chunks_of(connection: sqlite3.Connection, document_id: str, page: Page = ALL) -> list[NewChunk]:
     """Return the chunks of a document in order."""
     rows = connection.execute(
         "SELECT text, chunk.headings, page FROM chunk JOIN document ON document.id = chunk.document WHERE uuid = ?"
-        " ORDER BY position",
-        (document_id,),
+        " ORDER BY position LIMIT ? OFFSET ?",
+        (document_id, page.limit, page.offset),
     )
     return [NewChunk(text, tuple(json.loads(headings)), page) for text, headings, page in rows]
 

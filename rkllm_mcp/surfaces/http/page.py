@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -60,6 +62,18 @@ class PageFile:
         return gzip.compress(self.content, mtime=0)
 
 
+def _kept_files(paths: Iterable[Path]) -> list[str]:
+    """The files that the worker keeps from the start: all but the page, the worker, and libraries, kept once needed."""
+    names = [path.relative_to(FOLDER).as_posix() for path in paths]
+    return [name for name in names if name not in (_INDEX, _WORKER) and not name.startswith("js/vendor/")]
+
+
+@cache
+def page_version() -> str:
+    """The address of this release's files: a hash of them all."""
+    return re.findall(rb"/static/(\w+)/", page_files()[_INDEX].content)[0].decode()
+
+
 @cache
 def page_files() -> Mapping[str, PageFile]:
     """Every file of the page by its path below ``/static/``; the index and the worker name the version of them all."""
@@ -70,6 +84,8 @@ def page_files() -> Mapping[str, PageFile]:
         name = path.relative_to(FOLDER).as_posix()
         if name in (_INDEX, _WORKER):
             content = content.replace(b"/static/", f"/static/{version}/".encode())
+        if name == _WORKER:
+            content = content.replace(b"FILES = []", f"FILES = {json.dumps(_kept_files(found))}".encode())
         files[name] = PageFile(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
     return files
 
@@ -86,7 +102,13 @@ def mounts() -> tuple[BaseRoute, ...]:
 
 
 async def _static(request: Request) -> Response:
-    return _response(request, request.path_params["path"], _KEPT)
+    path, version = request.path_params["path"], request.path_params["version"]
+    # A page of an earlier release must not get a part of this one; its worker may, which learns of the release by that.
+    if path == _WORKER:
+        return _response(request, path, _ASKED_FOR)
+    if version != page_version():
+        raise HTTPException(404)
+    return _response(request, path, _KEPT)
 
 
 def _response(request: Request, path: str, caching: str) -> Response:

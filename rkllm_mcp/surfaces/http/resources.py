@@ -9,10 +9,12 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.agent.question import block_of
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import tenant_of
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 
 
 class ResourceShown(DocumentedModel):
@@ -58,6 +60,7 @@ class Contents(DocumentedModel):
     server: str
     uri: str
     contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
+    tokens: int | None = Field(description="What it takes in a question; null where a remote service answers.")
 
 
 class ArgumentShown(DocumentedModel):
@@ -104,9 +107,12 @@ async def read(request: Request) -> Response:
     """Read a resource."""
     wish = bodies.query(request, ReadBody)
     reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
-    content = await tenant_of(request).app.toolbox.offerings.read_resource(reference)
+    app, npu = tenant_of(request).app, service_of(request).model_host.npu
+    content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
+    block = block_of(f"{content.server}:{content.uri}", content.text)
+    tokens = await count_tokens([block], npu.form.tokenizer) if npu else None
     contents = [dict(each) for each in content.contents]
-    return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents})
+    return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents, "tokens": tokens})
 
 
 @Route("GET", "/v1/prompts", answers=(RouteResponse(Prompts),))

@@ -40,6 +40,7 @@ _FORM_FIELDS = ("knowledge_base", "title", "collection")
 _KNOWLEDGE_TOOLS: Mapping[str, Right] = {
     "list_knowledge_bases": "tools",
     "search_documents": "tools",
+    "read_passages": "tools",
     "create_knowledge_base": "write",
     "remove_document": "write",
 }
@@ -236,6 +237,7 @@ class Attachment(DocumentedModel):
     title: str
     text: str
     warnings: list[str] = Field(description="Sentences about possible losses.")
+    pages: list[int] = Field(description="Index of the first character of each page; empty for a file without pages.")
     tokens: int | None = Field(description="Tokens of the text; null where a remote service answers.")
 
 
@@ -252,7 +254,8 @@ async def attach(request: Request) -> Response:
     read = await _taken(request, "read_document")
     npu = service_of(request).model_host.npu
     tokens = await count_tokens([read["text"]], npu.form.tokenizer) if npu else None
-    return JSONResponse({name: read[name] for name in ("title", "text", "warnings")} | {"tokens": tokens})
+    kept = {name: read[name] for name in ("title", "text", "warnings")}
+    return JSONResponse(kept | {"pages": read.get("pages", []), "tokens": tokens})
 
 
 class KnowledgeBody(bodies.RequestBody):
@@ -270,7 +273,7 @@ class KnowledgeBody(bodies.RequestBody):
     problems=(403, 404),
 )
 async def ask_knowledge(request: Request) -> Response:
-    """List or search documents, make a knowledge base, or remove a document."""
+    """List, search or read documents, make a knowledge base, or remove a document."""
     body = await bodies.read(request, KnowledgeBody)
     tool = request.path_params["tool"]
     if tool not in _KNOWLEDGE_TOOLS:

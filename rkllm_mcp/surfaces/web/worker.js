@@ -1,16 +1,21 @@
 /**
  * Keeps the page itself, so that it opens without a connection; what the board says is never kept. It is registered only
- * where the browser trusts the connection.
+ * where the browser trusts the connection. Each release of the page has an address and a cache of its own, and all of a
+ * release is kept at once: what is opened without a connection is never a mixture of two.
  */
 
 const SHELL = "/static/";
 const NAME = `rkllm-mcp ${SHELL}`;
+/** @type {string[]} the service writes the names of the files here */
+const FILES = [];
+// A board that is away answers nothing at all; the page is opened without it then.
+const PATIENCE_MS = 5000;
 
 self.addEventListener("install", (event) => {
   event.waitUntil(
     caches
       .open(NAME)
-      .then((cache) => cache.add("/"))
+      .then((cache) => cache.addAll(["/", ...FILES.map((name) => SHELL + name)]))
       .then(() => self.skipWaiting()),
   );
 });
@@ -21,7 +26,10 @@ self.addEventListener("activate", (event) => {
     caches
       .keys()
       .then((names) => Promise.all(names.filter(old).map((name) => caches.delete(name))))
-      .then(() => self.clients.claim()),
+      .then(() => self.clients.claim())
+      .then(() => self.clients.matchAll({ type: "window" }))
+      // A page of another release offers to be loaded again.
+      .then((pages) => pages.forEach((page) => page.postMessage({ release: SHELL }))),
   );
 });
 
@@ -42,26 +50,29 @@ async function kept(request) {
   return response;
 }
 
-/** @param {Request} request of the page, which is newer where there is a connection */
+/** @param {Request} request of the page, which may be of a newer release where there is a connection */
 async function fresh(request) {
   const cache = await caches.open(NAME);
+  const shell = await cache.match("/");
   try {
-    const response = await fetch(request);
-    if (response.ok) await cache.put("/", response.clone());
-    return response;
+    const response = await fetch(request, { signal: AbortSignal.timeout(PATIENCE_MS) });
+    // What stands before a board that is stopped, such as a proxy, answers in its place.
+    return response.status >= 500 && shell ? shell : response;
   } catch (error) {
-    const found = await cache.match("/");
-    if (found) return found;
+    if (shell) return shell;
     throw error;
   }
 }
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  event.waitUntil(
-    self.clients.matchAll({ type: "window" }).then((windows) => {
-      const [open] = windows;
-      return open ? open.focus() : self.clients.openWindow(event.notification.data ?? "/");
-    }),
-  );
+  event.waitUntil(opened(event.notification.data ?? "/"));
 });
+
+/** @param {string} address of the conversation that a notification was about */
+async function opened(address) {
+  const [page] = await self.clients.matchAll({ type: "window", includeUncontrolled: true });
+  if (!page) return self.clients.openWindow(address);
+  page.postMessage({ open: address });
+  return page.focus();
+}

@@ -445,3 +445,42 @@ async def test_a_file_comes_in_parts(tmp_path: Path) -> None:
     assert skipped.text == "offset is 7. Send the bytes from 1 on."
     assert garbage.text.startswith("data is not base64. ")
     assert nameless.text.startswith("file_name is missing. ")
+
+
+async def test_a_passage_is_read_with_its_neighbours_by_those_alone_who_may_see_its_document(tmp_path: Path) -> None:
+    who, text = [UNRESTRICTED], RULES.replace("## 手当", "社員に適用する。\n\n## 手当")
+    async with open_tools(tmp_path, access_of=lambda _: who[0]) as tools:
+        base_id = await tools.base()
+        added = await tools.call("add_document", knowledge_base_id=base_id, text=text, clearance=2)
+        document_id = added.facts["documents"][0]["document_id"]
+        found = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
+        index = found.facts["results"][0]["metadata"]["chunk_index"]
+        read = await tools.call("read_passages", document_id=document_id, chunk_index=index - 1, limit=3)
+        behind = await tools.call("read_passages", document_id=document_id, chunk_index=90)
+        wrong = [
+            await tools.call("read_passages", document_id=document_id, **given)
+            for given in ({"chunk_index": -1}, {"limit": 0}, {"limit": 51})
+        ]
+        who[0] = Access("b", clearance=1)
+        hidden = await tools.call("read_passages", document_id=document_id)
+    names = ("document_id", "knowledge_base_id", "title", "uri", "chunks")
+    assert {name: read.facts[name] for name in names} == {
+        "document_id": document_id,
+        "knowledge_base_id": base_id,
+        "title": "就業規則",
+        "uri": "",
+        "chunks": 3,
+    }
+    assert [(each["chunk_index"], each["headings"], each["page"]) for each in read.facts["results"]] == [
+        (0, ["就業規則"], None),
+        (1, ["就業規則", "手当"], None),
+        (2, ["就業規則", "副業"], None),
+    ]
+    assert read.facts["results"][1]["content"] == found.facts["results"][0]["content"]
+    assert behind.facts["results"] == []
+    assert [each.text.partition(". ")[0] for each in wrong] == [
+        "chunk_index is below 0",
+        "limit is out of range",
+        "limit is out of range",
+    ]
+    assert hidden.text.startswith("Document not found")

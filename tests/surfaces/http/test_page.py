@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 
 from rkllm_mcp.app.tenants import Tenants
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.page import FOLDER, ROUTES, mounts, page_files
+from rkllm_mcp.surfaces.http.page import FOLDER, ROUTES, mounts, page_files, page_version
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.http_app import BASE_URL, config_with
 
@@ -36,16 +37,16 @@ async def fetch(path: str, headers: dict[str, str] | None = None) -> httpx2.Resp
     ("path", "media"),
     [
         ("/", "text/html; charset=utf-8"),
-        ("/static/1/js/main.js", "text/javascript; charset=utf-8"),
-        ("/static/1/css/base.css", "text/css; charset=utf-8"),
-        ("/static/1/icons.svg", "image/svg+xml"),
-        ("/static/1/icon-192.png", "image/png"),
+        ("js/main.js", "text/javascript; charset=utf-8"),
+        ("css/base.css", "text/css; charset=utf-8"),
+        ("icons.svg", "image/svg+xml"),
+        ("icon-192.png", "image/png"),
     ],
 )
 async def test_a_file_has_its_type_whatever_the_machine_knows_of_types(path: str, media: str) -> None:
-    response = await fetch(path)
+    response = await fetch(path if path == "/" else f"/static/{page_version()}/{path}")
     assert (response.status_code, response.headers["content-type"]) == (200, media)
-    content = (FOLDER / (path.removeprefix("/static/1/").lstrip("/") or "index.html")).read_bytes()
+    content = (FOLDER / (path.lstrip("/") or "index.html")).read_bytes()
     assert re.sub(rb"/static/[0-9a-f]{12}/", b"/static/", response.content) == content
 
 
@@ -81,9 +82,20 @@ async def test_the_page_may_run_nothing_but_its_own_files() -> None:
     assert not [rule for rule in policy if "unsafe" in rule or "http" in rule or "*" in rule]
 
 
-@pytest.mark.parametrize("path", ["/static/", "/static/js", "/static/1/%2e%2e/http/page.py", "/static/1/package.json"])
+@pytest.mark.parametrize("path", ["js", "%2e%2e/http/page.py", "package.json"])
 async def test_no_address_reaches_another_file(path: str) -> None:
-    assert (await fetch(path)).status_code == 404
+    assert (await fetch("/static/")).status_code == 404
+    assert (await fetch(f"/static/{page_version()}/{path}")).status_code == 404
+
+
+async def test_a_page_of_another_release_gets_no_file_of_this_one_but_its_worker_learns_of_it() -> None:
+    assert (await fetch("/static/0123456789ab/js/main.js")).status_code == 404
+    worker = await fetch("/static/0123456789ab/worker.js")
+    assert (worker.status_code, worker.headers["cache-control"]) == (200, "no-cache")
+    assert f"/static/{page_version()}/" in worker.text
+    names = set(json.loads(re.findall(r"const FILES = (.*);", worker.text)[0]))
+    own = {name for name in page_files() if not name.startswith("js/vendor/")}
+    assert names == own - {"index.html", "worker.js"}
 
 
 def test_every_file_of_the_page_is_served() -> None:

@@ -342,27 +342,38 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page = visit.page
         page.fill("#question", "Sum up")
         page.click("#attach")
-        page.get_by_role("menuitem", name="Resource of a server").click()
+        page.get_by_role("tab", name="File").focus()
+        page.keyboard.press("ArrowRight")
+        page.get_by_label("Search", exact=True).fill("MONDAY")
+        assert page.is_hidden("dialog summary")
         page.get_by_role("button", name="Monday").click()
-        visit.await_question("Sum up @desk:memo://monday ")
+        page.wait_for_selector("#files >> text=Monday")
+        page.wait_for_selector("#files >> text=42 tokens")
         page.click("#attach")
-        page.get_by_role("menuitem", name="Resource of a server").click()
+        page.get_by_role("tab", name="Resource").click()
         page.click("dialog summary")
         page.get_by_label("page").fill("a b")
-        page.get_by_label("path").fill("c/d")
+        page.get_by_label("path").fill("c/d.")
         page.get_by_role("button", name="Insert").click()
-        visit.await_question("Sum up @desk:memo://monday @desk:docs://a%20b/c/d ")
+        page.wait_for_selector("#files >> text=42 tokens >> nth=1")
+        visit.await_question("Sum up")
+        page.press("#question", "Enter")
+        page.wait_for_selector("text=I do not know.")
+        mentioned = "@desk:memo://monday\n\n@desk:<docs://a%20b/c/d.>\n\nSum up"
+        assert service.sent("/v1/execute").pop()["message"] == mentioned
+        assert page.locator("#files > *").count() == 0
         page.click("#prompts")
         page.get_by_role("button", name="review").click()
         page.get_by_label("language").fill("rust")
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.wait_for_selector(".message.assistant .message-foot button")
+        page.wait_for_selector(".message.assistant .message-foot button >> nth=2")
         asked = {
             "prompt": {"name": "dev:review", "arguments": {"language": "rust"}},
             "approvals": "ask",
             "detached": True,
         }
-        assert service.sent("/v1/execute") == [asked]
+        conversation = {"conversation": "c1"}
+        assert service.sent("/v1/execute")[1:] == [{**asked, **conversation}]
 
 
 def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(browser: Browser) -> None:
@@ -433,3 +444,66 @@ def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Br
         page.locator(".pending").get_by_role("button", name="Stop the answer and send now").click()
         page.wait_for_selector("text=Now.")
         assert page.inner_text(".ending") == "Stopped."
+
+
+WIDE = f"""| name | {"column " * 12} |
+|---|---|
+| a, "b" | {"long cell " * 40} |
+| {"x" * 300} | 2 |
+
+```py
+print("{"y" * 400}")
+```
+
+`{"z" * 200}` and https://example.com/{"w" * 200}
+"""
+
+
+def test_a_long_table_and_a_long_line_of_code_never_move_the_page_sideways(browser: Browser) -> None:
+    service = PageService({"x": [text(WIDE)]})
+    with running(service), visiting(browser, service.url, PHONE, has_touch=True) as visit:
+        page = visit.page
+        visit.answered("x")
+        for pane in (".table", ".code pre"):
+            assert page.eval_on_selector(pane, "(node) => node.scrollWidth > node.clientWidth"), pane
+            # It is scrolled by itself, and what is behind its edge can be reached by keys.
+            page.focus(pane)
+            page.eval_on_selector(pane, "(node) => node.scrollBy(200, 0)")
+            assert page.eval_on_selector(pane, "(node) => node.scrollLeft") == 200, pane
+        for place in ("html", "body", "#messages", "#thread"):
+            sideways = page.eval_on_selector(place, "(node) => [node.scrollWidth - node.clientWidth, node.scrollLeft]")
+            assert sideways == [0, 0], place
+        edges = "[...document.querySelectorAll('.message')].map((node) => node.getBoundingClientRect().right)"
+        assert max(page.evaluate(edges)) <= PHONE[0]
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_an_answer_code_and_a_table_are_copied_also_where_the_browser_gives_no_clipboard(
+    browser: Browser, is_trusted: bool
+) -> None:
+    code, table = "```py\nprint(1)\n```\n\n", "| a | b |\n|---|---|\n| 1, 2 | **say** `x` |\n"
+    words = f"# Two\n\n{code}{table}"
+    service = PageService({"x": [text(words)]})
+    with (
+        running(service),
+        visiting(browser, service.url if is_trusted else service.url_from_elsewhere) as visit,
+    ):
+        page = visit.page
+        if is_trusted:
+            page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        visit.answered("x")
+        assert page.evaluate("Boolean(navigator.clipboard)") == is_trusted
+        copies = {
+            ".code": "print(1)\n",
+            ".prose > div:has(table)": "a\tb\n1, 2\tsay x",
+            ".message.assistant .message-foot": words,
+        }
+        for place, copied in copies.items():
+            page.locator(f"{place} .copy").click()
+            page.wait_for_selector(f"{place} >> text=Copied")
+            assert page.evaluate("document.activeElement.className") == "copy", "the focus stays"
+            page.fill("#question", "")
+            page.focus("#question")
+            page.keyboard.press("Control+V")
+            # A field keeps lines apart by one sign.
+            visit.await_question(copied)

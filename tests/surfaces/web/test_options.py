@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.browser import PHONE, visiting
-from tests.support.page_service import PageService, running, text
+from tests.support.page_service import Json, PageService, running, text
 from tests.support.page_views import server, tool
 
 if TYPE_CHECKING:
@@ -86,11 +86,9 @@ def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_else
 def test_files_become_part_of_the_question_and_say_what_they_cost(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
-        picker = page.locator("body > [type=file]").or_(page.locator("[type=file]")).first
         page.click("#attach")
         with page.expect_file_chooser() as chooser:
-            page.get_by_role("menuitem", name="File").click()
-        del picker
+            page.get_by_role("button", name="Choose files").click()
         chooser.value.set_files(
             [
                 {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"buy milk"},
@@ -118,3 +116,51 @@ def test_files_become_part_of_the_question_and_say_what_they_cost(browser: Brows
         read = "notes.txt:\n````\nbuy milk\n````\n\nrules.pdf:\n````\ntwo days\n````\n\nSummarise"
         assert sent["message"] == read
         assert page.locator("#files > *").count() == 0
+
+
+def test_for_what_does_not_fit_there_are_choices_with_what_each_costs(browser: Browser) -> None:
+    book = "\f".join(f"{number} " + "x" * 1500 for number in range(1, 5))
+    tools: list[Json] = [tool("search_documents", "knowledge")]
+    with (
+        running(PageService(tools=tools, documents={})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+
+        def add(name: str, words: str) -> None:
+            page.click("#attach")
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("button", name="Choose files").click()
+            chooser.value.set_files([{"name": name, "mimeType": "", "buffer": words.encode()}])
+
+        # The window has 4,096 tokens, of which the tools take 120.
+        add("book.pdf", book)
+        page.wait_for_selector("text=2,035 tokens too many for this model")
+        page.get_by_role("button", name="Use only up to page 2").click()
+        page.wait_for_selector("#files >> text=book.pdf, up to page 2")
+        page.wait_for_selector("#files >> text=3,005 tokens")
+        add("more.txt", "more\n" * 400)
+        page.wait_for_selector("text=1,029 tokens too many for this model")
+        # The largest is offered first, and its first page alone would fit.
+        page.get_by_role("button", name="Use only up to page 1").click()
+        page.wait_for_selector("#files [role=alert]", state="detached")
+        page.get_by_role("button", name="Leave the file out").first.click()
+        page.get_by_role("button", name="Leave the file out").click()
+        add("long.txt", "line\n" * 1000)
+        page.get_by_role("button", name="Use only the beginning").click()
+        page.wait_for_selector("#files >> text=long.txt, beginning")
+        page.wait_for_selector("#files [role=alert]", state="detached")
+        page.get_by_role("button", name="Leave the file out").click()
+        add("long.txt", "line\n" * 1000)
+        page.get_by_role("button", name="Leave out long.txt").click()
+        assert page.locator("#files > *").count() == 0
+        # The passages that fit: it goes into the documents, and the answer begins with a search.
+        add("book.pdf", book)
+        page.get_by_role("button", name="Use only the passages that fit").click()
+        page.wait_for_selector("#files >> text=the answer begins with a search")
+        assert service.documents == {"book.pdf": book}
+        visit.ask("What is x?")
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        assert sent["message"] == "book.pdf is in the documents.\n\nWhat is x?"
+        assert sent["force_tool"] == "mcp__knowledge__search_documents"

@@ -284,11 +284,9 @@ def test_a_server_is_added_from_the_gallery_and_a_lasting_permission_taken_back(
         assert service.permissions == []
 
 
-def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser) -> None:
-    source: Json = {"document": "rules.md", "page": 3, "passage": "Two days a week.", "score": 0.8}
-    answer = [text("Two days."), {"kind": "sources", "items": [source]}]
+def test_documents_are_added_searched_and_removed(browser: Browser) -> None:
     with (
-        running(PageService({"x": answer}, documents={"a.md": "remote work"})) as service,
+        running(PageService(documents={"a.md": "remote work"})) as service,
         visiting(browser, service.url, PHONE) as visit,
     ):
         page = visit.page
@@ -299,17 +297,82 @@ def test_documents_are_added_searched_and_opened_from_an_answer(browser: Browser
         page.wait_for_selector(".documents >> text=b.txt")
         page.fill("#document-search", "allowance")
         page.press("#document-search", "Enter")
-        page.wait_for_selector(".found >> text=0.83")
+        page.wait_for_selector(".source >> text=0.83")
         page.locator(".documents li", has_text="a.md").get_by_role("button", name="Remove").click()
         page.get_by_role("button", name="Remove", exact=True).first.click()
         page.wait_for_selector(".documents >> text=a.md", state="detached")
-        page.click("#panel-close")
+
+
+def test_a_source_opens_its_passage_in_the_document_and_back_closes_it(browser: Browser) -> None:
+    where: Json = {"document_id": "rules.md", "chunk_index": 1}
+    source: Json = {"document": "rules.md", "page": 12, "passage": "Two days a week.", "score": 0.8}
+    other: Json = {"document": "web", "page": None, "passage": "From elsewhere.", "score": None}
+    items = [
+        {**source, **where},
+        {**source, "passage": "One day.", **where},
+        other,
+        {**other, **where, "document_id": "x"},
+    ]
+    answer = [text("Two days."), {"kind": "sources", "items": items}]
+    documents = {"rules.md": "Two days a week."}
+    with (
+        running(PageService({"x": answer}, documents=documents)) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
         visit.answered("x")
-        page.get_by_text("Sources: 1").click()
-        page.get_by_role("button", name="rules.md").click()
-        page.wait_for_selector("#panel >> text=Two days a week.")
         visit.reload()
-        page.wait_for_selector("text=Sources: 1")
+        page.get_by_text("Sources: 4").click()
+        opener = page.locator(".sources .source").first
+        opener.click()
+        page.wait_for_selector("#panel >> text=How it ends.")
+        assert page.locator(".passage-text p").all_inner_texts() == [
+            "Rules › Work",
+            "How it begins.",
+            "Two days a week.",
+            "How it ends.",
+        ]
+        assert page.inner_text(".passage mark") == "Two days a week."
+        assert page.inner_text(".passage [role=status]") == "Passage 2 of 3 · p. 12 · score 0.8"
+        assert page.evaluate("document.activeElement.textContent") == "rules.md"
+        page.get_by_role("button", name="Next passage").click()
+        page.wait_for_selector(".passage mark >> text=How it ends.")
+        assert page.inner_text(".passage [role=status]") == "Passage 3 of 3 · p. 13"
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Passage before").click()
+        page.wait_for_selector(".passage mark >> text=Two days a week.")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+        page.go_back()
+        page.wait_for_selector("#panel", state="hidden")
+        assert opener.evaluate("(node) => node === document.activeElement")
+        # Another text stands there now.
+        page.locator(".sources .source").nth(1).click()
+        page.wait_for_selector(".passage >> text=The document has changed since")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#panel", state="hidden")
+        # What the knowledge server does not have, or may not show, is the passage that the answer had.
+        for place, problem in ((2, ""), (3, "Document not found")):
+            page.locator(".sources .source").nth(place).click()
+            page.wait_for_selector(".passage mark >> text=From elsewhere.")
+            page.wait_for_selector(f".passage [role=status]:has-text('{problem}')", state="attached")
+            assert page.is_hidden("text=Next passage")
+            page.get_by_role("button", name="Back").click()
+            page.wait_for_selector("#panel", state="hidden")
+        assert visit.url in page.url, "Back has closed passages, and left no page"
+        # From a search it closes to the search, and leaving the tab leaves nothing for Back to close.
+        visit.open_panel("documents")
+        page.fill("#document-search", "days")
+        page.press("#document-search", "Enter")
+        page.click("#panel .source")
+        page.wait_for_selector("text=score 0.83")
+        page.go_back()
+        page.wait_for_selector("#panel .source")
+        page.click(".documents .names")
+        page.wait_for_selector(".passage mark >> text=How it begins.")
+        page.click("#tab-board")
+        page.wait_for_selector(".passage", state="detached")
+        page.click("#tab-documents")
+        page.wait_for_selector("#panel .documents >> visible=true")
 
 
 def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:

@@ -1,6 +1,6 @@
-/** The page's small controls: buttons with a symbol, switches, and the button that copies. */
+/** The page's small controls: buttons with a symbol, switches, tabs, the button that copies, and a passage to open. */
 import { h, icon } from "./dom.js";
-import { named, say, t } from "./i18n.js";
+import { figure, named, say, t } from "./i18n.js";
 
 const SHOWN_MS = 1500;
 
@@ -18,9 +18,10 @@ export function iconButton(symbol, phrase, click, more = {}) {
  * @param {string} phrase
  * @param {(event: Event) => void} click
  * @param {import("./dom.js").Attributes} [more]
+ * @param {import("./i18n.js").Values} [values] what stands in the phrase
  */
-export function button(phrase, click, more = {}) {
-  return h("button", { type: "button", click, ...more }, say(phrase));
+export function button(phrase, click, more = {}, values = undefined) {
+  return h("button", { type: "button", click, ...more }, say(phrase, values));
 }
 
 /**
@@ -49,6 +50,44 @@ export function toggle(isOn, label, change) {
 }
 
 /**
+ * Tabs over one pane; the arrow keys go from one to the next.
+ *
+ * @param {HTMLElement} list
+ * @param {string} kind begins their phrases
+ * @param {readonly string[]} names end their phrases and ids
+ * @param {HTMLElement} pane what they show
+ * @param {(name: string) => void} show
+ * @returns {(name: string) => HTMLElement | undefined} marks the one that is shown, none for an empty name; returns it
+ */
+export function tabs(list, kind, names, pane, show) {
+  const made = names.map((name) =>
+    h(
+      "button",
+      { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": pane.id, click: () => show(name) },
+      say(`${kind}.${name}`),
+    ),
+  );
+  list.append(...made);
+  list.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const place = made.findIndex((control) => control.getAttribute("aria-selected") === "true");
+    const next = (place + step + made.length) % made.length;
+    show(names[next] ?? "");
+    made[next]?.focus();
+  });
+  return (shown) => {
+    for (const [place, control] of made.entries()) {
+      control.setAttribute("aria-selected", String(names[place] === shown));
+      control.tabIndex = names[place] === shown ? 0 : -1;
+    }
+    if (shown) pane.setAttribute("aria-labelledby", `tab-${shown}`);
+    return made[names.indexOf(shown)];
+  };
+}
+
+/**
  * @param {() => string} text gives what is copied
  * @param {(phrase: string) => void} announce
  */
@@ -68,17 +107,35 @@ export function copyButton(text, announce) {
 
 /** @param {string} text */
 async function copied(text) {
-  if (navigator.clipboard) {
-    return navigator.clipboard.writeText(text).then(
-      () => true,
-      () => false,
-    );
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // A page over plain HTTP from another machine has no clipboard of its own; the old way still works there.
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
+    const field = h("textarea", { class: "visually-hidden", readonly: true }, text);
+    document.body.append(field);
+    field.select();
+    const isDone = document.execCommand("copy");
+    field.remove();
+    before?.focus();
+    return isDone;
   }
-  // A page over plain HTTP from another machine has no clipboard of its own; the old way still works there.
-  const field = h("textarea", { class: "visually-hidden", readonly: true }, text);
-  document.body.append(field);
-  field.select();
-  const isDone = document.execCommand("copy");
-  field.remove();
-  return isDone;
+}
+
+/**
+ * A passage that was found, to open in its document.
+ *
+ * @param {import("./panels/passage.js").Source} source
+ * @param {(event: Event) => void} open
+ */
+export function sourceButton({ document: title, passage, page, score }, open) {
+  return h(
+    "button",
+    { type: "button", class: "quiet source", click: open },
+    score !== null && h("span", { class: "score" }, figure(score, 2)),
+    h("span", { class: "one-line", dir: "auto" }, title),
+    page !== null && h("span", { class: "muted" }, say("documents.page", { n: page })),
+    h("span", { class: "muted one-line passage-start", dir: "auto" }, passage.trim()),
+  );
 }

@@ -8,6 +8,8 @@ const LONGEST_MS = 30_000;
 
 export class Connection {
   #isLost = false;
+  // When it is looked for again; in the past while that goes on.
+  #next_ms = 0;
   #probe;
   #told;
   /** Ends the pause before the next try; between two pauses there is nothing to end. */
@@ -24,6 +26,11 @@ export class Connection {
 
   get isLost() {
     return this.#isLost;
+  }
+
+  /** Seconds until the board is looked for again. */
+  get left_s() {
+    return Math.max(0, Math.ceil((this.#next_ms - performance.now()) / 1000));
   }
 
   /** Something did not come through. */
@@ -50,12 +57,14 @@ export class Connection {
 
   /** @param {number} pause_ms */
   #pause(pause_ms) {
+    this.#next_ms = performance.now() + pause_ms;
     return new Promise((resolve) => {
       const listening = new AbortController();
       const { signal } = listening;
       const go = () => {
         if (document.visibilityState !== "visible") return;
         clearTimeout(timer);
+        this.#next_ms = 0;
         listening.abort();
         resolve(undefined);
       };

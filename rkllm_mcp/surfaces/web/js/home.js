@@ -2,6 +2,7 @@
  * At home on a device: the worker that keeps the page for times without a connection, and a notice when an answer is
  * ready while the page was hidden. Both need a connection that the browser trusts; elsewhere the title has a mark.
  */
+import { t } from "./i18n.js";
 import { preference } from "./preferences.js";
 
 const WORKER = new URL("../worker.js", import.meta.url).pathname;
@@ -10,25 +11,49 @@ export function canNotify() {
   return isSecureContext && "Notification" in window;
 }
 
-/** Keep the page for times without a connection. */
-export function keepPage() {
+/**
+ * Keep the page for times without a connection, and say when there is another release of it.
+ *
+ * @param {() => void} renewed told when the files of this page are not served any more
+ */
+export function keepPage(renewed) {
+  addEventListener("unhandledrejection", (event) => {
+    // A part that is loaded when it is needed is gone with its release.
+    if (!(event.reason instanceof TypeError && /import|module/.test(event.reason.message))) return;
+    event.preventDefault();
+    renewed();
+  });
   if (!isSecureContext || !("serviceWorker" in navigator)) return;
+  const { serviceWorker } = navigator;
+  serviceWorker.addEventListener("message", ({ data }) => {
+    if (data.release && !WORKER.startsWith(data.release)) renewed();
+    if (data.open) location.hash = new URL(data.open).hash;
+  });
   // @ts-expect-error: not every browser knows trusted types
   const policy = window.trustedTypes?.createPolicy("page-worker", { createScriptURL: () => WORKER });
   // Without it the page works as before.
-  navigator.serviceWorker.register(policy?.createScriptURL("") ?? WORKER, { scope: "/" }).catch(() => undefined);
+  serviceWorker.register(policy?.createScriptURL("") ?? WORKER, { scope: "/" }).catch(() => undefined);
+}
+
+/** Look for another release of the page. */
+export async function lookForRelease() {
+  const worker = await navigator.serviceWorker?.getRegistration().catch(() => undefined);
+  await worker?.update().catch(() => undefined);
 }
 
 /**
- * @param {string} title
- * @param {string} body
+ * Say that an answer is ready, unless the page is looked at.
+ *
+ * @param {string} title of the conversation
+ * @param {string} address of it, which a click on the notification opens
  */
-export async function notify(title, body) {
+export async function notify(title, address) {
   if (document.visibilityState === "visible") return;
   document.title = `● ${title}`;
   if (!canNotify() || Notification.permission !== "granted" || preference("notices") !== "on") return;
   const worker = await navigator.serviceWorker?.getRegistration().catch(() => undefined);
-  const options = { body, icon: new URL("../icon-192.png", import.meta.url).pathname, data: location.href, tag: title };
+  const data = new URL(address, location.href).href;
+  const options = { body: t("end.answered"), icon: new URL("../icon-192.png", import.meta.url).pathname, data, tag: data };
   if (worker) await worker.showNotification(title, options);
-  else new Notification(title, options);
+  else new Notification(title, options).addEventListener("click", () => (location.href = data));
 }

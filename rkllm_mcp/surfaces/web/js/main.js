@@ -7,13 +7,11 @@ import { Files } from "./chat/files.js";
 import { QuestionOptions } from "./chat/options.js";
 import { Welcome } from "./chat/welcome.js";
 import { Conversations } from "./conversations.js";
-import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
-import { byId, h, tell } from "./dom.js";
+import { byId, fill, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { BoardPanel } from "./panels/board.js";
-import { keepPage, notify } from "./home.js";
+import { keepPage, lookForRelease, notify } from "./home.js";
 import { onKey } from "./keys.js";
-import { openMenu } from "./menu.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { Panel } from "./panels/panel.js";
@@ -21,6 +19,7 @@ import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
 import { ServersPanel } from "./panels/servers.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf } from "./router.js";
+import { showToast } from "./toast.js";
 
 applyTheme();
 applyLanguage();
@@ -58,10 +57,8 @@ const composer = new Composer({
 });
 const files = new Files(api, {
   write: (text) => composer.insert(text),
-  index: (file) => {
-    panel.open("documents");
-    void documents.add([file]);
-  },
+  store: (file) => documents.store(file),
+  search: (tool) => options.begin(tool),
 });
 const documents = new DocumentsPanel(api);
 const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
@@ -79,8 +76,10 @@ const panel = new Panel(
   () => coverPage(),
 );
 const narrow = matchMedia("(max-width: 60rem)");
-/** @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null}} */
-const state = { hasDrawer: false, running: 0, look: null };
+/** @type {{hasDrawer: boolean, running: {id: string, title: string}[], look: Promise<unknown> | null,
+ *   clock: ReturnType<typeof setInterval> | undefined}} */
+const state = { hasDrawer: false, running: [], look: null, clock: undefined };
+const SECOND_MS = 1000;
 
 /**
  * @param {import("./chat/thread.js").Wish} wish
@@ -99,10 +98,10 @@ function followDesk() {
   if (desk.thread.id && conversationOf(location.hash) !== desk.thread.id)
     history.replaceState(null, "", addressOf(desk.thread.id));
   mark();
-  const before = state.running;
-  state.running = desk.running.length;
-  if (state.running >= before) return;
-  void notify(desk.thread.title || "rkllm-mcp", t("end.answered"));
+  const over = state.running.filter(({ id }) => !desk.running.some((each) => each.id === id));
+  state.running = desk.running;
+  if (over.length === 0) return;
+  for (const { id, title } of over) void notify(conversations.titleOf(id) || title || "rkllm-mcp", addressOf(id));
   void conversations.load();
   void introduce();
   panel.refresh();
@@ -167,7 +166,7 @@ async function catchUp() {
 
 /** What has happened in other windows; coming back to this one fires two events at once. */
 function look() {
-  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions()]).finally(() => {
+  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions(), lookForRelease()]).finally(() => {
     state.look = null;
   });
   return state.look;
@@ -177,6 +176,14 @@ function look() {
 function showConnection(isThere) {
   byId("offline").hidden = isThere;
   announce(t(isThere ? "connection.back" : "connection.lost"));
+  clearInterval(state.clock);
+  if (!isThere) state.clock = setInterval(countDown, SECOND_MS);
+}
+
+/** Say when the board is looked for again; shown only, because nothing new happens. */
+function countDown() {
+  const left = access.connection.left_s;
+  fill(byId("offline-line"), left > 0 ? say("connection.again", { s: left }) : say("connection.trying"));
 }
 
 /** Questions are an extra of this page; what else is wrong is said elsewhere. */
@@ -261,28 +268,18 @@ function listen() {
   byId("manage").addEventListener("click", () =>
     conversations.manage(byId("manage"), desk.thread.id, desk.thread.title),
   );
-  const picker = h("input", { type: "file", multiple: true, hidden: true });
-  picker.addEventListener("change", () => {
-    files.add([...(picker.files ?? [])]);
-    picker.value = "";
+  byId("attach").addEventListener("click", async () => {
+    const { openAttach } = await import("./dialogs/offers.js");
+    await openAttach(api, { files: (chosen) => files.add(chosen), resource: (chosen) => files.addResource(chosen) });
   });
-  byId("attach").addEventListener("click", () =>
-    openMenu(byId("attach"), [
-      { phrase: "attach.file", act: () => picker.click() },
-      {
-        phrase: "attach.resource",
-        act: async () => {
-          const reference = await chosenResource(api);
-          if (reference) composer.insert(reference);
-        },
-      },
-    ]),
-  );
   byId("messages").addEventListener("source", (event) => {
+    const { detail, target } = /** @type {CustomEvent} */ (event);
+    const closed = panel.isOpen ? undefined : () => panel.close();
     panel.open("documents");
-    void documents.show(/** @type {CustomEvent} */ (event).detail);
+    void documents.show(detail, /** @type {HTMLElement} */ (target), closed);
   });
   byId("prompts").addEventListener("click", async () => {
+    const { chosenPrompt } = await import("./dialogs/offers.js");
     const prompt = await chosenPrompt(api);
     if (prompt) ask({ message: "", prompt });
   });
@@ -290,7 +287,7 @@ function listen() {
 
 listen();
 coverPage();
-keepPage();
+keepPage(() => showToast("release.new", "release.load", () => location.reload()));
 const code = codeOf(location.hash);
 if (code) {
   // Taken out first: a code that was used is of no use in a bookmark or in the history.

@@ -11,7 +11,7 @@
  * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
  * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
  * @typedef {{kind: "resource", uri: string}} Attached
- * @typedef {{document: string, page: number | null, passage: string, score: number | null}} Source
+ * @typedef {import("../panels/passage.js").Source} Source
  * @typedef {{kind: "sources", items: Source[]}} Sources
  * @typedef {Sources | Words | Call | Mistake | Question | Attached} Segment
  * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,

@@ -6,7 +6,7 @@
  * @typedef {import("../api.js").Api} Api
  * @typedef {{api: Api, again?: (from: HTMLElement) => void}} Surroundings `again` offers to ask the question once more
  */
-import { copyButton, iconButton } from "../buttons.js";
+import { copyButton, iconButton, sourceButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
@@ -238,17 +238,9 @@ function viewOf(segment, api) {
  */
 function sourcesView(items) {
   const row = (/** @type {import("./answer.js").Source} */ source) => {
-    const control = h(
-      "button",
-      { type: "button", class: "quiet source" },
-      icon("book"),
-      h("span", { class: "one-line", dir: "auto" }, source.document),
-      source.page !== null && h("span", { class: "muted" }, say("documents.page", { n: source.page })),
-    );
-    control.addEventListener("click", () => {
-      control.dispatchEvent(new CustomEvent("source", { bubbles: true, detail: source }));
-    });
-    return h("li", {}, control);
+    const open = (/** @type {Event} */ { currentTarget }) =>
+      currentTarget?.dispatchEvent(new CustomEvent("source", { bubbles: true, detail: source }));
+    return h("li", {}, sourceButton(source, open));
   };
   return h(
     "details",

@@ -1,14 +1,16 @@
 /**
- * Files of the next question: chosen, dropped or pasted, read by the board, and shown with what they cost before anything
- * is sent. A long paste becomes a file, one tap makes it text again.
+ * What goes with the next question: files that are chosen, dropped or pasted, and resources of servers. Each is read by
+ * the board and shown with what it costs before anything is sent; for what does not fit there are choices. A long paste
+ * becomes a file, one tap makes it text again.
  *
- * @typedef {{name: string, text: string, tokens: number, isPaste: boolean, problem: string, isReading: boolean,
- *   file: File | null}} Attached
+ * @typedef {{name: string, text: string, pages: number[], reference: string, tokens: number, isPaste: boolean,
+ *   note: string, problem: string, isReading: boolean, file: File | null}} Attached `text` goes with the question, or else
+ *   `reference`; `pages` says where in the text each begins; `note` stands in place of the tokens
  */
 import { Refusal } from "../api.js";
 import { button, iconButton } from "../buttons.js";
 import { byId, fill, h, icon } from "../dom.js";
-import { say, t } from "../i18n.js";
+import { labelled, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 
@@ -16,6 +18,8 @@ import { announce } from "./announcer.js";
 const PASTE_SHARE = 0.15;
 const CHARS_PER_TOKEN = 2;
 const LARGEST = 50_000_000;
+// Tokens are not spread evenly over a text, so a part that is to fit is chosen a little shorter.
+const MARGIN = 0.97;
 // The browser reads these by itself.
 const PLAIN = /^text\/|\/(json|xml|x-yaml|yaml|toml|javascript|x-sh)$|\+(json|xml)$/;
 const PLAIN_NAMES = /\.(txt|md|csv|tsv|json|ya?ml|toml|ini|log|py|js|ts|c|h|cpp|rs|go|java|sh|sql|css|diff)$/i;
@@ -31,7 +35,8 @@ export class Files {
 
   /**
    * @param {import("../api.js").Api} api
-   * @param {{write: (text: string) => void, index: (file: File) => void}} actions
+   * @param {{write: (text: string) => void, store: (file: File) => Promise<void>,
+   *   search: (tool: import("../dialogs/options.js").Tool) => void}} actions
    */
   constructor(api, actions) {
     this.#api = api;
@@ -53,24 +58,20 @@ export class Files {
     });
   }
 
-  /** @param {number} size of the model's window, tokens; 0 when it is not known */
-  fits(size) {
-    this.#window = size || this.#window;
-  }
-
   get isReading() {
     return this.#files.some(({ isReading }) => isReading);
   }
 
   /**
-   * The question with its files in front of it.
+   * The question with its files and resources in front of it.
    *
    * @param {string} message
    */
   with(message) {
-    const read = this.#files.filter(({ text, problem }) => text && !problem);
-    const parts = read.map(({ name, text }) => `${name}:\n\`\`\`\`\n${text.trim()}\n\`\`\`\``);
-    return [...parts, message].join("\n\n");
+    const parts = this.#files.filter(({ problem }) => !problem).map(({ name, text, reference }) =>
+      text ? `${name}:\n\`\`\`\`\n${text.trim()}\n\`\`\`\`` : reference,
+    );
+    return [...parts.filter(Boolean), message].join("\n\n");
   }
 
   /** They went with a question. */
@@ -81,39 +82,82 @@ export class Files {
 
   /** @param {File[]} files */
   add(files) {
-    for (const file of files) void this.#take(file);
+    for (const file of files) void this.#fill(this.#begin({ name: file.name, file }), () => this.#read(file));
   }
 
-  /** @param {File} file */
-  async #take(file) {
-    const entry = { name: file.name, text: "", tokens: 0, isPaste: false, problem: "", isReading: true, file };
+  /** @param {import("../dialogs/offers.js").Resource} resource */
+  addResource({ server, uri, name }) {
+    const entry = this.#begin({ name, reference: `@${server}:${/^[!-~]*[\w/]$/.test(uri) ? uri : `<${uri}>`}` });
+    void this.#fill(entry, async () => {
+      const { tokens, contents } = await this.#api.get("/v1/resources/read", { server, uri });
+      return { tokens: tokens ?? estimate(JSON.stringify(contents)) };
+    });
+  }
+
+  /**
+   * @param {Partial<Attached>} given
+   * @returns {Attached}
+   */
+  #begin(given) {
+    const blank = { name: "", text: "", pages: [], reference: "", tokens: 0, isPaste: false, note: "", problem: "" };
+    const entry = { ...blank, isReading: true, file: null, ...given };
     this.#files.push(entry);
     this.#show();
+    void this.#measure();
+    return entry;
+  }
+
+  /**
+   * Bring an entry up to date; what goes wrong stands on it.
+   *
+   * @param {Attached} entry
+   * @param {() => Promise<Partial<Attached>>} work
+   */
+  async #fill(entry, work) {
+    entry.isReading = true;
+    this.#show();
     try {
-      if (file.type.startsWith("image/")) entry.problem = t("file.image");
-      else if (file.size > LARGEST) entry.problem = t("file.large");
-      else if (PLAIN.test(file.type) || PLAIN_NAMES.test(file.name)) await this.#count(entry, await file.text());
-      else {
-        const { text, tokens } = await this.#api.upload("/v1/attachments", file);
-        Object.assign(entry, { text, tokens: tokens ?? text.length / CHARS_PER_TOKEN });
-      }
+      Object.assign(entry, { note: "" }, await work());
     } catch (error) {
-      entry.problem =
-        error instanceof Refusal && error.code === "no_knowledge_server" ? t("file.no_reader") : sentenceOf(error);
+      const isReaderless = error instanceof Refusal && error.code === "no_knowledge_server";
+      const said = isReaderless ? t("file.no_reader") : sentenceOf(error);
+      // What was read before is still there.
+      if (entry.text) entry.note = said;
+      else entry.problem = said;
     }
     entry.isReading = false;
     if (!this.#files.includes(entry)) return;
-    announce(entry.problem || t("file.read", { name: entry.name, count: entry.tokens }));
+    announce(entry.problem || entry.note || t("file.read", { name: entry.name, count: entry.tokens }));
     this.#show();
   }
 
   /**
-   * @param {Attached} entry
-   * @param {string} text
+   * @param {File} file
+   * @returns {Promise<Partial<Attached>>}
    */
-  async #count(entry, text) {
-    const { tokens } = await this.#api.post("/v1/tokens", { texts: [text] });
-    Object.assign(entry, { text, tokens: tokens ?? Math.ceil(text.length / CHARS_PER_TOKEN) });
+  async #read(file) {
+    if (file.type.startsWith("image/")) return { problem: t("file.image") };
+    if (file.size > LARGEST) return { problem: t("file.large") };
+    if (PLAIN.test(file.type) || PLAIN_NAMES.test(file.name)) return this.#counted(await file.text());
+    const { text, pages = [], tokens } = await this.#api.upload("/v1/attachments", file);
+    return { text, pages, tokens: tokens ?? estimate(text) };
+  }
+
+  /** @param {string} text */
+  async #counted(text) {
+    const { tokens } = await this.#api.post("/v1/tokens", { texts: [text] }).catch(() => ({ tokens: null }));
+    return { text, tokens: tokens ?? estimate(text) };
+  }
+
+  /** Learn what the model's window has room for besides the tools. */
+  async #measure() {
+    try {
+      const [{ context_tokens: size }, { tokens }] = await Promise.all([this.#api.get("/v1/board"), this.#api.get("/v1/tools")]);
+      if (size > 0) this.#window = size - tokens;
+      this.#show();
+    } catch {
+      // What is wrong is said where something depends on it.
+    }
   }
 
   /** @param {ClipboardEvent} event */
@@ -125,39 +169,65 @@ export class Files {
       this.add(files);
     } else if (text.length > this.#window * PASTE_SHARE * CHARS_PER_TOKEN) {
       event.preventDefault();
-      const entry = { name: t("file.paste"), text, tokens: 0, isPaste: true, problem: "", isReading: true, file: null };
-      this.#files.push(entry);
       announce(t("file.pasted"));
-      this.#show();
-      void this.#count(entry, text)
-        .catch(() => Object.assign(entry, { tokens: Math.ceil(text.length / CHARS_PER_TOKEN) }))
-        .then(() => {
-          entry.isReading = false;
-          this.#show();
-        });
+      void this.#fill(this.#begin({ name: t("file.paste"), text, isPaste: true }), () => this.#counted(text));
     }
   }
 
   #show() {
-    const total = this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
-    const over = total - this.#window;
-    const large = this.#files.find(({ file, problem }) => file && !problem);
+    const counted = this.#files.filter(({ problem }) => !problem);
+    const over = counted.reduce((sum, { tokens }) => sum + tokens, 0) - this.#window;
+    const large = counted.filter(({ isReading }) => !isReading).sort((one, other) => other.tokens - one.tokens)[0];
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),
       over > 0 && h("p", { class: "error", role: "alert" }, say("file.too_many", { n: over })),
-      over > 0 &&
-        large?.file &&
-        button("file.index", () => {
-          this.#actions.index(/** @type {File} */ (large.file));
-          this.#remove(large);
-        }),
+      over > 0 && large && this.#choices(large, large.tokens - over),
     );
+  }
+
+  /**
+   * What can be done about the largest one when all together do not fit.
+   *
+   * @param {Attached} entry
+   * @param {number} room for it, tokens
+   */
+  #choices(entry, room) {
+    const { name, text, pages, tokens } = entry;
+    const part = Math.floor(((text.length * room) / tokens) * MARGIN);
+    const whole = pages.filter((_, place) => (pages[place + 1] ?? text.length) <= part).length;
+    const end = whole > 0 ? (pages[whole] ?? text.length) : Math.max(text.lastIndexOf("\n", part), Math.floor(part / 2));
+    const shorten = async () => {
+      const phrase = whole > 0 ? "file.name_pages" : "file.name_beginning";
+      const short = await this.#counted(text.slice(0, end).trim());
+      return { ...short, name: t(phrase, { name, n: whole }), pages: pages.slice(0, whole) };
+    };
+    return h(
+      "div",
+      { class: "choices file-choices", role: "group", ...labelled("file.choices") },
+      text && button("file.index", () => this.#fill(entry, () => this.#stored(entry)), { class: "quiet" }),
+      text && end > 0 && button(whole > 0 ? "file.pages" : "file.beginning", () => this.#fill(entry, shorten), { class: "quiet" }, { n: whole }),
+      button("file.leave", () => this.#remove(entry), { class: "quiet" }, { name }),
+    );
+  }
+
+  /**
+   * Put a file into the documents; the answer then begins with a search in them.
+   *
+   * @param {Attached} entry
+   */
+  async #stored({ name, text, file }) {
+    await this.#actions.store(file ?? new File([text], `${name}.txt`, { type: "text/plain" }));
+    const { tools } = await this.#api.get("/v1/tools");
+    const tool = tools.find((/** @type {any} */ each) => each.enabled && each.name.endsWith("search_documents"));
+    if (tool) this.#actions.search({ name: tool.qualified_name, shown: tool.name });
+    return { text: "", tokens: 0, reference: t("file.stored", { name }), note: t("file.searched") };
   }
 
   /** @param {Attached} entry */
   #chip(entry) {
-    const said = entry.problem || (entry.isReading ? t("loading") : t("tools.tokens", { count: entry.tokens }));
+    const tokens = t("tools.tokens", { count: entry.tokens });
+    const said = entry.problem || (entry.isReading ? t("loading") : entry.note || tokens);
     const asText = () => {
       this.#remove(entry);
       this.#actions.write(entry.text);
@@ -165,7 +235,7 @@ export class Files {
     return h(
       "div",
       { class: entry.problem ? "chosen-option file refused" : "chosen-option file" },
-      icon(entry.problem ? "warning" : "file"),
+      icon(entry.problem ? "warning" : entry.reference ? "clip" : "file"),
       h("span", { class: "file-words" }, h("span", { class: "one-line", dir: "auto" }, entry.name), h("span", { class: "muted small" }, said)),
       entry.isPaste && button("file.as_text", asText, { class: "quiet" }),
       iconButton("close", "file.remove", () => this.#remove(entry)),
@@ -178,4 +248,9 @@ export class Files {
     this.#show();
     byId("question").focus();
   }
+}
+
+/** @param {string} text */
+function estimate(text) {
+  return Math.ceil(text.length / CHARS_PER_TOKEN);
 }

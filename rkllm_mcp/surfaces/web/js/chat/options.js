@@ -36,6 +36,12 @@ export class QuestionOptions {
     };
   }
 
+  /** @param {import("../dialogs/options.js").Tool} tool that the next answer begins with */
+  begin(tool) {
+    this.#tool = tool;
+    this.#show();
+  }
+
   /** A question has gone with them. */
   spent() {
     this.#tool = NONE;

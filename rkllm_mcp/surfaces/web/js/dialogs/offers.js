@@ -1,31 +1,58 @@
 /**
- * Choosing what servers offer: a resource to put into the question, a prompt to ask.
+ * Choosing what goes with a question: files and resources of servers, in one dialog; and a prompt of a server to ask.
  *
  * @typedef {import("../api.js").Api} Api
+ * @typedef {{server: string, uri: string, name: string}} Resource
  */
+import { button, tabs } from "../buttons.js";
 import { h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
-import { say } from "../i18n.js";
+import { labelled, say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { holds } from "../words.js";
 import { openDialog } from "./dialog.js";
 
 /**
  * @param {Api} api
- * @returns {Promise<string>} `@server:uri`; empty when none was chosen
+ * @param {{files: (files: File[]) => void, resource: (resource: Resource) => void}} add
  */
-export function chosenResource(api) {
-  return openDialog("attach.title", {}, (close) => [
-    listing(async () => {
-      const { resources, templates } = await api.get("/v1/resources");
-      const rows = resources.map((/** @type {any} */ resource) =>
-        row("clip", resource.name || resource.uri, [resource.server, resource.uri], resource.description, () =>
-          close(`@${resource.server}:${resource.uri}`),
-        ),
-      );
-      return [...rows, ...templates.map((/** @type {any} */ template) => templateRow(template, close))];
-    }, "attach.none"),
-  ]);
+export function openAttach(api, add) {
+  return openDialog("attach.title", {}, (close) => {
+    const take = (/** @type {Resource} */ resource) => {
+      close();
+      add.resource(resource);
+    };
+    const picker = h("input", { type: "file", multiple: true, hidden: true });
+    picker.addEventListener("change", () => {
+      close();
+      add.files([...(picker.files ?? [])]);
+    });
+    const choose = button("attach.choose", () => picker.click(), { class: "primary", autofocus: true });
+    /** @type {Record<string, HTMLElement>} */
+    const made = { file: h("div", { class: "form" }, h("p", { class: "muted" }, say("attach.help")), choose, picker) };
+    const list = h("div", { class: "tabs", role: "tablist", ...labelled("attach.title") });
+    const pane = h("div", { role: "tabpanel", id: "attach-pane" });
+    const show = (/** @type {string} */ name) => {
+      made[name] ??= listing(() => resourceRows(api, take), "attach.none");
+      pane.replaceChildren(made[name]);
+      mark(name);
+    };
+    const mark = tabs(list, "attach", ["file", "resource"], pane, show);
+    show("file");
+    return [list, pane];
+  });
+}
+
+/**
+ * @param {Api} api
+ * @param {(resource: Resource) => void} take
+ */
+async function resourceRows(api, take) {
+  const { resources, templates } = await api.get("/v1/resources");
+  const rows = resources.map((/** @type {any} */ { server, uri, name, description }) =>
+    row("clip", name || uri, [server, uri], description, () => take({ server, uri, name: name || uri })),
+  );
+  return [...rows, ...templates.map((/** @type {any} */ template) => templateRow(template, take))];
 }
 
 /**
@@ -111,9 +138,9 @@ function row(symbol, title, where, description, choose) {
  * A family of resources: an address with blanks to fill.
  *
  * @param {any} template
- * @param {(value: string) => void} close
+ * @param {(resource: Resource) => void} take
  */
-function templateRow(template, close) {
+function templateRow(template, take) {
   const pattern = String(template.uri_template ?? template.uri ?? "");
   const blanks = [...pattern.matchAll(/\{[+#./;?&]?(\w+)[^}]*\}/g)].map((found) => String(found[1]));
   const schema = { properties: Object.fromEntries(blanks.map((name) => [name, { type: "string" }])), required: blanks };
@@ -121,7 +148,7 @@ function templateRow(template, close) {
     const uri = pattern.replaceAll(/\{([+#]?)[./;?&]?(\w+)[^}]*\}/g, (_, raw, name) =>
       raw ? encodeURI(String(content[name])) : encodeURIComponent(String(content[name])),
     );
-    close(`@${template.server}:${uri}`);
+    take({ server: template.server, uri, name: uri });
   });
   form.node.append(h("button", { type: "submit" }, say("attach.insert")));
   const title = h(

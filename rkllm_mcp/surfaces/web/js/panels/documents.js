@@ -1,10 +1,11 @@
 /**
- * Documents: the knowledge bases, their files, adding some, and a search that shows why a passage was found.
+ * Documents: the knowledge bases, their files, adding some, a search, and a passage in its document, which Back closes.
  *
  * @typedef {import("../api.js").Api} Api
+ * @typedef {import("./passage.js").Source} Source
  */
 import { Refusal } from "../api.js";
-import { button, iconButton } from "../buttons.js";
+import { button, iconButton, sourceButton } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h, icon, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
@@ -22,6 +23,8 @@ export class DocumentsPanel {
   #found = h("div", { role: "status" });
   #body = h("div", { hidden: true });
   #cursor = "";
+  /** @type {(() => void) | null} what Back does besides closing the passage that is open; null when there is none */
+  #goBack = null;
   #api;
 
   /** @param {Api} api */
@@ -52,6 +55,23 @@ export class DocumentsPanel {
       this.#found,
     );
     this.node.append(this.#note, this.#body);
+    addEventListener("popstate", () => {
+      if (history.state?.passage) return;
+      const goBack = this.#goBack;
+      this.#closePassage();
+      goBack?.();
+    });
+  }
+
+  /** The tab is left: what Back would have closed is gone. */
+  leave() {
+    if (this.#goBack && history.state?.passage) history.back();
+    this.#closePassage();
+  }
+
+  #closePassage() {
+    if (this.#goBack) fill(this.node, this.#note, this.#body);
+    this.#goBack = null;
   }
 
   async load() {
@@ -67,7 +87,7 @@ export class DocumentsPanel {
       if (bases.some((/** @type {any} */ base) => base.knowledge_base_id === before)) this.#base.value = before;
       this.#body.hidden = bases.length === 0;
       tell(this.#note, bases.length === 0 ? say("documents.no_bases") : "");
-      if (bases.length === 0) this.#note.append(" ", button("documents.make", () => this.#make()));
+      if (bases.length === 0) this.#note.append(" ", button("documents.make", () => this.#make().catch((error) => tell(this.#note, sentenceOf(error)))));
       else await this.#list();
     } catch (error) {
       const isNone = error instanceof Refusal && error.code === "no_knowledge_server";
@@ -82,7 +102,6 @@ export class DocumentsPanel {
    * @param {File[]} files
    */
   async add(files) {
-    if (!this.#base.value) await this.load();
     const rows = files.map((file) => {
       const state = h("span", { class: "muted" }, say("documents.waiting"));
       const row = h("p", { class: "chip" }, icon("file"), h("span", { class: "one-line" }, file.name), state);
@@ -92,8 +111,7 @@ export class DocumentsPanel {
     for (const { file, row, state } of rows) {
       fill(state, say("documents.reading"));
       try {
-        const { documents } = await this.#api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
-        announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
+        await this.store(file);
         row.remove();
       } catch (error) {
         row.classList.add("error");
@@ -105,23 +123,44 @@ export class DocumentsPanel {
   }
 
   /**
-   * Show a passage that an answer names, in its document.
+   * Add a file to the base that is shown; the first one is made for it.
    *
-   * @param {{document: string, passage: string, page: number | null, score: number | null}} source
+   * @param {File} file
    */
-  async show(source) {
-    await this.load();
-    fill(this.#found, passageView({ title: source.document, ...source }, true));
-    this.#found.scrollIntoView({ block: "nearest" });
+  async store(file) {
+    if (!this.#base.value) await this.load();
+    if (!this.#base.value) await this.#make();
+    const { documents } = await this.#api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
+    announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
+  }
+
+  /**
+   * Show a passage in its document.
+   *
+   * @param {Source} source
+   * @param {HTMLElement} opener gets the focus back
+   * @param {() => void} [closed] what Back does besides closing it
+   */
+  async show(source, opener, closed = () => undefined) {
+    const { PassageView } = await import("./passage.js");
+    if (!history.state?.passage) history.pushState({ passage: true }, "");
+    const view = new PassageView(source, (given) => this.#ask("read_passages", given), () => history.back());
+    this.#goBack = () => {
+      closed();
+      opener.focus();
+    };
+    fill(this.node, view.node);
+    await view.load();
+  }
+
+  /** @param {Source} source */
+  #opens(source) {
+    return (/** @type {Event} */ event) => void this.show(source, /** @type {HTMLElement} */ (event.currentTarget));
   }
 
   async #make() {
-    try {
-      await this.#ask("create_knowledge_base", { name: t("panel.documents") });
-      await this.load();
-    } catch (error) {
-      tell(this.#note, sentenceOf(error));
-    }
+    await this.#ask("create_knowledge_base", { name: t("panel.documents") });
+    await this.load();
   }
 
   /** @param {string} [cursor] of a further page */
@@ -145,11 +184,17 @@ export class DocumentsPanel {
       await this.load();
     };
     const sure = () => fill(row, h("p", {}, say("documents.sure", { name })), button("documents.remove", remove, { class: "danger" }), button("cancel", () => this.#list()));
+    const first = { document: name, passage: "", page: null, score: null, document_id: document.document_id };
     const row = h(
       "li",
       {},
-      icon("file"),
-      h("span", { class: "names" }, h("span", { class: "one-line", dir: "auto" }, name), h("span", { class: "muted small" }, say("documents.passages", { count: document.chunks }))),
+      h(
+        "button",
+        { type: "button", class: "quiet names", click: this.#opens(first) },
+        icon("file"),
+        h("span", { class: "one-line", dir: "auto" }, name),
+        h("span", { class: "muted small" }, say("documents.passages", { count: document.chunks })),
+      ),
       iconButton("close", "documents.remove", sure),
     );
     return row;
@@ -162,9 +207,14 @@ export class DocumentsPanel {
     try {
       const given = { query, knowledge_base_id: this.#base.value, max_results: SHOWN };
       const { results } = await this.#ask("search_documents", given);
-      const view = (/** @type {any} */ found) =>
-        passageView({ title: found.metadata.title, passage: found.content, page: found.metadata.page, score: found.score }, false);
-      fill(this.#found, results.length === 0 ? h("p", { class: "muted" }, say("documents.nothing")) : results.map(view));
+      fill(
+        this.#found,
+        results.length === 0 && h("p", { class: "muted" }, say("documents.nothing")),
+        results.map(({ content, score, metadata }) => {
+          const source = { ...metadata, document: metadata.title, passage: content, score };
+          return sourceButton(source, this.#opens(source));
+        }),
+      );
     } catch (error) {
       fill(this.#found, h("p", { class: "error" }, sentenceOf(error)));
     }
@@ -177,23 +227,4 @@ export class DocumentsPanel {
   #ask(tool, given) {
     return this.#api.post(`/v1/knowledge/${tool}`, { arguments: given });
   }
-}
-
-/**
- * @param {{title: string, passage: string, page: number | null, score: number | null}} found
- * @param {boolean} isOpen
- */
-function passageView({ title, passage, page, score }, isOpen) {
-  return h(
-    "details",
-    { class: "found", open: isOpen },
-    h(
-      "summary",
-      {},
-      score !== null && h("span", { class: "score" }, figure(score, 2)),
-      h("span", { class: "one-line", dir: "auto" }, title),
-      page !== null && h("span", { class: "muted" }, say("documents.page", { n: page })),
-    ),
-    h("p", { class: "as-written", dir: "auto" }, passage),
-  );
 }

@@ -4,31 +4,27 @@
  *
  * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void}} Tab
  */
-import { byId, h } from "../dom.js";
-import { say } from "../i18n.js";
+import { tabs } from "../buttons.js";
+import { byId } from "../dom.js";
 
 export class Panel {
   #node = byId("panel");
-  #names;
   #tabs;
-  /** @type {Map<string, HTMLElement>} */
-  #buttons = new Map();
+  #markTab;
   #shown = "";
   /** @type {HTMLElement | null} */
   #opener = null;
   #changed;
 
   /**
-   * @param {Record<string, Tab>} tabs by name
+   * @param {Record<string, Tab>} given by name
    * @param {() => void} changed told when it opens and closes
    */
-  constructor(tabs, changed) {
-    this.#tabs = tabs;
-    this.#names = Object.keys(tabs);
+  constructor(given, changed) {
+    this.#tabs = given;
     this.#changed = changed;
-    const list = byId("panel-tabs");
-    for (const name of this.#names) list.append(this.#tabButton(name));
-    list.addEventListener("keydown", (event) => this.#arrows(event));
+    const names = Object.keys(given);
+    this.#markTab = tabs(byId("panel-tabs"), "panel", names, byId("panel-content"), (name) => this.#show(name));
     byId("panel-close").addEventListener("click", () => this.close());
     for (const link of document.querySelectorAll("[data-panel]")) {
       link.addEventListener("click", () => this.#toggle(/** @type {HTMLElement} */ (link)));
@@ -60,8 +56,8 @@ export class Panel {
    */
   open(name) {
     this.#opener = /** @type {HTMLElement | null} */ (document.activeElement);
-    this.#show(name);
-    this.#buttons.get(name)?.focus();
+    if (name !== this.#shown) this.#show(name);
+    this.#mark()?.focus();
   }
 
   /** @param {HTMLElement} opener */
@@ -73,7 +69,7 @@ export class Panel {
     }
     this.#opener = opener;
     this.#show(name);
-    this.#buttons.get(name)?.focus();
+    this.#mark()?.focus();
   }
 
   /** @param {string} name */
@@ -82,7 +78,6 @@ export class Panel {
     this.#shown = name;
     this.#node.hidden = false;
     const tab = /** @type {Tab} */ (this.#tabs[name]);
-    byId("panel-content").setAttribute("aria-labelledby", `tab-${name}`);
     byId("panel-content").replaceChildren(tab.node);
     tab.load();
     this.#mark();
@@ -95,41 +90,11 @@ export class Panel {
     this.#mark();
   }
 
+  /** @returns {HTMLElement | undefined} the tab that is shown */
   #mark() {
-    for (const [name, control] of this.#buttons) {
-      control.setAttribute("aria-selected", String(name === this.#shown));
-      control.tabIndex = name === this.#shown ? 0 : -1;
-    }
     for (const link of document.querySelectorAll("[data-panel]")) {
       link.setAttribute("aria-expanded", String(/** @type {HTMLElement} */ (link).dataset["panel"] === this.#shown));
     }
-  }
-
-  /** @param {string} name */
-  #tabButton(name) {
-    const control = h(
-      "button",
-      {
-        type: "button",
-        role: "tab",
-        id: `tab-${name}`,
-        "aria-controls": "panel-content",
-        click: () => this.#show(name),
-      },
-      say(`panel.${name}`),
-    );
-    this.#buttons.set(name, control);
-    return control;
-  }
-
-  /** @param {KeyboardEvent} event */
-  #arrows(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const place = (this.#names.indexOf(this.#shown) + step + this.#names.length) % this.#names.length;
-    const name = this.#names[place] ?? "";
-    this.#show(name);
-    this.#buttons.get(name)?.focus();
+    return this.#markTab(this.#shown);
   }
 }
