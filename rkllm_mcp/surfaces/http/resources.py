@@ -9,7 +9,6 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.agent.question import block_of
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.openai import count_tokens
@@ -60,7 +59,7 @@ class Contents(DocumentedModel):
     server: str
     uri: str
     contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
-    tokens: int | None = Field(description="What it takes in a question; null where a remote service answers.")
+    tokens: int | None = Field(description="Tokens of its text in a question; null where a remote service answers.")
 
 
 class ArgumentShown(DocumentedModel):
@@ -109,8 +108,7 @@ async def read(request: Request) -> Response:
     reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
     app, npu = tenant_of(request).app, service_of(request).model_host.npu
     content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
-    block = block_of(f"{content.server}:{content.uri}", content.text)
-    tokens = await count_tokens([block], npu.form.tokenizer) if npu else None
+    tokens = await count_tokens([content.text], npu.form.tokenizer) if npu else None
     contents = [dict(each) for each in content.contents]
     return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents, "tokens": tokens})
 

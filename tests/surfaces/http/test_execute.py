@@ -378,8 +378,8 @@ def test_resources_and_prompts_are_listed_and_read(owner: httpx2.Client) -> None
     assert [template["server"] for template in found["templates"]] == ["desk"]
     read = owner.get("/v1/resources/read", params={"server": "desk", "uri": "memo://monday"}).json()
     assert read["contents"][0]["text"] == "Buy milk."
-    counted = owner.post("/v1/tokens", json={"texts": ["[resource desk:memo://monday]\nBuy milk.\n[end of resource]"]})
-    assert read["tokens"] == counted.json()["tokens"] > 3
+    counted = owner.post("/v1/tokens", json={"texts": ["Buy milk."]})
+    assert read["tokens"] == counted.json()["tokens"] > 1
     assert error_of(owner.get("/v1/resources/read", params={"server": "desk", "uri": "memo://none"}), 502)
     for unknown in ({"uri": "memos://none"}, {"server": "nobody", "uri": "memo://monday"}):
         assert "there is no resource" in error_of(owner.get("/v1/resources/read", params=unknown), 404)["message"]

@@ -112,8 +112,7 @@ def test_an_answer_that_is_ready_behind_another_tab_is_notified_of_if_that_is_wa
         page.wait_for_selector("text=One")
         visit.begin_anew()
         visit.answered("y")
-        # Playwright has every tab believe that it is in front.
-        page.context.new_cdp_session(page).send("Emulation.setFocusEmulationEnabled", {"enabled": False})
+        # Playwright has every tab believe that it is in front, so the page is told otherwise.
         page.evaluate(HIDDEN)
         service.go_on()
         expect(page).to_have_title(re.compile("^●"))

@@ -53,18 +53,18 @@ export function toggle(isOn, label, change) {
  * Tabs over one pane; the arrow keys go from one to the next.
  *
  * @param {HTMLElement} list
- * @param {string} kind begins their phrases
- * @param {readonly string[]} names end their phrases and ids
+ * @param {Record<string, string>} phrases by the names of the tabs
  * @param {HTMLElement} pane what they show
  * @param {(name: string) => void} show
  * @returns {(name: string) => HTMLElement | undefined} marks the one that is shown, none for an empty name; returns it
  */
-export function tabs(list, kind, names, pane, show) {
+export function tabs(list, phrases, pane, show) {
+  const names = Object.keys(phrases);
   const made = names.map((name) =>
     h(
       "button",
       { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": pane.id, click: () => show(name) },
-      say(`${kind}.${name}`),
+      say(phrases[name] ?? ""),
     ),
   );
   list.append(...made);

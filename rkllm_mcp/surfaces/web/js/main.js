@@ -111,7 +111,9 @@ function mark() {
   conversations.mark(desk.thread.id, desk.running);
   const title = conversations.titleOf(desk.thread.id) || desk.thread.title;
   byId("title").replaceChildren(title || say("conversations.new"));
-  document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
+  // The mark of an answer that is ready stays until the page is looked at.
+  if (document.visibilityState === "visible" || !document.title.startsWith("●"))
+    document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
 }
 
 async function route() {

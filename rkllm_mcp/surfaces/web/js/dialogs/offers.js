@@ -37,7 +37,7 @@ export function openAttach(api, add) {
       pane.replaceChildren(made[name]);
       mark(name);
     };
-    const mark = tabs(list, "attach", ["file", "resource"], pane, show);
+    const mark = tabs(list, { file: "attach.file", resource: "attach.resource" }, pane, show);
     show("file");
     return [list, pane];
   });

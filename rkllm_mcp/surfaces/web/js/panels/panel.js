@@ -23,8 +23,8 @@ export class Panel {
   constructor(given, changed) {
     this.#tabs = given;
     this.#changed = changed;
-    const names = Object.keys(given);
-    this.#markTab = tabs(byId("panel-tabs"), "panel", names, byId("panel-content"), (name) => this.#show(name));
+    const phrases = Object.fromEntries(Object.keys(given).map((name) => [name, `panel.${name}`]));
+    this.#markTab = tabs(byId("panel-tabs"), phrases, byId("panel-content"), (name) => this.#show(name));
     byId("panel-close").addEventListener("click", () => this.close());
     for (const link of document.querySelectorAll("[data-panel]")) {
       link.addEventListener("click", () => this.#toggle(/** @type {HTMLElement} */ (link)));
