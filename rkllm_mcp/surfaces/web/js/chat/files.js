@@ -205,9 +205,9 @@ export class Files {
     return h(
       "div",
       { class: "choices file-choices", role: "group", ...labelled("file.choices") },
-      text && button("file.index", () => this.#fill(entry, () => this.#stored(entry)), { class: "quiet" }),
-      text && end > 0 && button(whole > 0 ? "file.pages" : "file.beginning", () => this.#fill(entry, shorten), { class: "quiet" }, { n: whole }),
-      button("file.leave", () => this.#remove(entry), { class: "quiet" }, { name }),
+      text && button("file.index", () => this.#fill(entry, () => this.#stored(entry))),
+      text && end > 0 && button(whole > 0 ? "file.pages" : "file.beginning", () => this.#fill(entry, shorten), {}, { n: whole }),
+      button("file.leave", () => this.#remove(entry), {}, { name }),
     );
   }
 
