@@ -8,6 +8,7 @@ export class Following {
   #pane = byId("messages");
   #button = byId("to-end");
   #isAtEnd = true;
+  #before = { scrollTop: 0, end: 0 };
 
   constructor() {
     this.#pane.addEventListener("scroll", () => this.#look(), { passive: true });
@@ -38,7 +39,12 @@ export class Following {
   }
 
   #look() {
-    this.#isAtEnd = this.#end() - this.#pane.scrollTop < NEAR_PX;
+    const { scrollTop } = this.#pane;
+    const end = this.#end();
+    // Upwards, by however little, is the reader's wish, unless the end itself came nearer.
+    const isUp = scrollTop < this.#before.scrollTop && end >= this.#before.end;
+    this.#isAtEnd = end - scrollTop < (isUp ? 2 : NEAR_PX);
+    this.#before = { scrollTop, end };
     if (this.#isAtEnd) this.#button.hidden = true;
   }
 }
