@@ -27,7 +27,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 # A status that is no success is written to the console by the browser itself; tests ask for those on purpose.
 _EXPECTED = "Failed to load resource"
 # The page waits for the machine, never the other way round: a slow one is not a failure.
-PATIENCE_MS = 8_000
+PATIENCE_MS = 20_000
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """Thirty tasks of a week with the page, each by keyboard alone in English and by touch at 360 px in Japanese.
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
+Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements in
+place of a screen reader. Tasks 5, 14, 21, 22 and 25 to 28 are not in the table yet.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -62,7 +64,7 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Generator[Boards]:
 
 
 def opens_the_page_from_the_code_and_gives_the_key(person: Person, demo: Demo) -> None:
-    """1"""
+    """1. Open the page on a phone from the QR code, give the key."""
     page = person.page
     link = re.search(r"http://\S+#/link/\S+", demo.run("service", "link").stdout)
     assert link is not None
@@ -80,15 +82,15 @@ def opens_the_page_from_the_code_and_gives_the_key(person: Person, demo: Demo) -
 
 
 def asks_a_suggested_question(person: Person, _: Demo) -> None:
-    """2"""
+    """2. Ask a suggested question on the empty page."""
     person.press("What time is it in London?", "ロンドンは今何時ですか？")
     person.sees("In London it is", "In London it is")
 
 
 def writes_three_lines_with_an_input_method(person: Person, _: Demo) -> None:
-    """3"""
+    """3. Write a three-line question in Japanese with an input method."""
     page = person.page
-    composing = page.context.new_cdp_session(page)
+    composing = cast("Any", page.context.new_cdp_session(page))
     field = page.get_by_label(person.say("Your question", "質問"), exact=True)
     person.go_to(field)
     for line, reading in enumerate(("ばんごう", "いち", "10")):
@@ -106,7 +108,7 @@ def writes_three_lines_with_an_input_method(person: Person, _: Demo) -> None:
 
 
 def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
-    """4"""
+    """4. Stop an answer while it is reading; see when it stopped."""
     copy(person.page, person.say("A sentence of some length is to be read. ", "そこそこ長い文を読ませます。") * 24)
     person.go_to(person.page.locator("#question"))
     person.paste()
@@ -121,7 +123,7 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
 
 
 def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
-    """6"""
+    """6. Ask again without tools; compare both versions."""
     person.answered("What time is it?", "今は何時？")
     person.sees("In London it is", "In London it is")
     person.press("Ask again", "もう一度尋ねる")
@@ -135,7 +137,7 @@ def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
 
 
 def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> None:
-    """7"""
+    """7. Edit the first of five questions, read the cost, go back to the old version."""
     for number in range(1, 6):
         person.answered(f"Number {number}", f"番号 {number}")
     person.sees("Number 5 it is.", "5 番ですね。")
@@ -153,7 +155,7 @@ def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> 
 
 
 def queues_a_second_question_changes_and_deletes_it(person: Person, _: Demo) -> None:
-    """8"""
+    """8. Queue a second question, change it, delete it."""
     person.ask("Tell at length", "長く話して")
     person.sees("Line 1 of", "Line 1 of")
     person.ask("Number 2", "番号 2")
@@ -173,7 +175,7 @@ def queues_a_second_question_changes_and_deletes_it(person: Person, _: Demo) -> 
 
 
 def allows_a_file_to_be_written_once_and_sees_what(person: Person, demo: Demo) -> None:
-    """9"""
+    """9. Allow a file to be written, once, and see what was written."""
     person.ask("Save it in once.txt", "once.txt に保存して")
     person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
     person.sees("Sunny, 21 degrees.", "Sunny, 21 degrees.")
@@ -186,7 +188,7 @@ def allows_a_file_to_be_written_once_and_sees_what(person: Person, demo: Demo) -
 
 
 def refuses_a_call_and_finds_the_same_words_after_a_reload(person: Person, demo: Demo) -> None:
-    """10"""
+    """10. Refuse a call; reload; find the same words."""
     person.ask("Save it in refused.txt", "refused.txt に保存して")
     person.press("Don’t allow", "許可しない")
     person.sees("Then I leave it.", "では書きません。")
@@ -200,7 +202,7 @@ def refuses_a_call_and_finds_the_same_words_after_a_reload(person: Person, demo:
 
 
 def allows_a_tool_always_and_takes_it_back(person: Person, _: Demo) -> None:
-    """11"""
+    """11. Allow a tool always, find that permission and take it back."""
     person.ask("Save it in always.txt", "always.txt に保存して")
     person.unfold("More choices", "ほかの選択肢")
     person.press("Always allow", "常に許可")
@@ -216,7 +218,7 @@ def allows_a_tool_always_and_takes_it_back(person: Person, _: Demo) -> None:
 
 
 def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
-    """12"""
+    """12. Let an approval run out; understand why nothing happened."""
     person.ask("Save it in late.txt", "late.txt に保存して")
     person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
     person.is_over()
@@ -224,7 +226,7 @@ def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
 
 
 def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
-    """13"""
+    """13. Fill in a server's form; decline another."""
     person.ask("Book a table", "予約して")
     person.sees("Who are you?", "Who are you?")
     # The server's own words: it knows one language.
@@ -239,7 +241,7 @@ def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
 
 
 def turns_a_long_paste_back_into_text(person: Person, _: Demo) -> None:
-    """15"""
+    """15. Paste 5,000 characters; turn the file back into text."""
     page = person.page
     long = "0123456789 " * 455
     copy(page, long)
@@ -252,7 +254,7 @@ def turns_a_long_paste_back_into_text(person: Person, _: Demo) -> None:
 
 
 def pastes_a_photo_for_a_model_that_reads_none(person: Person, _: Demo) -> None:
-    """16"""
+    """16. Paste a photo to a model that reads none."""
     page = person.page
     page.evaluate("""async () => {
       const canvas = new OffscreenCanvas(4, 4);
@@ -268,7 +270,7 @@ def pastes_a_photo_for_a_model_that_reads_none(person: Person, _: Demo) -> None:
 
 
 def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
-    """17"""
+    """17. Drop two files onto the page; remove one."""
 
     def open_dialog() -> None:
         person.press("Add", "追加")
@@ -289,7 +291,7 @@ def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
 
 
 def copies_an_answer_a_code_block_and_a_table(person: Person, _: Demo) -> None:
-    """18"""
+    """18. Copy an answer, one code block, one table into a sheet."""
     page = person.page
     person.answered("Show a wide table", "広い表を見せて")
     for place, start, end in (
@@ -305,7 +307,7 @@ def copies_an_answer_a_code_block_and_a_table(person: Person, _: Demo) -> None:
 
 
 def reads_a_wide_table_without_the_page_moving(person: Person, _: Demo) -> None:
-    """19"""
+    """19. Read a long table and a long code line on a phone without the page moving sideways."""
     page = person.page
     person.answered("Show a wide table", "広い表を見せて")
     for place, last in ((".code pre", "# the end"), (".table", "14 degrees")):
@@ -317,13 +319,14 @@ def reads_a_wide_table_without_the_page_moving(person: Person, _: Demo) -> None:
 
 
 def scrolls_up_during_an_answer_and_jumps_to_the_end(person: Person, _: Demo) -> None:
-    """20"""
+    """20. Scroll up during an answer, read, jump to the end."""
     page = person.page
     person.ask("Tell at length", "長く話して")
-    person.sees("Line 15 of", "Line 15 of")
-    while not page.get_by_text("Line 1 of", exact=False).first.evaluate(IN_SIGHT):
-        person.scroll(page.locator("#messages"), -600)
-    reading = page.get_by_text("Line 1 of", exact=False).first
+    person.sees("Line 20 of", "Line 20 of")
+    reading = page.locator("#thread").get_by_text("Line 1 of")
+    person.scroll(page.locator("#messages"), -800)
+    while not reading.evaluate(IN_SIGHT):
+        person.scroll(page.locator("#messages"), -800)
     top = resting_place(reading)
     page.locator("#thread").get_by_text("Line 35 of").wait_for()
     assert abs(resting_place(reading) - top) < 1, f"what is read moves: {top}"
@@ -332,7 +335,7 @@ def scrolls_up_during_an_answer_and_jumps_to_the_end(person: Person, _: Demo) ->
 
 
 def finds_a_conversation_of_last_week_by_a_word_of_a_call(person: Person, _: Demo) -> None:
-    """23"""
+    """23. Find a conversation of last week by a word from a tool call."""
     page = person.page
     person.answered("What time is it?", "今は何時？")
     page.clock.set_system_time(time.time() + 5 * 86_400)
@@ -346,7 +349,7 @@ def finds_a_conversation_of_last_week_by_a_word_of_a_call(person: Person, _: Dem
 
 
 def pins_renames_exports_deletes_and_undoes(person: Person, _: Demo) -> None:
-    """24"""
+    """24. Pin, rename, export, delete, undo."""
     page = person.page
     name = person.say("A list", "リスト")
     person.answered("Number 24", "番号 24")
@@ -377,7 +380,7 @@ def pins_renames_exports_deletes_and_undoes(person: Person, _: Demo) -> None:
 
 
 def sees_why_the_board_is_slow(person: Person, _: Demo) -> None:
-    """29"""
+    """29. See why the board is slow: queue, heat, context."""
     person.ask("Tell at length", "長く話して")
     open_panel(person, "Board", "ボード")
     person.sees("1\u00a0running", "実行中\u00a01", within="#panel")
@@ -387,10 +390,10 @@ def sees_why_the_board_is_slow(person: Person, _: Demo) -> None:
 
 
 def changes_language_size_and_colours_and_allows_a_call_by_its_name(person: Person, _: Demo) -> None:
-    """30"""
+    """30. Change language, text size 200 %, dark; repeat task 9 with a screen reader."""
     page = person.page
     sizes = {"standard": 32, "fixed": 26}
-    page.context.new_cdp_session(page).send("Page.setFontSizes", {"fontSizes": sizes})
+    cast("Any", page.context.new_cdp_session(page)).send("Page.setFontSizes", {"fontSizes": sizes})
     open_panel(person, "Settings", "設定")
     person.press("Dark", "ダーク", "radio")
     person.press("日本語", "English", "radio")
@@ -418,11 +421,11 @@ IN_SIGHT = "(node) => { const box = node.getBoundingClientRect(); return box.top
 def resting_place(place: Locator) -> float:
     """Where it is on the screen, once it does not move any more."""
     top = "(node) => node.getBoundingClientRect().top"
-    before, now = None, place.evaluate(top)
-    while now != before:
+    seen = [place.evaluate(top)]
+    while len(seen) < 4 or len(set(seen[-4:])) > 1:
         place.page.wait_for_timeout(100)
-        before, now = now, place.evaluate(top)
-    return now
+        seen.append(place.evaluate(top))
+    return seen[-1]
 
 
 def stop(person: Person) -> None:

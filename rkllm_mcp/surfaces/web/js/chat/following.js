@@ -3,6 +3,7 @@ import { byId } from "../dom.js";
 
 const NEAR_PX = 80;
 const MARGIN_PX = 12;
+const ROUNDING_PX = 2;
 
 export class Following {
   #pane = byId("messages");
@@ -20,12 +21,16 @@ export class Following {
   }
 
   follow() {
+    const end = this.#end();
+    if (this.#isUp(end)) this.#isAtEnd = false;
     if (!this.#isAtEnd) this.#button.hidden = false;
-    else if (this.#end() > this.#pane.scrollTop) this.toEnd();
+    else if (end > this.#pane.scrollTop) this.toEnd();
   }
 
   toEnd() {
-    this.#pane.scrollTop = this.#end();
+    const end = this.#end();
+    this.#pane.scrollTop = end;
+    this.#before = { scrollTop: end, end };
     this.#isAtEnd = true;
     this.#button.hidden = true;
   }
@@ -41,10 +46,20 @@ export class Following {
   #look() {
     const { scrollTop } = this.#pane;
     const end = this.#end();
-    // Upwards, by however little, is the reader's wish, unless the end itself came nearer.
-    const isUp = scrollTop < this.#before.scrollTop && end >= this.#before.end;
-    this.#isAtEnd = end - scrollTop < (isUp ? 2 : NEAR_PX);
+    const gap = end - scrollTop;
+    if (this.#isUp(end)) this.#isAtEnd = false;
+    if (gap < ROUNDING_PX) this.#isAtEnd = true;
+    else if (scrollTop > this.#before.scrollTop) this.#isAtEnd = gap < NEAR_PX;
     this.#before = { scrollTop, end };
     if (this.#isAtEnd) this.#button.hidden = true;
+  }
+
+  /**
+   * Whether the reader has begun to scroll up, by however little: not if the end itself came nearer.
+   *
+   * @param {number} end
+   */
+  #isUp(end) {
+    return this.#pane.scrollTop < this.#before.scrollTop - ROUNDING_PX && end >= this.#before.end;
   }
 }
