@@ -24,7 +24,14 @@ from anyio import to_thread
 from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost
 from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import MemoryShortError, ModelLoadError, ModelNotFoundError, RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import (
+    MemoryShortError,
+    ModelExchangeError,
+    ModelLoadError,
+    ModelNotFoundError,
+    RuntimeUnusableError,
+    UsageError,
+)
 from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
@@ -308,10 +315,10 @@ class ModelSwitch:
         """The model that answers; it may be unloaded.
 
         Raises:
-            UsageError: none is open yet, or any more.
+            ModelExchangeError: none is open yet, or any more.
         """
         if self._current is None:
-            raise UsageError("the model is being exchanged; ask again in a moment")
+            raise ModelExchangeError
         return self._current
 
     @property

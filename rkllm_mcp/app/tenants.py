@@ -26,7 +26,7 @@ from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import ModelExchangeError, RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -99,10 +99,10 @@ class Tenants:
         """The chat models, of which one is loaded.
 
         Raises:
-            UsageError: another configuration's model is taking their place.
+            ModelExchangeError: another configuration's model is taking their place.
         """
         if self._models is None:
-            raise UsageError("the model is being exchanged; ask again in a moment")
+            raise ModelExchangeError
         return self._models
 
     @property
@@ -110,7 +110,7 @@ class Tenants:
         """The model that answers; it may be unloaded until the next request.
 
         Raises:
-            UsageError: it is being exchanged.
+            ModelExchangeError: it is being exchanged.
         """
         return self.models.current
 
@@ -159,12 +159,13 @@ class Tenants:
         """Return the tenant of that name.
 
         Raises:
-            UsageError: no tenant has this name (any more), or the model is being exchanged.
+            ModelExchangeError: no tenant has this name (any more), or the model is being exchanged.
         """
         tenant = self._tenants.get(name)
+        if tenant is None and self._models is None:
+            raise ModelExchangeError
         if tenant is None:
-            what = "the model is being exchanged" if self._models is None else f"there is no tenant {name!r} (any more)"
-            raise UsageError(f"{what}; ask again in a moment")
+            raise ModelExchangeError(f"there is no tenant {name!r} (any more); ask again in a moment")
         return tenant
 
     def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -188,7 +189,7 @@ class Tenants:
         """Return the models that a tenant's requests may name, by name. Reads files.
 
         Raises:
-            UsageError: the models are being exchanged.
+            ModelExchangeError: the models are being exchanged.
             ConfigError: a ``model.toml`` is invalid.
         """
         return self.models.listed(others=self.may_switch(tenant))

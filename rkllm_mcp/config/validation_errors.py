@@ -6,7 +6,6 @@ described, not shown.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
@@ -18,7 +17,7 @@ from rkllm_mcp.config.claude_desktop import Entry
 from rkllm_mcp.config.secrets import is_secret_name, redacted_text
 from rkllm_mcp.config.sections import Sections, TenantSection
 from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, did_you_mean
 
 # pydantic's error type -> allowed values; {…} are fields of the error's context.
 _ALLOWED: Mapping[str, str] = {
@@ -96,13 +95,8 @@ def allowed_for(details: ErrorDetails) -> str:
     if details["type"] == "literal_error":
         options = str(context["expected"])
         names = options.replace("'", "").replace(" or ", ", ").split(", ")
-        return f"allowed are {options}{_hint(str(details['input']), names)}"
+        return f"allowed are {options}{did_you_mean(str(details['input']), names)}"
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
-
-
-def _hint(found: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(found, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
@@ -110,7 +104,7 @@ def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
     if location[0] == "servers" and len(location) == 3:
         return _known_server_keys(key, entries[cast("int", location[1])])
     names = [*_fields_at(location[:-1]), *(["mcpServers"] if len(location) == 1 else [])]
-    return f"known here are {', '.join(names)}{_hint(key, names)}"
+    return f"known here are {', '.join(names)}{did_you_mean(key, names)}"
 
 
 def _known_server_keys(key: str, entry: Entry) -> str:
@@ -120,7 +114,7 @@ def _known_server_keys(key: str, entry: Entry) -> str:
     if others:
         whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in others)
         return f"it is for {whose} servers and this one is {transport}; remove it, or change 'transport'"
-    return f"known for {transport} servers are {', '.join(names)}{_hint(key, SERVER_KEYS)}"
+    return f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
 
 
 def _fields_at(location: Sequence[int | str]) -> list[str]:

@@ -17,7 +17,7 @@ from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
 from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.config.validation_errors import allowed_for, describe
-from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+from rkllm_mcp.errors import ConfigError, ModelNotFoundError, did_you_mean
 from rkllm_mcp.records import user_folder
 
 Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
@@ -355,8 +355,7 @@ def _checked(model: ModelFolder) -> ModelFolder:
 
 
 def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(found, names, n=1)
-    return f"{words} {', '.join(names)}" + (f"; did you mean '{close[0]}'?" if close else "")
+    return f"{words} {', '.join(names)}{did_you_mean(found, names)}"
 
 
 def _complete(folder: ModelFolder) -> ModelFolder:

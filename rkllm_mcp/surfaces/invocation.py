@@ -7,16 +7,17 @@ import math
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.generation import Language, language_of
-from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
+from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -131,6 +132,15 @@ class Session:
     def status(self, text: str) -> None:
         """Show a status line; lines after the first are details."""
         self.terminal.note(text)
+
+    def show(self, value: Any, listing: str, *, as_json: bool, none: str = "") -> None:
+        """Print a value for a program, or its listing for a person; ``none`` is the status line of an empty one."""
+        if as_json:
+            write_json(value)
+            return
+        sys.stdout.write(listing)
+        if none and not listing:
+            self.status(none)
 
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""

@@ -81,7 +81,7 @@ def write_new(path: Path, data: bytes) -> None:
         UsageError: it exists, or cannot be written.
     """
     try:
-        with path.open("xb") as file:
+        with path.expanduser().open("xb") as file:
             file.write(data)
     except FileExistsError:
         raise UsageError(f"{path} exists; choose another name") from None

@@ -22,13 +22,13 @@ import typer
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
-from rkllm_mcp.surfaces.cli.options import Host, Port
+from rkllm_mcp.surfaces.cli.options import Host, Port, asynchronous
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
@@ -316,7 +316,7 @@ def show_link(config: Config, *, is_system: bool) -> None:
     host = config.service.host
     is_local = is_loopback(host)
     name = host if is_local or host not in _EVERY_ADDRESS else _own_address()
-    address = f"http://{f'[{name}]' if ':' in name else name}:{config.service.port}/#/link/{anyio.run(make)}"
+    address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(make)}"
     if not is_local and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")
@@ -365,27 +365,22 @@ def link_command(context: typer.Context, system: _System = False) -> None:
 
 
 @app.command("keys")
-def keys_command(
+@asynchronous
+async def keys_command(
     context: typer.Context,
     revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke the key of this device.")] = None,
     system: _System = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
     session: Session = context.obj
-    config = session.config()
-
-    async def work() -> int:
-        async with open_stored(config, _SYSTEM_STATE if system else None) as store:
-            if revoke is not None and not await store.devices.revoke(revoke):
-                raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
-            devices = await store.devices.all()
-        rows = [(device.id, moment(device.linked), device.name) for device in devices]
-        session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
-        if not rows:
-            session.status("No device has a key; 'rkllm-mcp service link' links one.")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(work))
+    async with open_stored(session.config(), _SYSTEM_STATE if system else None) as store:
+        if revoke is not None and not await store.devices.revoke(revoke):
+            raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
+        devices = await store.devices.all()
+    rows = [(device.id, moment(device.linked), device.name) for device in devices]
+    session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
+    if not rows:
+        session.status("No device has a key; 'rkllm-mcp service link' links one.")
 
 
 serve_app = typer.Typer()

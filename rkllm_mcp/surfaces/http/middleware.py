@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rkllm_mcp.config.secrets import DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
+from rkllm_mcp.errors import ModelExchangeError
 from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.http.state import OWNER
@@ -270,7 +271,7 @@ class RequestMiddleware:
     async def _caller(self, path: str, headers: Headers) -> Principal:
         try:
             return await principal_of(headers, self._config(), self._find_device)
-        except HTTPError:
+        except (HTTPError, ModelExchangeError):
             if path in self._open_paths or path.startswith(_PAGE):
                 return Principal("", "")
             raise

@@ -33,7 +33,7 @@ from uvicorn.server import ServerState
 
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
@@ -507,10 +507,10 @@ class _Serving:
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
         status = self._session.status
-        host, port = _in_address(self._host), listening.getsockname()[1]
-        status(f"Serving at http://{host}:{port}")
-        name = host if is_loopback(host) else socket.gethostname()
-        status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+        host, port = self._host, listening.getsockname()[1]
+        status(f"Serving at {web_address(host, port)}")
+        page = web_address(host if is_loopback(host) else socket.gethostname(), port)
+        status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
         for line in unset_rights(service.config):
             status(line)
         if service.model_host.is_emulated:
@@ -616,8 +616,3 @@ def _most_connections() -> int | None:
     """Connections that this process has descriptors for; None without a limit. Up to there only the queue refuses."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else max(1, limit - OTHER_DESCRIPTORS)
-
-
-def _in_address(host: str) -> str:
-    """A host as it stands in an address."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

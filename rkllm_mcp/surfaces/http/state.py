@@ -17,7 +17,6 @@ from starlette.requests import Request
 
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
@@ -62,18 +61,12 @@ class ServiceState:
 
     @property
     def model_host(self) -> ModelHost:
-        """The model that answers; a Problem while it is being exchanged."""
-        try:
-            return self.tenants.model_host
-        except RkllmMcpError as error:
-            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+        """The model that answers; see ``Tenants.model_host``."""
+        return self.tenants.model_host
 
     async def find_device(self, key: str) -> Device | None:
         """Return the device of a key; None if it has none (any more)."""
-        try:
-            return await self.tenants.tenant(OWNER).app.store.devices.find(key)
-        except UsageError as error:
-            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+        return await self.tenants.tenant(OWNER).app.store.devices.find(key)
 
     @property
     def body_limit(self) -> int:
@@ -168,12 +161,9 @@ def tenant_of(request: Request) -> Tenant:
     """Return the caller's tenant with its assistant and the rights of the key.
 
     Raises:
-        HTTPError: 503, the model is being exchanged.
+        ModelExchangeError: the model is being exchanged.
     """
-    try:
-        return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
-    except RkllmMcpError as error:
-        raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+    return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
 
 
 def chosen_model(request: Request) -> str:
