@@ -23,11 +23,7 @@ _CONTROL = re.compile(r"<[^<>\s]+>")
 
 
 def model_form(config: Config, model: ModelFolder) -> ModelForm:
-    """Return the template, tokenizer and syntaxes of a model.
-
-    Raises:
-        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
-    """
+    """Return the template, tokenizer and syntaxes of a model; a ModelNotFoundError if the tokenizer is unusable."""
     card = model.card
     base = TEMPLATES[card.template]
     form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)

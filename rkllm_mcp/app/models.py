@@ -55,11 +55,7 @@ _PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "an
 
 
 def check_sdk(service: RemoteSettings) -> None:
-    """Check that the SDK for a service is installed.
-
-    Raises:
-        RuntimeUnusableError: it is not installed.
-    """
+    """Raise a RuntimeUnusableError if the SDK for a service is not installed."""
     package, vendor = _PACKAGES[service.kind]
     if find_spec(package) is None:
         raise RuntimeUnusableError(
@@ -70,11 +66,7 @@ def check_sdk(service: RemoteSettings) -> None:
 
 @asynccontextmanager
 async def open_remote(service: RemoteSettings) -> AsyncGenerator[RemoteModel, None]:
-    """Open a remote model; close its connections on exit. Nothing is loaded or sent before the first request.
-
-    Raises:
-        RuntimeUnusableError: the SDK for this kind is not installed.
-    """
+    """Open a remote model and check its SDK; nothing is loaded or sent before the first request."""
     check_sdk(service)
     model = _remote_model(service)
     try:
@@ -134,11 +126,7 @@ async def open_auxiliary_models(
 
 
 def check_model(config: Config) -> None:
-    """Check if the configured model can be opened; start nothing.
-
-    Raises:
-        RuntimeUnusableError: the model or the runtime does not exist, or a file is missing.
-    """
+    """Raise a RuntimeUnusableError if the configured model, runtime or SDK is missing; start nothing."""
     services = services_of(config)
     for service in services.values():
         check_sdk(service)
@@ -312,11 +300,7 @@ class ModelSwitch:
 
     @property
     def current(self) -> ModelHost:
-        """The model that answers; it may be unloaded.
-
-        Raises:
-            ModelExchangeError: none is open yet, or any more.
-        """
+        """The model that answers, which may be unloaded; a ModelExchangeError if none is open."""
         if self._current is None:
             raise ModelExchangeError
         return self._current
@@ -338,11 +322,7 @@ class ModelSwitch:
         return self._lock.locked()
 
     def listed(self, *, others: bool) -> dict[str, ListedModel]:
-        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones.
-
-        Raises:
-            ConfigError: a ``model.toml`` is invalid.
-        """
+        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones."""
         host, section = self.current, self.config.service
         if host.npu is None:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
@@ -370,11 +350,7 @@ class ModelSwitch:
         return found
 
     def find(self, name: str) -> ModelFolder:
-        """Return the installed chat model of a name.
-
-        Raises:
-            ModelNotFoundError: there is none, or a remote service answers.
-        """
+        """Return the installed chat model of a name, or raise a ModelNotFoundError."""
         models = installed_models(self.config) if self.home.npu is not None else {}
         installed = {each: folder for each, folder in models.items() if folder.card.task == "chat"}
         if name not in installed:
@@ -420,11 +396,7 @@ class ModelSwitch:
             await self._unload(self.current)
 
     async def remove(self, folder: Path, remove: Callable[[], object]) -> None:
-        """Remove a model's folder with ``remove``, in a thread.
-
-        Raises:
-            UsageError: the model is loaded or configured.
-        """
+        """Remove a model's folder with ``remove``, in a thread; a UsageError if it is loaded or configured."""
         async with self._lock:
             place = await to_thread.run_sync(folder.resolve)
             used = [host.npu.model for host in (self.home, self.current) if host.npu is not None]
@@ -526,11 +498,7 @@ class ModelSwitch:
             host.npu.engine.load()
 
     def _check_memory(self, folder: ModelFolder, config: Config) -> None:
-        """Check that a model fits into memory once the loaded one is gone.
-
-        Raises:
-            MemoryShortError: it does not.
-        """
+        """Raise a MemoryShortError if a model does not fit into memory once the loaded one is gone."""
         from rkllm_mcp.runtime.worker import available_bytes, needed_bytes
 
         available = available_bytes() if config.runtime.check_memory else None

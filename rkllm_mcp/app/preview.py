@@ -39,11 +39,7 @@ def state_folder() -> Path:
 
 @asynccontextmanager
 async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
-    """Open the owner's store in ``folder``, by default ``state_folder()``; no server is started.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """Open the owner's store in ``folder``, by default ``state_folder()``; a StoreError if it cannot be read."""
     from rkllm_mcp.store import open_store
     from rkllm_mcp.store.database import FILE_NAME, state_file
     from rkllm_mcp.store.tool_calls import Retention
@@ -93,11 +89,7 @@ def matching_tools(name: str, tools: Sequence[tuple[str, str]]) -> list[tuple[st
 
 
 def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> tuple[str, str | None]:
-    """Switch a tool or a server on or off; return its server, and the tool's name or None for a server.
-
-    Raises:
-        ToolboxError: no tool or server has this name.
-    """
+    """Switch a tool or server, or raise a ToolboxError; return its server, and the tool's name or None for a server."""
     # The name of a server never means another server's tool of the same name.
     if name in {server.name for server in config.servers}:
         toolbox.switches.turn_server(name, is_on=is_on)

@@ -174,9 +174,8 @@ class IdentifiedLibrary:
         """Name of the release, by the checksum or else by the file's own text."""
         if self.official_release is not None:
             return self.official_release
-        return f"{self.file.version or 'unknown'} (emulated)" if self.file.is_emulator else self._claimed()
-
-    def _claimed(self) -> str:
+        if self.file.is_emulator:
+            return f"{self.file.version or 'unknown'} (emulated)"
         return f"{self.file.version} by its own text" if self.file.version else "unknown"
 
 
@@ -217,11 +216,7 @@ def library_in_use(configured: str) -> Path | None:
 
 
 def prepare_emulator() -> Path:
-    """Build the emulated runtime if necessary, which takes up to some minutes; return its library.
-
-    Raises:
-        LibraryNotFoundError: it cannot be built here.
-    """
+    """Return the emulated runtime's library; building it, if necessary, takes up to some minutes."""
     return emulator_library()
 
 

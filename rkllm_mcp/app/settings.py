@@ -20,20 +20,12 @@ _Value = TypeVar("_Value")
 
 
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
-
-    Raises:
-        ModelNotFoundError: the model does not exist or lacks a file.
-    """
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.choose_model``."""
     return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
-    """Return the settings of the engine.
-
-    Raises:
-        LibraryNotFoundError: the runtime does not exist, or the emulated one cannot be built here.
-    """
+    """Return the settings of the engine; a LibraryNotFoundError if there is no runtime."""
     from rkllm_mcp.runtime.profile import find_profile
     from rkllm_mcp.runtime.settings import EngineSettings
 

@@ -96,22 +96,14 @@ class Tenants:
 
     @property
     def models(self) -> ModelSwitch:
-        """The chat models, of which one is loaded.
-
-        Raises:
-            ModelExchangeError: another configuration's model is taking their place.
-        """
+        """The chat models, of which one is loaded; a ModelExchangeError while they are being replaced."""
         if self._models is None:
             raise ModelExchangeError
         return self._models
 
     @property
     def model_host(self) -> ModelHost:
-        """The model that answers; it may be unloaded until the next request.
-
-        Raises:
-            ModelExchangeError: it is being exchanged.
-        """
+        """The model that answers, which may be unloaded until the next request; see ``models``."""
         return self.models.current
 
     @property
@@ -156,11 +148,7 @@ class Tenants:
         return self._tenants
 
     def tenant(self, name: str) -> Tenant:
-        """Return the tenant of that name.
-
-        Raises:
-            ModelExchangeError: no tenant has this name (any more), or the model is being exchanged.
-        """
+        """Return the tenant of that name; a ModelExchangeError if there is none (any more)."""
         tenant = self._tenants.get(name)
         if tenant is None and self._models is None:
             raise ModelExchangeError
@@ -186,12 +174,7 @@ class Tenants:
         return switching == "request" or (switching == "owner" and tenant == OWNER)
 
     def listed(self, tenant: str) -> dict[str, ListedModel]:
-        """Return the models that a tenant's requests may name, by name. Reads files.
-
-        Raises:
-            ModelExchangeError: the models are being exchanged.
-            ConfigError: a ``model.toml`` is invalid.
-        """
+        """Return the models that a tenant's requests may name, by name; reads files. See ``models`` for the error."""
         return self.models.listed(others=self.may_switch(tenant))
 
     @contextmanager
@@ -342,11 +325,7 @@ class Tenants:
 
 @asynccontextmanager
 async def open_tenants(config: Config, *, status: StatusSink | None = None) -> AsyncGenerator[Tenants, None]:
-    """Load the model once and open all assistants; close everything on exit.
-
-    Raises:
-        ModelNotFoundError: the model does not exist, or a file is missing.
-    """
+    """Load the model once and open all assistants; close everything on exit. See ``models.open_model`` for errors."""
     async with open_task_group() as tasks:
         tenants = Tenants(config, tasks, status)
         try:

@@ -15,10 +15,12 @@ from typing import Any, cast
 from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     ChatBody,
+    ChosenFunction,
     ChosenTool,
     CompletionBody,
     DeclaredFunction,
     DeclaredTool,
+    JsonSchemaFormat,
     MessageCall,
     OpenAIBody,
     ResponseFormatBody,
@@ -67,11 +69,7 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 def refuse_impossible(body: OpenAIBody) -> None:
-    """Check that a body asks for nothing of its ``REFUSED``.
-
-    Raises:
-        RequestRefusedError: a field cannot be honoured.
-    """
+    """Raise a RequestRefusedError if a body asks for something of its ``REFUSED``."""
     for name, (advice, *harmless) in body.REFUSED.items():
         value = getattr(body, name, None)
         if value and value not in harmless:
@@ -79,11 +77,7 @@ def refuse_impossible(body: OpenAIBody) -> None:
 
 
 def completion_body(body: CompletionBody) -> Translated:
-    """Return a request for a text completion as OpenAI's chat body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return a request for a text completion as OpenAI's chat body; see ``chat_request`` for errors."""
     refuse_impossible(body)
     shared = body.model_dump(include={*SamplingBody.model_fields}, exclude_none=True)
     chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
@@ -140,6 +134,19 @@ def checked_tools(
         for name, description, schema in declared
     )
     return [DeclaredTool(type="function", function=function) for function in functions]
+
+
+def chosen_tool(name: str | None) -> ChosenTool:
+    """Return the choice of a tool by its name, or refuse the request if that is missing."""
+    if name is None:
+        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
+    return ChosenTool(type="function", function=ChosenFunction(name=name))
+
+
+def schema_form(schema: Mapping[str, Any], name: str = "answer", description: str | None = None) -> ResponseFormatBody:
+    """Return the form of an answer that matches a JSON Schema."""
+    described = JsonSchemaFormat.model_validate({"name": name, "schema": schema, "description": description})
+    return ResponseFormatBody(type="json_schema", json_schema=described)
 
 
 # Options

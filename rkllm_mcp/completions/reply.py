@@ -158,7 +158,7 @@ class ReplyShape:
 
     def failed(self, body: Json) -> str:
         """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
-        raise NotImplementedError
+        return record(body)
 
     def whole(self) -> Json:
         """Return the answer as one object."""
@@ -211,6 +211,11 @@ def _encoded(*records: str) -> bytes:
     return "".join(records).encode("utf-8", "replace")
 
 
+def record(value: Json) -> str:
+    """Return a record of an event stream."""
+    return f"data: {to_json(value)}\n\n"
+
+
 def typed_record(value: Json) -> str:
     """Return a record of an event stream whose event is named by its type."""
-    return f"event: {value['type']}\ndata: {to_json(value)}\n\n"
+    return f"event: {value['type']}\n{record(value)}"

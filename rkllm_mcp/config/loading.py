@@ -187,11 +187,7 @@ def build_config(
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Parse a TOML or JSON file; without either suffix, a file that starts with a brace is JSON.
-
-    Raises:
-        ConfigError: the file cannot be read or parsed.
-    """
+    """Parse a TOML or JSON file, or raise a ConfigError; without a suffix, a file that starts with a brace is JSON."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -211,11 +211,7 @@ def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
 
 
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
-    """Return every model with a card by name, including those without weights on this machine.
-
-    Raises:
-        ConfigError: a ``model.toml`` is invalid.
-    """
+    """Return every model with a card by name, also without weights here; a ConfigError if a card is invalid."""
     found: dict[str, ModelFolder] = {}
     for directory in directories if directories is not None else model_directories():
         for card in sorted(directory.glob(f"*/{CARD_NAME}")):

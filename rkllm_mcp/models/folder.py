@@ -46,11 +46,7 @@ class ModelFolderStore:
     free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
 
     def folder(self, name: str) -> Path:
-        """Return the folder of a model.
-
-        Raises:
-            UsageError: the name is not a valid folder name.
-        """
+        """Return the folder of a model; a UsageError if the name is not a valid folder name."""
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not a valid model name; use letters, digits and . _ + -, with --name")
         return self.root / name
@@ -81,11 +77,7 @@ class ModelFolderStore:
             os.close(lock)
 
     def check_room(self, needed_bytes: int) -> None:
-        """Check that the files fit on the file system.
-
-        Raises:
-            ModelFileError: the free space is not sufficient.
-        """
+        """Raise a ModelFileError if files of this size do not fit on the file system."""
         self.root.mkdir(parents=True, exist_ok=True)
         free = self.free_bytes(self.root)
         if needed_bytes + _SPARE_BYTES > free:

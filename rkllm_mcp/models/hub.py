@@ -103,11 +103,7 @@ class Hub:
         return FoundFile(file, found.etag, found.commit_hash, found.size, self._cached(file, found.commit_hash))
 
     def names(self, repository: str, revision: str | None = None) -> list[str]:
-        """Return the files of a repository; if the hub is not reachable, those in the cache.
-
-        Raises:
-            ModelDownloadError: the hub is not reachable and the cache does not have the repository.
-        """
+        """Return the files of a repository, or raise a ModelDownloadError; the cache answers for an unreachable hub."""
         file = RemoteFile(repository, "the list of files", revision)
         try:
             return self._listed(file)

@@ -84,11 +84,7 @@ class ModelSources:
         return fitness(self.machine, platform, memory, any_machine=card.emulated)
 
     def removable(self, name: str) -> Path:
-        """Return the folder of a model that the user may remove.
-
-        Raises:
-            UsageError: the model is not in the user's folder.
-        """
+        """Return the folder of a model that the user may remove, or raise a UsageError."""
         if self.folders.has(name):
             return self.folders.folder(name)
         other = next((folder for folder in self.models() if name in {folder.name, folder.folder.name}), None)
@@ -128,11 +124,7 @@ class Pull:
 
 
 def _checked_repository(repository: str) -> str:
-    """Return the repository's name.
-
-    Raises:
-        UsageError: it is no ``OWNER/NAME``.
-    """
+    """Return the repository's name, or raise a UsageError if it is no ``OWNER/NAME``."""
     try:
         if repository.startswith("."):
             raise UsageError(f"{repository!r} is not a valid model name; for a file of yours use 'models add'")

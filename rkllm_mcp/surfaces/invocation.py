@@ -30,11 +30,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9]+")
 def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
-    """Return the tokens of ``--token`` options by name; ``ask`` prompts for a token without echo.
-
-    Raises:
-        UsageError: a token is missing, or its value is on the command line.
-    """
+    """Return the tokens of ``--token`` options by name, or raise a UsageError; ``ask`` prompts for one without echo."""
     return dict(_token(word, env, ask or _typed) for word in words)
 
 
@@ -100,11 +96,7 @@ class Session:
         self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
-        """Load the configuration and apply the global options.
-
-        Raises:
-            ConfigError: it is not usable.
-        """
+        """Load the configuration and apply the global options; a ConfigError if it is not usable."""
         from rkllm_mcp.config.loading import load_config
 
         config = load_config(self.config_path, env=environment)
@@ -112,11 +104,7 @@ class Session:
 
     @cached_property
     def tokens(self) -> Mapping[str, str]:
-        """The tokens by name; a person may be asked for them, so it is read before anything runs.
-
-        Raises:
-            UsageError: one cannot be had.
-        """
+        """The tokens by name; a person may be asked for them, so it is read before anything runs."""
         return read_tokens(self.token_words)
 
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:

@@ -147,11 +147,7 @@ def read_pairs(
 
 
 def split_words(line: str) -> list[str]:
-    """Split a line into words, with quotes as in a shell.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
+    """Split a line into words, with quotes as in a shell; a UsageError if one is not closed."""
     try:
         return shlex.split(line)
     except ValueError:

@@ -220,11 +220,7 @@ def cold(subject: ProbeSubject, prompt: list[int] | tuple[int, ...], limit: int)
 
 
 def completed(observed: Observed) -> Observed:
-    """The run, if it ended as it should.
-
-    Raises:
-        InconclusiveError: it failed.
-    """
+    """Return the run if it ended as it should, or raise an InconclusiveError."""
     if not observed.is_complete:
         raise InconclusiveError(f"rkllm_run failed (it returned {observed.status})")
     return observed

@@ -50,11 +50,7 @@ class FormPrompt:
         self.phrases: Phrases = PHRASES[language]
 
     async def approve(self, question: Approval) -> Decision:
-        """Return the person's decision about a call or a sampling request.
-
-        Raises:
-            FormAbandonedError: the person left the question.
-        """
+        """Return the person's decision about a call or a sampling request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
         self._terminal.error(visible(question.reason), YELLOW)
@@ -71,11 +67,7 @@ class FormPrompt:
         return await self._until(prompt, read, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Return the person's answer to a server's request.
-
-        Raises:
-            FormAbandonedError: the person left the question.
-        """
+        """Return the person's answer to a server's request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
         heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
         self._terminal.error(heading, YELLOW)

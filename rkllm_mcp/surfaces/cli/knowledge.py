@@ -53,11 +53,7 @@ class Knowledge:
         self._session = session
 
     async def available(self) -> None:
-        """Wait until it can be asked.
-
-        Raises:
-            ServerUnavailableError: it cannot.
-        """
+        """Wait until it can be asked; a ServerUnavailableError if it cannot."""
         try:
             await self._server.available()
         except ServerUnavailableError as error:
@@ -66,11 +62,7 @@ class Knowledge:
             raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
-        """Call a tool and return its structured result.
-
-        Raises:
-            ToolboxError: the call failed; the message is the server's.
-        """
+        """Call a tool and return its structured result; a failure is a ToolboxError with the server's message."""
 
         async def tell(done: float, total: float | None, message: str | None) -> None:
             if self._session.terminal.shows_progress:
@@ -87,11 +79,7 @@ class Knowledge:
         raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
 
     async def base_id(self, wanted: str) -> str:
-        """Return the id of the knowledge base with this id or name; an empty name selects the only one.
-
-        Raises:
-            UsageError: no knowledge base matches, or several do.
-        """
+        """Return the id of the base with this id or name, the only one for an empty name, or raise a UsageError."""
         named = self.named(await self.bases(), wanted)
         if len(named) == 1:
             return named[0]["knowledge_base_id"]
@@ -102,11 +90,7 @@ class Knowledge:
         raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
 
     async def bases(self) -> list[Facts]:
-        """Return every knowledge base.
-
-        Raises:
-            UsageError: none exists.
-        """
+        """Return every knowledge base, or raise a UsageError if none exists."""
         found = (await self.listing())["knowledge_bases"]
         if not found:
             raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
@@ -164,11 +148,7 @@ def knowledge_server(config: Config) -> ServerConfig:
 
 @asynccontextmanager
 async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
-    """Connect the server.
-
-    Raises:
-        ServerUnavailableError: there is no connection.
-    """
+    """Connect the knowledge server."""
     from rkllm_mcp.app.root import open_tools
 
     config = session.config()

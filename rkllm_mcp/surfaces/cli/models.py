@@ -63,11 +63,7 @@ def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
 
 
 def _load_in_service(session: Session, name: str) -> str:
-    """Ask the service of this configuration to load a model; return a sentence about what it did.
-
-    Raises:
-        UsageError: it could not.
-    """
+    """Ask the service of this configuration to load a model; return a sentence about it, or raise a UsageError."""
     import httpx2
 
     from rkllm_mcp.config.secrets import is_hashed

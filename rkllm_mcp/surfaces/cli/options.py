@@ -33,11 +33,7 @@ def leave_after(session: Session, work: Callable[[], Awaitable[int | None]]) -> 
 
 
 def may_remove(session: Session, what: str, *, yes: bool) -> bool:
-    """Return True with ``--yes``, or if the person agrees to the removal.
-
-    Raises:
-        UsageError: no person can be asked.
-    """
+    """Return True with ``--yes``, or if the person agrees to the removal; a UsageError if no person is there."""
     from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
     if yes or TerminalApprover(session.terminal).confirm(f"Remove {what}?", "--yes"):

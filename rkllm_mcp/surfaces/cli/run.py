@@ -53,11 +53,7 @@ class JsonRenderer:
         self._out = out
 
     def show(self, event: Event) -> None:
-        """Write one event.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
+        """Write one event; a BrokenPipeError if standard output is closed."""
         stream = self._out()
         stream.write(f"{event_to_json(event)}\n")
         stream.flush()

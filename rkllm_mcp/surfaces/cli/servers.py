@@ -234,11 +234,7 @@ def _check_known(what: str, name: str, known: Collection[str]) -> None:
 
 
 def require_mcp(config: Config) -> None:
-    """Require that MCP is switched on.
-
-    Raises:
-        UsageError: it is switched off.
-    """
+    """Raise a UsageError if MCP is switched off."""
     if not config.origin.mcp_enabled:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 

@@ -64,11 +64,7 @@ class UnitLocation:
         return ["systemctl", *(["--user"] if self.is_user else []), *words]
 
     def run(self, *words: str, advice: str = "") -> str:
-        """Run systemctl to its end and return its output.
-
-        Raises:
-            ServiceControlError: it failed; the message ends with ``advice``.
-        """
+        """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``."""
         command = self.systemctl(*words)
         see = f"; see: {advice}" if advice else ""
         try:

@@ -518,11 +518,7 @@ def _free_port(host: str) -> int:
 
 
 def _install_compiler() -> None:
-    """Install the package ziglang, which is a C compiler, into this environment.
-
-    Raises:
-        UsageError: neither pip nor uv could.
-    """
+    """Install the package ziglang, a C compiler, into this environment; a UsageError if pip and uv fail."""
     tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
     if shutil.which("uv"):
         tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])

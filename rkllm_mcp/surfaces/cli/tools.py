@@ -71,11 +71,7 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
 
 
 def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
-    """Return the tool of that name.
-
-    Raises:
-        UsageError: no tool has this name.
-    """
+    """Return the tool of that name, or raise a UsageError."""
     tool = environment.toolbox.resolve(name)
     if tool is None:
         raise unknown_tool(name, environment.toolbox.suggest(name))

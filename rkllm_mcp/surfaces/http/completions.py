@@ -142,11 +142,7 @@ async def responses(request: Request) -> Response:
 
 
 async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
-    """Return the stored items that a request refers to.
-
-    Raises:
-        HTTPError: 400, nothing is stored, or not this response.
-    """
+    """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
     wanted, previous = references(body), body.previous_response_id
     if not wanted and previous is None:
         return StoredItems()
@@ -314,11 +310,7 @@ async def _stream(run: _Run, writer: ReplyWriter, write: Write) -> None:
 async def _run(
     request: Request, asked: Translated, question: ChatRequest, may_load: bool, emit: EmitOccurrences
 ) -> None:
-    """Answer when the request's turn has come.
-
-    Raises:
-        HTTPError: the request is refused, or its answer fails or is cancelled.
-    """
+    """Answer when the request's turn has come; an HTTPError if that fails or is cancelled."""
     service, tenant = service_of(request), tenant_of(request)
 
     async def work(app: Assistant, emit: EmitOccurrences) -> None:
@@ -369,11 +361,7 @@ async def _asked(request: Request, asked: Translated) -> ChatRequest:
 
 
 def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
-    """Yield the names of servers' tools.
-
-    Raises:
-        HTTPError: 400, there is no such server or tool; 502, a server cannot be used now.
-    """
+    """Yield the names of servers' tools; an HTTPError 400 or 502 if there is none."""
     toolbox = app.toolbox
     connections = {connection.spec.name: connection for connection in toolbox.connections}
     for server, names in servers.items():

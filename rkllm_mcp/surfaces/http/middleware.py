@@ -51,11 +51,7 @@ def needs_key(config: Config) -> bool:
 
 
 async def principal_of(headers: Mapping[str, str], config: Config, find_device: FindDevice) -> Principal:
-    """Authenticate a request by its headers; ``find_device`` returns the device of a key.
-
-    Raises:
-        HTTPError: 401, the key is missing or wrong.
-    """
+    """Authenticate a request by its headers; ``find_device`` returns a key's device. An HTTPError 401 without one."""
     if not needs_key(config):
         return Principal(OWNER, "")
     key = _key(headers)
@@ -87,11 +83,7 @@ _RIGHTS: Mapping[str, Right | None] = {
 
 
 def check_right(caller: Principal, path: str) -> None:
-    """Refuse a key that is not meant for this path.
-
-    Raises:
-        HTTPError: 403.
-    """
+    """Refuse a key that is not meant for this path, with 403."""
     right = next((right for beginning, right in _RIGHTS.items() if path.startswith(beginning)), None)
     if right is not None and right not in caller.rights:
         allowed = ", ".join(caller.rights)
@@ -147,11 +139,7 @@ def _name(host: str) -> str | None:
 
 
 def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
-    """The origin of the page that sends a request, if it may; None where no page does.
-
-    Raises:
-        Problem: 403, the page is neither the board's own nor one of ``cors``.
-    """
+    """Return the origin of the page that sends a request, None without one; a foreign page is refused with 403."""
     origin = headers.get("origin")
     if origin is None:
         return None

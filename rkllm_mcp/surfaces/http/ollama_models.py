@@ -181,11 +181,7 @@ async def _found(request: Request, name: str) -> ListedModel:
 
 
 async def check_embedder(request: Request, name: str) -> None:
-    """Check that a request to embed names a model of this service.
-
-    Raises:
-        HTTPError: 404.
-    """
+    """Refuse a request to embed that names no model of this service, with 404."""
     await _found(request, name.removesuffix(TAG))
 
 

@@ -38,11 +38,7 @@ class Quota:
         return tenant.section.daily_tokens if tenant.section else None
 
     async def check(self, tenant: Tenant) -> None:
-        """See that a tenant has something left today.
-
-        Raises:
-            Problem: 429, with the time until midnight.
-        """
+        """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
         limit = self.limit(tenant)
         if limit is None:
             return

@@ -130,11 +130,7 @@ class RunningAnswers:
 
     @contextmanager
     def unanswered(self, app: Assistant, conversation: str) -> Generator[None, None, None]:
-        """Hold a conversation that is changed: no answer runs in it meanwhile.
-
-        Raises:
-            HTTPError: 409, an answer is under way.
-        """
+        """Hold a conversation that is changed, so that no answer runs in it; 409 if one does."""
         with self.running(RunningAnswer(conversation, app.tenant, "")):
             yield
 

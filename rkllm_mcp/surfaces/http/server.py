@@ -399,21 +399,13 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Require keys that cannot be guessed if other machines can connect.
-
-    Raises:
-        UsageError: no key is configured, or one is too short.
-    """
+    """Raise a UsageError if other machines can connect without a key, or with one that can be guessed."""
     if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
         raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; accepted connections inherit the timeout for dead peers.
-
-    Raises:
-        UsageError: the port is taken, or the address is not one of this machine's.
-    """
+    """Return a listening socket, or raise a UsageError; connections inherit its timeout for dead peers."""
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:

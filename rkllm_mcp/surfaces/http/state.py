@@ -125,20 +125,12 @@ class ServiceState:
             tenant.app.close()
 
     def check_alive(self) -> None:
-        """Refuse when no answer will come any more from this process.
-
-        Raises:
-            Problem: 503 with the reason why the model is not loaded again.
-        """
+        """Refuse with 503 and the reason when no answer will come any more from this process."""
         if (failure := self.tenants.failure) is not None:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
-        """Refuse an answer that cannot begin now; with ``may_load`` a loading model is no reason.
-
-        Raises:
-            HTTPError: 503 while the model loads, after it failed for good, and during shutdown.
-        """
+        """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is no reason."""
         if self.is_draining:
             raise stopping()
         self.check_alive()
@@ -158,11 +150,7 @@ def service_of(request: Request) -> ServiceState:
 
 
 def tenant_of(request: Request) -> Tenant:
-    """Return the caller's tenant with its assistant and the rights of the key.
-
-    Raises:
-        ModelExchangeError: the model is being exchanged.
-    """
+    """Return the caller's tenant with its assistant and the rights of the key; see ``Tenants.tenant``."""
     return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
 
 

@@ -221,11 +221,7 @@ def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Respo
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read.
-
-    Raises:
-        ClientGoneError: the client has disconnected.
-    """
+    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read."""
     async with open_task_group() as tasks:
         tasks.start_soon(_when_gone, request.receive, tasks.cancel_scope.cancel)
         try:
@@ -328,12 +324,7 @@ async def in_turn(
 
 
 async def loaded(request: Request) -> None:
-    """Wait until the model that a request chose is loaded, in its turn.
-
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait.
-        RkllmMcpError: it could not be loaded.
-    """
+    """Wait until the model that a request chose is loaded, in its turn; see ``_admitted``."""
     async with _admitted(request, model=chosen_model(request), may_load=True):
         await tenant_of(request).app.model_host.ready()
 
