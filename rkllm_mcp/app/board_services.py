@@ -55,12 +55,7 @@ class BoardServices:
     async def generate(
         self, prompt: str, system: str = "", max_tokens: int | None = None, on_text: OnText | None = None
     ) -> Generated:
-        """Answer a prompt without tools or history; ``on_text`` receives the text in pieces.
-
-        Raises:
-            GenerationError: the answer failed.
-            RuntimeUnusableError: the model cannot be loaded.
-        """
+        """Answer a prompt without tools or history, or raise an error; ``on_text`` receives the text in pieces."""
         options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
@@ -123,9 +118,6 @@ async def open_board_services(
     """Load the models without any server; unload them on exit.
 
     ``embedding`` and ``ranking`` are names or paths of models; the chat model embeds and reranks when they are None.
-
-    Raises:
-        ModelNotFoundError: a model does not exist, or a file is missing.
     """
     config = config.overridden(tools=False)
     names = [name for name in (embedding, ranking) if name is not None]

@@ -90,15 +90,9 @@ def _remote_model(service: RemoteSettings) -> RemoteModel:
 async def open_auxiliary_models(
     config: Config, names: Iterable[str]
 ) -> AsyncGenerator[Mapping[str, AuxiliaryModel], None]:
-    """Load the embedding and reranking models; close them on exit.
+    """Load the embedding and reranking models of these names or paths; close them on exit.
 
-    Args:
-        config: the configuration; its runtime runs them as well.
-        names: their names or paths.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        ModelLoadError: the NPU has no address space left for so many models.
+    It is a ModelLoadError if the NPU has no address space left for so many models.
     """
     configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
     folders = {name: chosen_model(each) for name, each in configs.items()}
@@ -144,14 +138,8 @@ async def open_model(
 ) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
-    Args:
-        config: the configuration.
-        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
-        beside: an open model whose embedding and reranking models are used instead.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        RuntimeUnusableError: the package for the remote service is not installed.
+    ``auxiliary`` are names or paths of embedding and reranking models to load as well, without a remote service;
+    those of ``beside``, an open model, are used instead. ``check_model`` has the errors.
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
@@ -222,12 +210,7 @@ async def _open_on_npu(
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
-    """Return the models on this machine that the configured runtime can load, by name; the configured one is first.
-
-    Raises:
-        ModelNotFoundError: the configured model does not exist or lacks a file.
-        ConfigError: a ``model.toml`` is invalid.
-    """
+    """Return the models on this machine that the configured runtime can load, by name; the configured one is first."""
     home = chosen_model(config)
     found = {home.name: home}
     for folder in list_models():
@@ -546,12 +529,7 @@ async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelSc
 
 @asynccontextmanager
 async def open_models(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelSwitch, None]:
-    """Open the configured model, and others when they are asked for; close all of them on exit.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        RuntimeUnusableError: the package for the remote service is not installed.
-    """
+    """Open the configured model, and others when they are asked for; close all of them on exit. See ``open_model``."""
     models = ModelSwitch(config, auxiliary)
     try:
         await models.open()

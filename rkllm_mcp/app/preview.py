@@ -68,11 +68,9 @@ async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredCon
 
 
 async def forget_approvals(store: Store, name: str) -> list[tuple[str, str]]:
-    """Delete the stored approvals and refusals of a tool, or of all tools of a server; return (server, tool) of each.
+    """Delete the stored approvals and refusals of a tool, or of a server's tools; return (server, tool) of each.
 
-    Raises:
-        UsageError: nothing is stored for this name.
-        StoreError: the file cannot be read or written.
+    A UsageError if nothing is stored for this name.
     """
     stored = await store.grants.all()
     chosen = matching_tools(name, [(server, tool) for server, tool, _ in stored])

@@ -252,13 +252,9 @@ def turns_of(
 
 
 def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conversation:
-    """Restore a saved conversation; the model reads it again from its messages.
+    """Restore a saved conversation into a new one and return that; the model reads it again from its messages.
 
     A question whose answer has no text is left out of the prompt and stays saved.
-
-    Args:
-        kept: the saved conversation.
-        conversation: a new one, which is filled and returned.
     """
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)

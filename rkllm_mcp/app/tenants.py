@@ -161,11 +161,7 @@ class Tenants:
         self._tasks.start_soon(work)
 
     async def ready(self) -> None:
-        """Wait until the model is loaded; servers may still be connecting.
-
-        Raises:
-            RuntimeUnusableError: it could not be loaded.
-        """
+        """Wait until the model is loaded, or raise a RuntimeUnusableError; servers may still be connecting."""
         await self.model_host.ready()
 
     def may_switch(self, tenant: str) -> bool:

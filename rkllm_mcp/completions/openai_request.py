@@ -42,18 +42,12 @@ _TEXT_PARTS = frozenset({"text", "refusal"})
 
 @dataclass(frozen=True)
 class Translated:
-    """A request of any API as OpenAI's body.
-
-    Args:
-        body: the body.
-        places: where each message stands in the client's own body.
-        names: OpenAI's names of fields, and the client's.
-        servers: the configured servers whose tools the answer may use, each with the names of those tools, or all.
-    """
+    """A request of any API as OpenAI's body."""
 
     body: ChatBody
-    places: Sequence[str] = ()
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    places: Sequence[str] = ()  # where each message stands in the client's own body
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # OpenAI's names of fields, and the client's
+    # The configured servers whose tools the answer may use, each with the names of those tools, or all.
     servers: Mapping[str, Sequence[str] | None] = field(default_factory=dict[str, "Sequence[str] | None"])
 
     def param(self, param: str) -> str:
@@ -87,16 +81,7 @@ def completion_body(body: CompletionBody) -> Translated:
 
 
 def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
-    """Return the request of a body.
-
-    Args:
-        asked: the parsed body.
-        check: checks its schemas.
-        host_tools: run the host's tools if the body does not say.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request of a body, or refuse it by its field; ``host_tools`` counts if the body does not say."""
     try:
         return _chat_request(asked.body, check, host_tools=host_tools)
     except RequestRefusedError as error:
@@ -121,11 +106,7 @@ def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> Ch
 def checked_tools(
     declared: Sequence[tuple[str, str | None, Mapping[str, Any] | None]], servers: Collection[str]
 ) -> list[DeclaredTool]:
-    """Return a client's tools, each of a name, a description and a schema.
-
-    Raises:
-        RequestRefusedError: the request names servers as well.
-    """
+    """Return a client's tools, each of a name, a description and a schema; servers beside them are refused."""
     if declared and servers:
         message = "a request has either tools of its own or a server's; send them in two requests"
         raise RequestRefusedError(message, "tools", "unsupported_parameter")

@@ -46,21 +46,13 @@ class Part:
 
 @dataclass
 class Reply:
-    """An answer so far.
+    """An answer so far."""
 
-    Args:
-        id: id of the response.
-        model: name of the model.
-        host_tools: calls are run by the host and are not part of the answer.
-        with_server_calls: the calls that the host has run are parts all the same.
-        with_events: collect other events.
-    """
-
-    id: str
-    model: str
-    host_tools: bool = False
-    with_server_calls: bool = False
-    with_events: bool = False
+    id: str  # id of the response
+    model: str  # name of the model
+    host_tools: bool = False  # calls are run by the host and are not part of the answer
+    with_server_calls: bool = False  # the calls that the host has run are parts all the same
+    with_events: bool = False  # collect other events
     created: int = field(default_factory=lambda: int(time.time()))
     parts: list[Part] = field(default_factory=list[Part])
     events: list[Json] = field(default_factory=list[Json])

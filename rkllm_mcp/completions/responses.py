@@ -409,18 +409,12 @@ def _content(content: str | Sequence[ContentPart], place: str) -> str | list[Con
 
 @dataclass(frozen=True)
 class _ItemShape:
-    """The item of a kind of part.
+    """The item of a kind of part."""
 
-    Args:
-        prefix: of its ids.
-        delta: the event of a piece.
-        done: the event behind the last piece, and the field that has the whole text.
-        part: the field of the item that has its content, and the events around a part of it, if it has parts.
-    """
-
-    prefix: str
-    delta: str
-    done: tuple[str, str]
+    prefix: str  # of its ids
+    delta: str  # the event of a piece
+    done: tuple[str, str]  # the event behind the last piece, and the field that has the whole text
+    # The field of the item that has its content, and the events around a part of it, if it has parts.
     part: tuple[str, str] | None = None
 
 

@@ -42,9 +42,13 @@ _SHOWN_CHARS = 60
 
 
 def explain(
-    error: ValidationError, source: str, entries: Sequence[Entry], origins: Mapping[str, str] | None = None
+    error: ValidationError,
+    source: str,
+    entries: Sequence[Entry] = (),
+    origins: Mapping[str, str] | None = None,
+    root: type[BaseModel] = Sections,
 ) -> ConfigError:
-    """Return the first problem as a ConfigError.
+    """Return the first problem of a file, which ``root`` describes, as a ConfigError.
 
     ``entries`` are the servers of the file with the names used there; ``origins`` maps dotted keys that did not come
     from the file to their origin.
@@ -57,7 +61,7 @@ def explain(
         location += [str(context["key"])] if context["key"] else []
         found, allowed = str(context["found"]), str(context["allowed"])
     elif details["type"] == "extra_forbidden":
-        found, allowed = "an unknown key", _known_keys(location, entries)
+        found, allowed = "an unknown key", _known_keys(location, entries, root)
     elif details["type"] == "missing":
         found, allowed = "nothing", "it is required"
     else:
@@ -99,11 +103,11 @@ def allowed_for(details: ErrorDetails) -> str:
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
 
 
-def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
+def _known_keys(location: Sequence[int | str], entries: Sequence[Entry], root: type[BaseModel]) -> str:
     key = str(location[-1])
     if location[0] == "servers" and len(location) == 3:
         return _known_server_keys(key, entries[cast("int", location[1])])
-    names = [*_fields_at(location[:-1]), *(["mcpServers"] if len(location) == 1 else [])]
+    names = _fields_at(location[:-1], root) + (["mcpServers"] if location[:-1] == [] and root is Sections else [])
     return f"known here are {', '.join(names)}{did_you_mean(key, names)}"
 
 
@@ -117,8 +121,7 @@ def _known_server_keys(key: str, entry: Entry) -> str:
     return f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
 
 
-def _fields_at(location: Sequence[int | str]) -> list[str]:
-    kind: type[BaseModel] = Sections
+def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str]:
     for part in location:
         if part == "tenants":
             kind = TenantSection

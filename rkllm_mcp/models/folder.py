@@ -59,8 +59,7 @@ class ModelFolderStore:
     def workspace(self, name: str) -> Generator[Workspace]:
         """Open a working folder for a model; at the end of the block only partial downloads remain in it.
 
-        Raises:
-            ModelFileError: another process is using it, or the folder cannot be written.
+        A ModelFileError if another process is using it, or it cannot be written.
         """
         self.folder(name)
         place = self.root / f".{name}.part"

@@ -58,11 +58,7 @@ class ModelSources:
         return list_models(self.directories)
 
     def check_platform(self, platform: str | None, *, any_platform: bool) -> None:
-        """Check that a file is for this board's chip; any chip is accepted on a machine without an NPU.
-
-        Raises:
-            ModelFileError: the file is for another chip.
-        """
+        """Raise a ModelFileError if a file is for another chip than this board's; without an NPU any chip is right."""
         here = platform_of(self.machine)
         if any_platform or platform is None or here is None or platform == here:
             return
@@ -106,11 +102,7 @@ class Pull:
     any_platform: bool = False  # accept a file for another chip
 
     def resolved(self, sources: ModelSources) -> Pull:
-        """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model.
-
-        Raises:
-            UsageError: the repository is named twice.
-        """
+        """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model."""
         if "/" not in self.name:
             return self
         if self.repository is not None or (self.file is not None and ":" in self.name):

@@ -132,11 +132,7 @@ def conversation_table(found: Sequence[ConversationSummary], columns: int | None
 def read_pairs(
     words: Sequence[str], separator: str = "=", advice: str = "write NAME=VALUE, in quotes where there are spaces"
 ) -> dict[str, str]:
-    """Parse ``key=value`` words; ``advice`` ends the error of another form.
-
-    Raises:
-        UsageError: a word has another form.
-    """
+    """Parse ``key=value`` words; ``advice`` ends the UsageError of another form."""
     pairs: dict[str, str] = {}
     for word in words:
         key, found, value = word.partition(separator)

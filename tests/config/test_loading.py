@@ -295,7 +295,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "3",
             (
                 "found section 'AGNT'; the sections are RUNTIME, MODEL, AGENT, SECURITY, SERVICE, PROVIDER; did you "
-                "mean AGENT?"
+                "mean 'AGENT'?"
             ),
         ),
     ],

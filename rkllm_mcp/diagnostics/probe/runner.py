@@ -267,11 +267,7 @@ def _open_child() -> Generator[_Child, None, None]:
 
 
 def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:
-    """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes.
-
-    Raises:
-        RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
-    """
+    """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes."""
     from rkllm_mcp.diagnostics.bench import prompts_for
 
     model = chosen_model(config)

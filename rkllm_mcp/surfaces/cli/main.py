@@ -122,11 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def hoisted(words: Sequence[str]) -> list[str]:
-    """The words with the global options first, wherever they were typed; what follows ``--`` stays where it is.
-
-    Raises:
-        UsageError: the last word is an option that needs a value.
-    """
+    """Return the words with the global options first; what follows ``--`` stays where it is."""
     # By option: True if it takes a value.
     known = {name: not getattr(each, "is_flag", False) for each in get_command(app).params for name in each.opts}
     front: list[str] = []

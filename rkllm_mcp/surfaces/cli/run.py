@@ -375,11 +375,7 @@ def detect_command(
 
 
 def question_text(words: Sequence[str] | None, command: str = "run") -> str:
-    """Return the question: the argument, or standard input for ``-`` or without a terminal.
-
-    Raises:
-        UsageError: the question is missing, is not UTF-8, or is several words without quotes.
-    """
+    """Return the question, or raise a UsageError: the argument, or standard input for ``-`` or without a terminal."""
     if words and len(words) > 1:
         quoted = " ".join(words).replace('"', "'")
         raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')

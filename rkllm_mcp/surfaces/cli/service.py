@@ -92,12 +92,7 @@ class ServiceControlError(RkllmMcpError):
 
 
 def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
-    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each.
-
-    Raises:
-        ConfigError: the configuration is not usable.
-        UsageError: no configuration file exists, or a credential is not a name and a file.
-    """
+    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each."""
     pairs = tuple(map(_credential, credentials))
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
@@ -122,12 +117,7 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
 
 
 def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
-    """Write the unit, replacing an installed one, and start it.
-
-    Raises:
-        ConfigError: the configuration is not usable.
-        UsageError: systemd is missing, or the user lacks permission.
-    """
+    """Write the unit, replacing an installed one, and start it."""
     text = unit_text(session, is_user=is_user, credentials=credentials)
     place = UnitLocation(is_user)
     _need_systemctl()

@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as people type them: one JSON object, or ``key=value`` for each.
+    """Return arguments as people type them: one JSON object, or ``key=value`` for each.
 
     A value is JSON where the tool's schema wants something else than a string, and text where it wants one.
-
-    Raises:
-        UsageError: a word is neither.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         try:

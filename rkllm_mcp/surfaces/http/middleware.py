@@ -109,13 +109,10 @@ def _password(token: str) -> str:
 
 
 def check_host(headers: Mapping[str, str], config: Config) -> None:
-    """Refuse foreign Host names if no key protects the service.
+    """Refuse foreign Host names with 403 if no key protects the service.
 
     A web page can resolve its own name to 127.0.0.1 (DNS rebinding) and so reach local services; it cannot choose the
     Host header. With a key it gains nothing.
-
-    Raises:
-        HTTPError: 403.
     """
     service = config.service
     host = headers.get("host", "").lower()

@@ -75,25 +75,16 @@ TELLING_TOKENS = 8
 
 @dataclass
 class UsageTotals:
-    """The sums and the latest rates.
+    """The sums and the latest rates."""
 
-    Attributes:
-        prefilled_tokens: evaluated.
-        reused_tokens: found in the KV cache.
-        generated_tokens: written.
-        rounds: how many runs of the model those were.
-    """
-
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    rounds: int = 0
+    prefilled_tokens: int = 0  # evaluated
+    reused_tokens: int = 0  # found in the KV cache
+    generated_tokens: int = 0  # written
     _prefills: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
     _decodes: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
 
     def take(self, usage: Usage) -> None:
         """A round has ended."""
-        self.rounds += 1
         self.prefilled_tokens += usage.prefilled_tokens
         self.reused_tokens += usage.cached_tokens
         self.generated_tokens += usage.generated_tokens

@@ -252,11 +252,7 @@ class PatientConnection(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one of its headers.
-
-        Raises:
-            ValueError: the head is too long.
-        """
+        """Take one of its headers; a ValueError if the head is too long."""
         if not self._is_upgrade_refused:
             super().on_header(name, value)
             self._header_bytes += len(name) + len(value)
@@ -264,11 +260,7 @@ class PatientConnection(HttpToolsProtocol):
                 raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
-        """Answer the request: its head is complete.
-
-        Raises:
-            ValueError: it names no host, or several (RFC 9112, 3.2).
-        """
+        """Answer the request: its head is complete. It names one host (RFC 9112, 3.2), or it is a ValueError."""
         self._end()
         self._head_bytes, self._header_bytes, self._is_in_body = 0, 0, True
         if self._is_upgrade_refused:
@@ -380,10 +372,6 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
     """Serve until a signal; return the exit code.
 
     Host and port are the configuration's when None, the port any free one when 0.
-
-    Raises:
-        UsageError: the port is not available, or a key is missing.
-        RuntimeUnusableError: the model cannot be loaded.
     """
     config = session.config()
     session.note_missing_configuration(config)

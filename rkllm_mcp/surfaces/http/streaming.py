@@ -255,9 +255,7 @@ async def _admitted(
 ) -> AsyncGenerator[None, None]:
     """Wait for the turn of a request before the NPU and for its model, and hold its slot.
 
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
-        RkllmMcpError: its model could not be loaded.
+    It is refused with 503 if the service cannot answer now, 429 if too many wait or its tokens are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
@@ -290,17 +288,9 @@ async def in_turn(
 ) -> None:
     """Emit the positions of a request in the queue, and then the events of its answer by the model it chose.
 
-    Args:
-        request: the request.
-        answering: makes the answer and emits its events; called when its turn has come, with the assistant in use
-            then: a changed configuration may have replaced it meanwhile.
-        emit: takes the events in batches, in order.
-        placed: called once the request has its place and will not be refused any more.
-        may_load: wait while the model loads; a refusal otherwise.
-
-    Raises:
-        HTTPError: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 the
-            tokens of the day are used up.
+    ``answering`` is called when its turn has come, with the assistant in use then: a changed configuration may have
+    replaced it meanwhile. ``placed`` is called once the request has its place and will not be refused any more, except
+    that the tokens of the day may be used up. See ``_admitted`` for refusals and ``may_load``.
     """
     service, tenant = service_of(request), tenant_of(request)
 
@@ -367,17 +357,10 @@ async def evaluated(
     work: Callable[[AuxiliaryModel], Awaitable[_T]],
     cost: Callable[[], Awaitable[int]],
 ) -> _T:
-    """Return the result of an evaluation, once its turn has come.
+    """Return what ``work`` evaluates with a configured model, or the chat model, once the request's turn has come.
 
-    Args:
-        request: the request; a disconnect cancels the evaluation.
-        name: the embedding or reranking model in the configuration; the chat model if there is none.
-        work: evaluates with the model.
-        cost: counts its tokens, also of an evaluation that was cancelled; called where there is a quota.
-
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
-        RkllmMcpError: it cannot be evaluated, which costs nothing.
+    ``cost`` counts its tokens, also of an evaluation that was cancelled; it is called where there is a quota. What
+    cannot be evaluated costs nothing. See ``_admitted`` for refusals.
     """
     service, tenant = service_of(request), tenant_of(request)
 
