@@ -441,7 +441,6 @@ class ModelSwitch:
             await stack.aclose()
 
     async def _loaded(self, name: str, config: Config) -> ModelHost:
-        """Return a model once it is loaded."""
         if name in self._open:
             host = self._open[name][0]
             self._wake(host)
@@ -528,9 +527,9 @@ async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelSc
 
 
 @asynccontextmanager
-async def open_models(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelSwitch, None]:
+async def open_models(config: Config) -> AsyncGenerator[ModelSwitch, None]:
     """Open the configured model, and others when they are asked for; close all of them on exit. See ``open_model``."""
-    models = ModelSwitch(config, auxiliary)
+    models = ModelSwitch(config)
     try:
         await models.open()
         yield models

@@ -157,12 +157,12 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
     )
 
 
-def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
+def npu_devices() -> tuple[str, ...]:
     """Return the device nodes that the runtime opens, as path patterns; empty without an NPU.
 
     Source: rknpu's Kconfig; a build with DRM has a card and a render node, one without has /dev/rknpu, both use heaps.
     """
-    machine = machine or Machine()
+    machine = Machine()
     nodes = npu_nodes(machine)
     return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
 

@@ -346,7 +346,6 @@ def _model_part(config: Config) -> tuple[object, ...]:
 
 
 def _auxiliary(config: Config) -> tuple[str, ...]:
-    """The models that embed and rank for the service."""
     names = (config.service.embedding_model, config.service.ranking_model)
     return tuple(name for name in names if name is not None)
 

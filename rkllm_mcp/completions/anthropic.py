@@ -254,8 +254,6 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
 
 
 class _Reading:
-    """The messages read so far."""
-
     def __init__(self) -> None:
         self.messages: list[BodyMessage] = []
         self.places: list[str] = []

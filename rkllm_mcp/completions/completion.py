@@ -171,7 +171,6 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """Return the function that answers with the host's tools."""
     options = AnswerOptions(
         request.options,
         request.options.tool_choice != "none",
@@ -187,7 +186,6 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 
 
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """Return the function that answers with the client's tools."""
     not_now = request.options.tool_choice == "none" and request.tools
     model, agent = app.model_host.chat_model, app.config.agent
     # Every counted round but the first repeats a failed call.

@@ -243,8 +243,6 @@ def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
 
 @dataclass
 class _Reading:
-    """The messages read so far."""
-
     messages: list[Message] = field(default_factory=list[Message])
     # System texts at the front.
     front: list[str] = field(default_factory=list[str])

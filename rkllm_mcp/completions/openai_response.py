@@ -39,7 +39,6 @@ def _fields(reply: Reply, kind: str) -> Json:
 
 
 def _end(reply: Reply, kind: str, *, with_usage: bool) -> str:
-    """Return the records behind the finish reason."""
     usage: Json = {**_fields(reply, kind), "choices": [], "usage": _usage(reply)}
     return (record(usage) if with_usage else "") + _DONE
 

@@ -65,7 +65,6 @@ class Entry:
 
 
 def _converted(key: str, value: Any, env: Mapping[str, str]) -> Any:
-    """Return the value of another host's key as ours."""
     if key == "disabled" and isinstance(value, bool):
         return not value
     if key == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -122,9 +122,9 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
     )
 
 
-def writable_file(env: Mapping[str, str] = os.environ) -> Path:
+def writable_file() -> Path:
     """Return the file that commands write: ``./mcp_config.toml`` if it exists, else the user's own."""
-    local, own, _ = search_order(env)
+    local, own, _ = search_order()
     return local if local.is_file() else own
 
 

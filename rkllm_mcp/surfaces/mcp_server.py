@@ -144,7 +144,6 @@ def _tool(function: Callable[..., Any]) -> Tool:
 
 
 def _what_is_wrong(tool: str, error: ValidationError) -> str:
-    """Return the validation errors of a call's arguments as text."""
     details = error.errors()
     missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
     if missing:

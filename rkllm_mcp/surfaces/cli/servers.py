@@ -201,7 +201,6 @@ def install_command(
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
-    """Add one server to the configuration file."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config

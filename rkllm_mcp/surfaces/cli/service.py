@@ -184,7 +184,6 @@ def _credential(text: str) -> tuple[str, Path]:
 
 
 def _program() -> tuple[str, ...]:
-    """Return the command that starts this program in its environment."""
     script = Path(sys.executable).parent / "rkllm-mcp"
     return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
 
@@ -210,7 +209,6 @@ def _readable(config: Config, source: Path) -> Iterator[Path]:
 
 
 def _writable(config: Config) -> Iterator[Path]:
-    """Yield the folders that tools may change."""
     yield from (path.absolute() for path in config.security.roots)
     for server in config.active_servers:
         if isinstance(server, BuiltinServer) and server.folder is not None and server.write:

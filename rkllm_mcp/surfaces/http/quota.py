@@ -53,7 +53,6 @@ class Quota:
         await self._added(tenant, tokens)
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
-        """Add tokens to today's total and return it."""
         day = self._now().date().isoformat()
         self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.

@@ -344,7 +344,6 @@ def _send_without_chunks(cycle: RequestResponseCycle) -> None:
 
 
 def _group(address: str) -> str:
-    """Return the group that an address counts for."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -443,8 +442,6 @@ class _Listener(uvicorn.Server):
 
 
 class _Serving:
-    """One run of the service."""
-
     def __init__(self, session: Session, config: Config, host: str, port: int) -> None:
         self._session = session
         self._config = config
@@ -516,7 +513,6 @@ class _Serving:
             self._leave(service.tenants.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
-        """Do what signals say."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:

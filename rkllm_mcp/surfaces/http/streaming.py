@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -136,7 +136,6 @@ class EventStream(Response):
             raise self._failure_before
 
     async def _run(self) -> None:
-        """Make the answer, and end the others' tasks."""
         try:
             await self._answer(self.write)
             await self.write(more=False)
@@ -209,15 +208,6 @@ async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[An
         )
 
     return Response(await to_thread.run_sync(encoded), media_type=JSON)
-
-
-def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
-    """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
-
-    def last_line(problem: HTTPError) -> bytes:
-        return lines([to_json({"error": problem.message})])
-
-    return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
@@ -304,13 +294,17 @@ async def in_turn(
     model = chosen_model(request)
     async with _admitted(request, model=model, on_wait=on_wait, placed=placed, may_load=may_load):
         app = tenant_of(request).app
-        counted = _CountedEvents(service, tenant, app, emit)
+
+        async def settle() -> None:
+            if tokens := app.usage.settle():
+                await service.quota.spend(tenant, tokens)
+
         try:
-            await answering(app, counted.emit)
+            await answering(app, _counted(service, tenant, settle, emit))
         finally:
             # Tokens of an answer that was left before its Usage are counted too.
             with anyio.CancelScope(shield=True):
-                await counted.settle()
+                await settle()
 
 
 async def loaded(request: Request) -> None:
@@ -319,36 +313,26 @@ async def loaded(request: Request) -> None:
         await tenant_of(request).app.model_host.ready()
 
 
-class _CountedEvents(Generic[_T]):
-    """The events of an answer: metrics, traces and the tenant's quota, before they are forwarded."""
+def _counted(
+    service: ServiceState, tenant: Tenant, settle: Callable[[], Awaitable[None]], emit: _Emit[_T | End]
+) -> _Emit[_T]:
+    """Return a function that counts the events of an answer in metrics, traces and quota, and forwards them."""
 
-    def __init__(
-        self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | Status | End]
-    ) -> None:
-        self._service = service
-        self._tenant = tenant
-        self._app = app
-        self._emit = emit
-
-    async def emit(self, events: Sequence[_T]) -> None:
-        """Count the events and forward them."""
+    async def forward(events: Sequence[_T]) -> None:
         seen: Sequence[_T | End] = events
         for event in events:
             # Most events are text, which counts nothing.
             if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
-                self._service.metrics.take(event)
-                self._service.traces.take(event)
+                service.metrics.take(event)
+                service.traces.take(event)
                 if isinstance(event, Usage):
-                    self._service.count(self._tenant.name, event)
-                    await self.settle()
+                    service.count(tenant.name, event)
+                    await settle()
                 elif isinstance(event, End):
                     seen = [*events[:-1], as_told(event)]
-        await self._emit(seen)
+        await emit(seen)
 
-    async def settle(self) -> None:
-        """Subtract what the assistant's answers have cost from the tenant's quota."""
-        if tokens := self._app.usage.settle():
-            await self._service.quota.spend(self._tenant, tokens)
+    return forward
 
 
 async def evaluated(
