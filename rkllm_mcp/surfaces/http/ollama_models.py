@@ -29,7 +29,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, listed_models, named_models
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write, lines, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.install import Pull
@@ -199,11 +199,7 @@ async def pull(request: Request) -> Response:
         raise HTTPError(400, "name the model to download", param="model")
     wish = _wish(body.wanted)
     if body.stream:
-
-        def last_line(problem: HTTPError) -> bytes:
-            return lines([to_json(problem.body(request.url.path))])
-
-        return EventStream(partial(_pulled, wish), media=NDJSON, heartbeat=b"", failure=last_line)
+        return line_stream(partial(_pulled, wish), NDJSON)
 
     async def silent(content: bytes) -> None:
         del content

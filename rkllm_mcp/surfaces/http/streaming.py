@@ -210,6 +210,15 @@ async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[An
     return Response(await to_thread.run_sync(encoded), media_type=JSON)
 
 
+def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
+    """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
+
+    def last_line(problem: HTTPError) -> bytes:
+        return lines([to_json({"error": problem.message})])
+
+    return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
+
+
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
     """Return the result of ``work``, which a disconnect cancels; the request's body must have been read."""
     async with open_task_group() as tasks:
