@@ -1,8 +1,8 @@
 """Thirty tasks of a week with the page, each by keyboard alone in English and by touch at 360 px in Japanese.
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
-Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements in
-place of a screen reader. Tasks 5, 14, 21, 22 and 25 to 28 are not in the table yet.
+Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
+in place of a screen reader. Tasks 5, 14, 21, 22 and 25 to 28 are not in the table yet.
 """
 
 from __future__ import annotations
