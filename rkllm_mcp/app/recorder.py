@@ -73,26 +73,9 @@ class Recorder:
     ) -> None:
         self._conversations = conversations
         self._tenant = tenant
-        self._clock = clock
+        self.clock = clock
         self._is_failing = False  # the last save failed, which its reader was told
         self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
-
-    def record(
-        self,
-        conversation: Conversation,
-        question: str,
-        secrets: Sequence[str],
-        visible: Callable[[str], str] = str,
-    ) -> AnswerRecord:
-        """Begin the record of an answer, before the conversation gets the question.
-
-        Args:
-            conversation: the conversation that is answered.
-            question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
-            secrets: texts that are never saved.
-            visible: returns the part of the answer's text that its reader received.
-        """
-        return AnswerRecord(self, conversation, question, secrets, visible, self._clock)
 
     async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
         """Save a question with its empty answer; a failure is reported when the answer is saved."""
@@ -131,7 +114,15 @@ class Recorder:
 
 
 class AnswerRecord:
-    """The record of one answer; ``Recorder.record`` makes it."""
+    """The record of one answer; it is made before the conversation gets the question.
+
+    Args:
+        recorder: saves it.
+        conversation: the conversation that is answered.
+        question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
+        secrets: texts that are never saved.
+        visible: returns the part of the answer's text that its reader received.
+    """
 
     def __init__(
         self,
@@ -139,16 +130,14 @@ class AnswerRecord:
         conversation: Conversation,
         question: str,
         secrets: Sequence[str],
-        visible: Callable[[str], str],
-        clock: Callable[[], float],
+        visible: Callable[[str], str] = str,
     ) -> None:
         self._recorder = recorder
         self._conversation = conversation
         self._question = question
         self._secrets = secrets
         self._visible = visible
-        self._clock = clock
-        self._asked_at = clock()
+        self._asked_at = recorder.clock()
         self._before = len(_said(conversation.messages))
         # Text and thinking of each round that its reader has received.
         self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
@@ -222,7 +211,7 @@ class AnswerRecord:
 
     def _turns(self, ending: Ending) -> list[StoredTurn]:
         said = _said(self._conversation.messages)[self._before :]
-        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
+        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
         discreet = [_discreet(turn, self._secrets) for turn in read]
         if discreet and discreet[-1].role == "assistant":
@@ -263,13 +252,9 @@ def turns_of(
 
 
 def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conversation:
-    """Restore a saved conversation; the model reads it again from its messages.
+    """Restore a saved conversation into a new one and return that; the model reads it again from its messages.
 
     A question whose answer has no text is left out of the prompt and stays saved.
-
-    Args:
-        kept: the saved conversation.
-        conversation: a new one, which is filled and returned.
     """
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, refuse_impossible, schema_form
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -18,7 +18,6 @@ from rkllm_mcp.completions.openai_types import (
     ChatBody,
     CompletionBody,
     Integer,
-    JsonSchemaFormat,
     MessageCall,
     OpenAIBody,
     ResponseFormatBody,
@@ -78,7 +77,9 @@ _TEMPLATE = ("the model's own template is always used; leave it out",)
 class OllamaRequest(OpenAIBody):
     """Fields that both requests share."""
 
-    REFUSED: ClassVar = {name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")}
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")
+    }
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
@@ -109,7 +110,7 @@ class OllamaChat(OllamaRequest):
 class OllamaGenerate(OllamaRequest):
     """POST /api/generate."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OllamaRequest.REFUSED,
         "suffix": CompletionBody.REFUSED["suffix"],
         "raw": _TEMPLATE,
@@ -132,21 +133,13 @@ MOST_PENALTY = 2.0
 
 
 def chat_body(body: OllamaChat) -> Translated:
-    """Return the request as OpenAI's body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's body; a RequestRefusedError names a field with an invalid value."""
     shared = {"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
     return Translated(_body(body, _Numbered().messages(body.messages)).model_copy(update=shared))
 
 
 def generate_body(body: OllamaGenerate) -> Translated:
-    """Return the request as OpenAI's body: an optional system text and one question.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's body, an optional system text and one question; see ``chat_body``."""
     system = [BodyMessage(role="system", content=body.system)] if body.system else []
     return Translated(_body(body, [*system, BodyMessage(role="user", content=body.prompt)]))
 
@@ -181,9 +174,7 @@ def _form(form: str | dict[str, object] | None) -> ResponseFormatBody | None:
     if form is None or form == "":
         return None
     if isinstance(form, dict):
-        return ResponseFormatBody(
-            type="json_schema", json_schema=JsonSchemaFormat.model_validate({"name": "answer", "schema": form})
-        )
+        return schema_form(form)
     if form == "json":
         return ResponseFormatBody(type="json_object")
     raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")

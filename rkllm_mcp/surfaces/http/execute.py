@@ -217,7 +217,7 @@ async def _run(
             conversation.replaces = body.replaces
         service.open_conversations.put(app, conversation)
         if app.config.service.history:
-            draft = app.recorder.record(conversation, question, tuple(body.tokens.values()))
+            draft = AnswerRecord(app.recorder, conversation, question, tuple(body.tokens.values()))
             await draft.begin()
 
     with service.answers.running(running):
