@@ -47,6 +47,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_offline.py",
         "tests/surfaces/web/test_options.py",
         "tests/surfaces/web/test_panels.py",
+        "tests/surfaces/web/test_servers.py",
         "tests/surfaces/web/test_tour.py",
     ),
     "system": (

@@ -274,7 +274,7 @@ def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
 
     def open_dialog() -> None:
         person.press("Add", "追加")
-        person.press("File", "ファイル", "menuitem")
+        person.press("Choose files", "ファイルを選ぶ")
 
     files: list[FilePayload] = [
         {"name": name, "mimeType": "text/plain", "buffer": text.encode()}

@@ -5,7 +5,37 @@
  * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void}} Tab
  */
 import { tabs } from "../buttons.js";
-import { byId } from "../dom.js";
+import { byId, h } from "../dom.js";
+import { sentenceOf } from "../problems.js";
+
+/**
+ * A tab whose script is fetched when it is first shown.
+ *
+ * @param {() => Promise<Tab>} make
+ * @returns {Tab}
+ */
+export function lateTab(make) {
+  const node = h("div");
+  /** @type {{tab: Tab | null, isShown: boolean}} */
+  const state = { tab: null, isShown: false };
+  return {
+    node,
+    load: async () => {
+      state.isShown = true;
+      try {
+        state.tab ??= await make();
+        if (node.firstChild !== state.tab.node) node.replaceChildren(state.tab.node);
+        if (state.isShown) await state.tab.load();
+      } catch (error) {
+        node.replaceChildren(h("p", { class: "error" }, sentenceOf(error)));
+      }
+    },
+    leave: () => {
+      state.isShown = false;
+      state.tab?.leave?.();
+    },
+  };
+}
 
 export class Panel {
   #node = byId("panel");
