@@ -104,13 +104,16 @@ def chromium() -> Generator[Browser]:
 
 
 @contextmanager
-def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **profile: Any) -> Generator[Visit]:
+def visiting(
+    browser: Browser, url: str, size: tuple[int, int] = DESKTOP, *, ready: str = READY, **profile: Any
+) -> Generator[Visit]:
     """A fresh profile that has opened the page; at the end nothing may have gone wrong in it.
 
     Args:
         browser: the browser.
         url: the page.
         size: of the window, CSS pixels.
+        ready: the selector of what is there when the page has opened.
         profile: what Playwright calls the options of a context: ``locale``, ``color_scheme``, …
     """
     context = browser.new_context(
@@ -128,7 +131,7 @@ def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **prof
     page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda request: visit.addresses.append(request.url))
     page.goto(url)
-    page.wait_for_selector(READY, state="attached")
+    page.wait_for_selector(ready, state="attached")
     try:
         yield visit
     finally:

@@ -106,8 +106,11 @@ export class Composer {
 
   /** As tall as what is written, up to the limit of the style sheet; what is written survives a reload. */
   #fit() {
-    this.#field.style.height = "auto";
-    this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+    // Most browsers do it by the style sheet; measuring costs a layout for each key.
+    if (!CSS.supports("field-sizing", "content")) {
+      this.#field.style.height = "auto";
+      this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+    }
     keepTyped("draft", this.#field.value);
   }
 }
