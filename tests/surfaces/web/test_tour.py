@@ -223,7 +223,7 @@ def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
     person.ask("Save it in late.txt", "late.txt に保存して")
     person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
     person.is_over()
-    person.sees("not run", "実行しませんでした")
+    person.sees("not run", "ませんでした。", within=".card")
 
 
 def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
