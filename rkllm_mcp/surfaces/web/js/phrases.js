@@ -179,6 +179,15 @@ export const PHRASES = {
   "approval.said.deny": ["You did not allow this.", "許可しませんでした。"],
   "approval.said.never": ["You did not allow this, now or later.", "許可しませんでした。今後も拒否します。"],
 
+  "approval.late": [
+    "No answer in {m} minutes: not run.",
+    "{m} 分間応答がなかったため、実行しませんでした。",
+  ],
+  "approval.late_s": [
+    "No answer in {s} seconds: not run.",
+    "{s} 秒間応答がなかったため、実行しませんでした。",
+  ],
+  "question.left": ["{time} left", "残り {time}"],
   "question.title": ["{name} asks", "{name} からの質問"],
   "question.send": ["Send", "送る"],
   "question.decline": ["Decline", "断る"],

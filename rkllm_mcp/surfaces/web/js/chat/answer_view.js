@@ -123,7 +123,7 @@ export class AnswerView {
 
   /** @param {Segment} segment */
   #begin(segment) {
-    const view = viewOf(segment, this.around.api);
+    const view = viewOf(segment, this.around.api, this.#isPast);
     // Whatever stood before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
@@ -207,9 +207,10 @@ function costsView(costs) {
 /**
  * @param {Segment} segment
  * @param {Api} api
+ * @param {boolean} isPast
  * @returns {View}
  */
-function viewOf(segment, api) {
+function viewOf(segment, api, isPast) {
   switch (segment.kind) {
     case "text":
       return textView();
@@ -218,7 +219,7 @@ function viewOf(segment, api) {
     case "call":
       return new ToolCard(segment, api);
     case "question":
-      return questionView(segment, api);
+      return questionView(segment, api, isPast);
     case "mistake": {
       const raw = h("pre", { tabindex: 0 }, segment.raw);
       const details = h("details", {}, h("summary", {}, say("tool.unreadable")), h("p", {}, segment.reason), raw);
@@ -297,14 +298,15 @@ function thinkingView() {
 /**
  * @param {import("./answer.js").Question} question
  * @param {Api} api
+ * @param {boolean} isPast
  * @returns {View}
  */
-function questionView(question, api) {
+function questionView(question, api, isPast) {
   const card = new QuestionCard(question.event, api);
-  announce(card.sentence);
+  if (!isPast) announce(card.sentence);
   return {
     node: card.node,
-    update: ({ isOver }) => isOver && card.close(),
+    update: ({ isOver, answered }) => isOver && card.close(answered),
     get isOpen() {
       return card.isOpen;
     },
