@@ -248,6 +248,15 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **values}
 
 
+_KINDS: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
+
+
+def event_from_dict(value: Mapping[str, Any]) -> Event:
+    """Return the event of an object that ``event_to_dict`` made; what is never encoded is empty."""
+    given = {name: each for name, each in value.items() if name not in ("kind", "seconds_left")}
+    return _KINDS[value["kind"]](**given)
+
+
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an
 # encoder for each call.
 to_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

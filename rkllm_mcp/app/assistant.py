@@ -457,7 +457,7 @@ class Assistant:
         markup = MarkupFilter(self.config.agent.person_language)
         if options.save:
             secrets = tuple(options.tokens.values())
-            record = self.recorder.record(conversation, text, secrets, markup.words)
+            record = self.recorder.record(conversation, text, secrets, markup.words, options.begun)
             running.save_with(record)
             await record.begin()
             self._tasks.start_soon(record.follow, running.scope.cancel)
