@@ -75,6 +75,7 @@ class PageService:
         storage: why nothing is stored; empty when all is well.
         form_error: the error with which the first form comes back; empty when it is taken.
         pace_s: how long each piece of a text takes.
+        stops_late: an answer that is cancelled ends when ``go_on`` is called.
     """
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
@@ -96,6 +97,7 @@ class PageService:
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     pace_s: float = 0.0
+    stops_late: bool = False
     port: int = 0
     _gate: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -128,9 +130,11 @@ class PageService:
         if body.get("conversation") and body["conversation"] not in self.conversations:
             return _problem(404, "there is no such conversation here", param="conversation")
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
-        asked = body.get("message") or body["prompt"]["name"]
+        asked = "continue" if body.get("continue") else body.get("message") or body["prompt"]["name"]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
         versions = 1
+        if body.get("continue"):
+            del stored["messages"][-2:]
         if (position := body.get("replaces")) is not None:
             earlier = stored["earlier"].setdefault(position, [])
             earlier.append(stored["messages"][position:])
@@ -175,7 +179,8 @@ class PageService:
 
     async def cancel(self, request: Request) -> Response:
         self.conversations[request.path_params["id"]]["cancelled"] = True
-        self._gate.set()
+        if not self.stops_late:
+            self._gate.set()
         return JSONResponse({"cancelled": True})
 
     async def list_conversations(self, request: Request) -> Response:
@@ -296,6 +301,7 @@ class PageService:
                 "language": "en",
                 "emulated": True,
                 "model": next((each["id"] for each in self.models if each["loaded"]), "demo"),
+                "context_tokens": self.board["context_tokens"],
                 "needs_key": bool(self.key),
                 "storage": self.storage,
             },

@@ -167,6 +167,7 @@ class Me(DocumentedModel):
     language: str = Field(description="The language that the configuration asks in: en or ja.")
     emulated: bool
     model: str
+    context_tokens: int = Field(description="The window of the model on the board; 0 where a remote service answers.")
     needs_key: bool = Field(description="Requests without a key are refused.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
@@ -208,6 +209,7 @@ async def me(request: Request) -> Response:
         language=tenant.app.config.agent.person_language,
         emulated=model_host.is_emulated,
         model=model_host.name,
+        context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         needs_key=needs_key(service.config),
         storage=failing.cause if failing else "",
     )

@@ -77,6 +77,12 @@ export class Answer {
     return this.segments.map((segment) => (segment.kind === "text" ? segment.text : "")).join("");
   }
 
+  /** Whether it ended in the middle of its text. */
+  get isCut() {
+    const reason = this.ending?.reason ?? "";
+    return ["cancelled", "token_limit", "interrupted"].includes(reason) && this.segments.at(-1)?.kind === "text";
+  }
+
   /** @param {BoardEvent} event one that changes no segment */
   #note(event) {
     if (event.kind === "queued") this.position = event.position;
