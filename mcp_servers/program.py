@@ -32,6 +32,16 @@ def http_address(environ: Mapping[str, str], name: str, default: str) -> str:
     return given
 
 
+def redact_url(url: str) -> str:
+    """Return a URL for messages, without user, password and query."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "the address"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"[:300]
+
+
 def run_on_stdio(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None,

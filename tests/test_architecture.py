@@ -105,8 +105,7 @@ def _layers() -> Layers:
         libraries={**dict.fromkeys(values, _NONE), **dict.fromkeys(pure, _PURE_LIBRARIES)},
         worker="rkllm_mcp.runtime.worker",
         worker_side=frozenset(
-            f"rkllm_mcp.runtime.{name}"
-            for name in ("abi", "frames", "inputs", "library", "model", "native_run", "worker")
+            f"rkllm_mcp.runtime.{name}" for name in ("abi", "frames", "inputs", "library", "model", "worker")
         ),
         longest_chain=14,
         repeated_classes=_NONE,

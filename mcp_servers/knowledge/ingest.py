@@ -27,7 +27,7 @@ from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
 from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome, taken
-from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, NewChunk, NewDocument
+from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, NewDocument
 from mcp_servers.knowledge.validation import ToolArguments, valid_unicode
 
 
@@ -65,12 +65,13 @@ class DocumentWriter:
         documents = await self._library.documents(self.base_id, self._access)
         return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
 
-    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument) -> None:
         """Store a document, replacing the one with the same URI; raises as ``Library.add``."""
+        chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
         new = replace(
             self._attributes,
             title=self._attributes.title or document.title,
-            chunks=chunks,
+            chunks=tuple(chunks),
             content_hash=document.content_hash,
             uri=self._attributes.uri or document.uri,
         )
@@ -219,8 +220,7 @@ async def add_document(
     await on_progress(0, _STEPS, "reading")
     document = await reader.read_document(source)
     await on_progress(1, _STEPS, "indexing")
-    chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
-    await writer.add(document, tuple(chunks))
+    await writer.add(document)
     await on_progress(_STEPS, _STEPS, "done")
     return _added_output(writer).model_copy(update={"warnings": list(document.warnings)})
 

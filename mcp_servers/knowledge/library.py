@@ -27,7 +27,7 @@ from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, KnowledgeError
-from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels, Trace
+from mcp_servers.knowledge.search.pipeline import Pipeline, Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
@@ -90,20 +90,15 @@ class LibrarySettings:
 class Library:
     """An open folder of knowledge bases; created by ``open_library``."""
 
-    def __init__(
-        self,
-        database: Database,
-        embedders: dict[str, Embedder],
-        target_embedder: str,
-        reranker: Reranker | None,
-        tenant_chunks: int = 0,
-    ) -> None:
+    def __init__(self, database: Database, settings: LibrarySettings) -> None:
+        wanted = settings.embedder
+        configured = (HashingEmbedder(), *settings.previous, *([wanted] if wanted else []))
         self._database = database
-        self._tenant_chunks = tenant_chunks
-        self._embedders = embedders
-        self._target_embedder = target_embedder
-        self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
-        self.indexer = BackgroundIndexer(database, embedders, target_embedder)
+        self._tenant_chunks = settings.tenant_chunks
+        self._embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
+        self._target_embedder = wanted.name if wanted else ""
+        self._pipeline = Pipeline(database, self._embedders, settings.reranker)
+        self.indexer = BackgroundIndexer(database, self._embedders, self._target_embedder)
 
     @_in_thread
     def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
@@ -444,12 +439,8 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
     The models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used.
     """
     settings = settings or LibrarySettings()
-    wanted = settings.embedder
-    configured = [HashingEmbedder(), *settings.previous, *([wanted] if wanted else [])]
-    embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
     database = await anyio.to_thread.run_sync(Database, folder)
-    target = wanted.name if wanted else ""
-    library = Library(database, embedders, target, settings.reranker, settings.tenant_chunks)
+    library = Library(database, settings)
     background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:
         yield library
@@ -459,7 +450,7 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
         with anyio.CancelScope(shield=True):
             await asyncio.wait({background})
         with anyio.move_on_after(_CLOSE_S, shield=True):
-            for engine in [*configured, *([settings.reranker] if settings.reranker else [])]:
+            for engine in filter(None, (*settings.previous, settings.embedder, settings.reranker)):
                 await engine.aclose()
         database.close()
     if not background.cancelled() and (failure := background.exception()):

@@ -176,9 +176,9 @@ class SearchRequest:
         return DEFAULT_THRESHOLD if self.threshold is None else self.threshold
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExplainedStage:
-    """Input, output and duration of one stage of an explained search."""
+    """Input, output and duration of one stage of an explained search; a running stage sets its output."""
 
     stage: StageName
     given: str

@@ -1,33 +1,332 @@
-"""NativeModel: the synchronous owner of one loaded model.
+"""One loaded model and its runs.
 
-Rules: every object that the library may still read stays alive. rkllm_is_running and rkllm_run_async are not used:
-their meaning and health differ between releases (rknn-llm #208, #320). A method without a function in the family
-raises.
+Rules: only the return of rkllm_run ends a run; FINISH only brings statistics. The callback, which may come on any
+thread, copies, hands over and returns; it never raises and keeps no memory of the library. Its result continues the
+run, except in PausingRun and RowsRun. It reads the clock once; only TimedRun reads it twice.
+
+Every object that the library may still read stays alive. rkllm_is_running and rkllm_run_async are not used: their
+meaning and health differ between releases (rknn-llm #208, #320). A method without a function in the family raises.
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import threading
 import time
-from collections.abc import Sequence
-from ctypes import byref, c_int, c_void_p
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ctypes import addressof, byref, c_int, c_void_p, pythonapi, string_at
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Input
-from rkllm_mcp.runtime.abi.common import LoadParameters, require
-from rkllm_mcp.runtime.abi.declarations import CallFailedError
-from rkllm_mcp.runtime.frames import OutputSelection
-from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
-from rkllm_mcp.runtime.library import Library
-from rkllm_mcp.runtime.native_run import (
-    CallbackThreads,
-    NativeRun,
-    OnToken,
-    PausingRun,
-    RowsRun,
-    TimedRun,
-    callback_argument,
+from rkllm_mcp.runtime.abi.common import (
+    CALLBACK_DROP_BUFFER,
+    CALLBACK_GO_ON,
+    CALLBACK_PAUSE,
+    RKLLM_INFER_GENERATE,
+    RKLLM_INFER_GET_LOGITS,
+    RKLLM_RUN_FINISH,
+    RKLLM_RUN_NORMAL,
+    RKLLM_RUN_WAITING,
+    Abi,
+    LoadParameters,
+    Perf,
+    require,
 )
+from rkllm_mcp.runtime.abi.declarations import CallFailedError
+from rkllm_mcp.runtime.frames import OutputSelection, RunReport
+from rkllm_mcp.runtime.inputs import NativeInput, as_input, check_support, native_input
+from rkllm_mcp.runtime.library import Library
+
+_DONE = 0
+_FAILED = -1
+
+
+class EmbeddingTable:
+    """Embedding rows in a file, mapped into memory.
+
+    Raises:
+        ModelLoadError: it cannot be read.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        try:
+            with Path(path).open("rb") as file:
+                self._rows = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(
+                f"The embedding table {path} cannot be read: {error}.", "Export it again, beside the model."
+            ) from None
+
+    def embed(self, _userdata: Any, tokens: Any, count: int, target: int | None, length: int) -> int:
+        """Copy the row of each token to ``target``, which has room for ``length`` bytes (an LLMGetEmbedCallback)."""
+        if not target or count <= 0 or length % count:
+            return _FAILED
+        row = length // count
+        for index in range(count):
+            start = tokens[index] * row
+            if start < 0 or start + row > len(self._rows):
+                return _FAILED
+            ctypes.memmove(target + index * row, self._rows[start : start + row], row)
+        return _DONE
+
+
+def refuse_text(*_arguments: Any) -> int:
+    """Refuse to tokenize (an LLMTokenizerCallback)."""
+    return _FAILED
+
+
+def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> Any:
+    """Return the third argument of rkllm_init; it keeps everything it points to alive."""
+    if load.embedding_table is None and not load.lacks_tokenizer:
+        return abi.new_callback(result_callback)
+    if abi.host_callback_types is None:
+        raise ModelLoadError(
+            f"The runtime ({abi.name}) cannot use a model without tokenizer or embeddings.",
+            "Use RKLLM 1.3.0 or newer, or export the model with both.",
+        )
+    tokenizer_type, embed_type = abi.host_callback_types
+    tokenize = tokenizer_type(refuse_text) if load.lacks_tokenizer else tokenizer_type()
+    embed = embed_type(EmbeddingTable(load.embedding_table).embed) if load.embedding_table else embed_type()
+    return abi.new_callback(result_callback, tokenize, embed)
+
+
+# (token id, the bytes of text it completed, CLOCK_MONOTONIC at the entry of the callback, ns)
+OnToken = Callable[[int, bytes, int], None]
+
+_FLOAT_BYTES = 4
+
+
+class CallbackThreads:
+    """Keep Python's thread state of the runtime's thread between the callbacks of a run.
+
+    Python creates a thread state when an unknown thread calls in and frees it at the return, which is most of the cost
+    of a callback (7 of 8 µs on x86-64). The state is held from a run's first callback to its FINISH. A run without
+    FINISH leaks it, and the runtime may use a new thread for every run, so the number is limited.
+    """
+
+    _MAX_HELD = 32
+    _PYGILSTATE_LOCKED = 0
+
+    def __init__(self) -> None:
+        # Part of the thread state, so it disappears with it even if the thread's number is reused.
+        self._here = threading.local()
+        self._held = 0
+
+    def hold(self) -> None:
+        """Hold the state of the calling thread."""
+        if self._held < self._MAX_HELD and not getattr(self._here, "is_held", False):
+            pythonapi.PyGILState_Ensure()
+            self._here.is_held = True
+            self._held += 1
+
+    def release(self) -> None:
+        """Release the state of the calling thread; it is freed at the end of the call."""
+        if getattr(self._here, "is_held", False):
+            self._here.is_held = False
+            self._held -= 1
+            pythonapi.PyGILState_Release(self._PYGILSTATE_LOCKED)
+
+
+class NativeRun:
+    """One run of a model: ``execute`` blocks until it has returned, ``abort`` ends it from any thread."""
+
+    def __init__(
+        self,
+        model: NativeModel,
+        prompt: NativeInput,
+        options: GenerationOptions,
+        on_token: OnToken,
+        mode: int = RKLLM_INFER_GENERATE,
+    ) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._infer_param = model.abi.new_infer_param(options, mode)
+        # Tokens until a requested pause; 0: never.
+        self._left = options.pause_after_tokens
+        self._on_token = on_token
+        self._lock = threading.Lock()
+        self._running = False
+        self._abort_wanted = False
+        self._error = False
+        self._failure: BaseException | None = None
+        self._first_ns = 0
+        self._perf: Perf | None = None
+        self._is_paused = False
+        self._callback_ns = 0
+
+    def execute(self) -> RunReport:
+        """Run to the end.
+
+        Raises:
+            RunRejectedError: the runtime refused the run or reported an error, or ``on_token`` raised.
+        """
+        with self._lock:
+            if self._abort_wanted:
+                return RunReport()
+            self._running = True
+        refusal = self._call()
+        if self._failure is not None:
+            raise RunRejectedError(f"a token could not be handed over ({self._failure!r})") from self._failure
+        if not self._abort_wanted and (refusal is not None or self._error):
+            raise RunRejectedError(str(refusal) if refusal else "it reported an error in the middle of the answer")
+        return RunReport(self._first_ns, self._perf, self._is_paused, self._callback_ns)
+
+    def abort(self) -> None:
+        """End the run after its current step, or before its first; returns immediately.
+
+        The runtime forgets an abort that arrives before the run, so callers repeat it while tokens arrive.
+        """
+        with self._lock:
+            self._abort_wanted = True
+            if self._running:
+                self._model.abort_native()
+
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback: hand over a token or note the end; return the callback's result."""
+        if not self._first_ns:
+            self._first_ns = entered_ns
+            self._model.callback_threads.hold()
+        if state <= RKLLM_RUN_WAITING:  # NORMAL or WAITING, one token either way
+            if result and self._failure is None:
+                value = result.contents
+                # WAITING holds back the bytes of an unfinished character; they come with the NORMAL that completes it.
+                text = value.text if state == RKLLM_RUN_NORMAL else None
+                self._on_token(value.token_id, text or b"", entered_ns)
+        elif state == RKLLM_RUN_FINISH:
+            self._model.callback_threads.release()
+            if result:
+                self._perf = self._model.abi.perf_of(result.contents)
+        else:
+            self._model.callback_threads.release()
+            self._error = True
+        return CALLBACK_GO_ON
+
+    def fail(self, failure: BaseException) -> None:
+        """Note the exception that prevented handing over a token, and abort the run."""
+        if self._failure is None:
+            self._failure = failure
+            self._abort_elsewhere()
+
+    def _abort_elsewhere(self) -> None:
+        """Abort on another thread: it is undocumented if rkllm_abort may be called inside the callback."""
+        with suppress(RuntimeError):  # no more threads: the run continues to its end
+            threading.Thread(target=self.abort, name="rkllm-abort", daemon=True).start()
+
+    def _call(self) -> CallFailedError | None:
+        try:
+            self._model.run_native(self, self._prompt.struct, self._infer_param)
+        except CallFailedError as error:
+            return error
+        finally:
+            with self._lock:
+                self._running = False
+        return None
+
+
+class TimedRun(NativeRun):
+    """A run that measures the duration of its callbacks, which makes each slightly longer."""
+
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process and time a callback."""
+        status = super().on_result(result, state, entered_ns)
+        self._callback_ns += time.monotonic_ns() - entered_ns
+        return status
+
+
+class PausingRun(NativeRun):
+    """A run that pauses after some tokens: rkllm_run returns, and the next run continues it.
+
+    A pause brings no FINISH, and the observed runtimes ignore the input of the next run (SDK guide 1.3.0, 3.2.15).
+    """
+
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback; the last requested token pauses the run."""
+        super().on_result(result, state, entered_ns)
+        if state > RKLLM_RUN_WAITING:
+            return CALLBACK_GO_ON
+        self._left -= 1
+        if self._left:
+            return CALLBACK_GO_ON
+        self._is_paused = True
+        self._model.callback_threads.release()
+        return CALLBACK_PAUSE
+
+
+class RowsRun(NativeRun):
+    """A run for hidden states or logits.
+
+    Rows come for every evaluated token or only for the last one, after callbacks without rows (rknn-llm #278). The
+    first rows are the prompt's; if a release continues to generate, the run is aborted.
+    """
+
+    def __init__(
+        self,
+        model: NativeModel,
+        prompt: NativeInput,
+        options: GenerationOptions,
+        on_token: OnToken,
+        wanted: OutputSelection,
+    ) -> None:
+        super().__init__(model, prompt, options, on_token, wanted.mode)
+        self._is_logits = wanted.mode == RKLLM_INFER_GET_LOGITS
+        self._wanted = wanted
+        self._values = b""
+        self._width = 0
+        self._given = 0
+
+    def execute(self) -> RunReport:
+        """Run to the end; a run that gave no rows is rejected, too."""
+        report = super().execute()
+        if not self._given and not self._abort_wanted:
+            raise RunRejectedError(f"it gave no {'logits' if self._is_logits else 'hidden states'} for this model")
+        return report
+
+    def rows(self) -> tuple[int, int, bytes] | None:
+        """Return width, number of rows that the runtime gave, and the selected values as float32; None if aborted.
+
+        If a selected column does not exist, the values are empty and the width is that of the runtime's rows.
+        """
+        if not self._given:
+            return None
+        return self._width, self._given, self._values
+
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback: copy the rows, and let the library free them if it would keep them."""
+        if state > RKLLM_RUN_WAITING:
+            return super().on_result(result, state, entered_ns)
+        self._first_ns = self._first_ns or entered_ns
+        if self._given:
+            self._abort_elsewhere()
+        elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:
+            # Otherwise the library keeps every row of a long input (rknn-llm #504).
+            return CALLBACK_DROP_BUFFER
+        return CALLBACK_GO_ON
+
+    def _take_rows(self, value: Any) -> bool:
+        if self._is_logits:
+            pointer, width, count = value.logits.logits, value.logits.vocab_size, value.logits.num_tokens
+        else:
+            layer = value.last_hidden_layer
+            pointer, width, count = layer.hidden_states, layer.embd_size, layer.num_tokens
+        if not pointer or width <= 0 or count <= 0:
+            return False
+        first, columns = (count - 1 if self._wanted.which == "last" else 0), self._wanted.columns
+        if not columns:
+            start = addressof(pointer.contents) + first * width * _FLOAT_BYTES
+            self._values = string_at(start, (count - first) * width * _FLOAT_BYTES)
+        elif max(columns) >= width:
+            self._values = b""
+        else:
+            chosen = [pointer[row * width + column] for row in range(first, count) for column in columns]
+            self._values, width = array("f", chosen).tobytes(), len(columns)
+        self._width, self._given = width, count
+        return True
 
 
 class NativeModel:

@@ -28,8 +28,7 @@ from rkllm_mcp.errors import GenerationError, MemoryShortError, RunRejectedError
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.library import find_library, open_library
-from rkllm_mcp.runtime.model import NativeModel
-from rkllm_mcp.runtime.native_run import NativeRun, RowsRun
+from rkllm_mcp.runtime.model import NativeModel, NativeRun, RowsRun
 
 MEMORY_TABLE = Path("/proc/meminfo")
 

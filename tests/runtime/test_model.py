@@ -16,8 +16,7 @@ from rkllm_mcp.generation import GenerationOptions, Sampling
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import OutputSelection, RunReport
 from rkllm_mcp.runtime.library import open_library
-from rkllm_mcp.runtime.model import NativeModel
-from rkllm_mcp.runtime.native_run import RowsRun
+from rkllm_mcp.runtime.model import NativeModel, RowsRun
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 SAY = "rule\nsay {}"

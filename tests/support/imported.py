@@ -10,6 +10,7 @@ from typing import Any, cast
 from xml.sax.saxutils import escape
 
 from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import ParsedDocument
 from mcp_servers.knowledge.types import NewChunk, Passage
 
@@ -33,11 +34,11 @@ class RememberingImporter:
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         return {uri: document.content_hash for uri, document in self.documents.items() if uri.startswith(prefix)}
 
-    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument) -> None:
         if self.problem:
             raise self.problem
         self.documents[document.uri] = document
-        self.chunks[document.uri] = chunks
+        self.chunks[document.uri] = tuple(chunk_passages(document.passages))
         self.added.append(document.title)
 
     async def remove(self, uri: str) -> None:

@@ -3,7 +3,6 @@
 hashing     embedder without a model
 onnx        ONNX model folders on this machine's processor
 remote      OpenAI-style services
-choice      setting -> embedder or reranker
 background  fills in missing vectors
 """
 

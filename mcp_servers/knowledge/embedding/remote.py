@@ -15,13 +15,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
+from mcp_servers.program import redact_url
 
 QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
 _OK = 200
@@ -44,13 +44,7 @@ class ModelClient:
 
     def __init__(self, address: ModelAddress) -> None:
         self._address = address
-        try:
-            parts = urlsplit(address.url)
-            port = f":{parts.port}" if parts.port else ""
-            # Without user and password of the URL.
-            self.place = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-        except ValueError:
-            self.place = "the address"
+        self.place = redact_url(address.url)
         self._client: httpx2.AsyncClient | None = None
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -26,22 +26,12 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob
+from mcp_servers.program import redact_url
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # NAT64: the last four bytes are the IPv4 address that is reached.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
-def redact_url(url: str) -> str:
-    """Return a URL for messages, without user, password and query."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "the address"
-    return f"{parts.scheme}://{host}{port}{parts.path}"[:300]
 
 
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:

@@ -23,10 +23,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import anyio.to_thread
 
 from mcp_servers.knowledge.errors import KnowledgeError, StorageError, UnreadableFileError
-from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
 from mcp_servers.knowledge.importing.reader import Reader
-from mcp_servers.knowledge.types import NewChunk
 
 # Compared with every path component below the folder, case-insensitively.
 IGNORED = (
@@ -118,7 +116,7 @@ class DocumentStore(Protocol):
         """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
         ...
 
-    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument) -> None:
         """Store a document, replacing the one with the same URI."""
         ...
 
@@ -277,8 +275,7 @@ class _FolderImport:
         if self.content_hashes.get(blob.uri) == content_hash:
             return FileReport(str(file.path), "unchanged")
         document = await self.reader.read_document(blob)
-        chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
-        await self.store.add(document, tuple(chunks))
+        await self.store.add(document)
         return FileReport(str(file.path), "imported", " ".join(document.warnings))
 
     async def remove_document(self, uri: str) -> FileReport:

@@ -11,10 +11,10 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import (
     KnowledgeError,
@@ -46,13 +46,8 @@ _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\ud
 _JSON_PROBLEMS = (ValueError, RecursionError)
 
 
-@dataclass(frozen=True)
-class _FormatResult:
-    """Result of a format's parser; an empty title becomes the document's name."""
-
-    title: str
-    passages: list[Passage]
-    warnings: tuple[str, ...] = ()
+# Title, or empty for the document's name; passages; warnings.
+_Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
 
 
 def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
@@ -62,17 +57,17 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
     if not blob.content.strip():
         raise NoTextError(blob.name, "it is empty")
     found = format_of(blob)
-    parsed = _READERS[found.reader](blob, found, limits)
-    passages = tuple(passage for passage in map(_clean, parsed.passages) if passage.text.strip())
+    title, read, warnings = _READERS[found.reader](blob, found, limits)
+    passages = tuple(passage for passage in map(_clean, read) if passage.text.strip())
     if not passages:
         raise NoTextError(blob.name)
-    title = _NON_TEXT.sub("", parsed.title).strip()[:_TITLE_CHARACTERS]
+    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS]
     return ParsedDocument(
         title=title or title_of(blob.name),
         passages=passages,
         content_hash=hashlib.sha256(blob.content).hexdigest(),
         media_type=found.media_type,
-        warnings=parsed.warnings,
+        warnings=warnings,
         uri=blob.uri,
     )
 
@@ -100,62 +95,62 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     text, warnings = _text(blob, limits)
-    return _FormatResult("", read_plain(text), warnings)
+    return "", read_plain(text), warnings
 
 
-def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     text, warnings = _text(blob, limits)
-    return _FormatResult(*read_markdown(text), warnings)
+    return (*read_markdown(text), warnings)
 
 
-def _source(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+def _source(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
     text, warnings = _text(blob, limits)
     # With extension, to distinguish a.c and a.h.
-    return _FormatResult(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
+    return PurePosixPath(blob.name).name, read_source(text, found.language), warnings
 
 
-def _table(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+def _table(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
     text, warnings = _text(blob, limits)
-    return _FormatResult("", read_csv(text, tabs=found is TSV), warnings)
+    return "", read_csv(text, tabs=found is TSV), warnings
 
 
-def _json(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _json(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     text, warnings = _text(blob, limits)
     try:
         text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
     except _JSON_PROBLEMS:
-        return _FormatResult("", read_plain(text), warnings)
-    return _FormatResult("", [Passage(text, is_atomic=True)], warnings)
+        return "", read_plain(text), warnings
+    return "", [Passage(text, is_atomic=True)], warnings
 
 
-def _html(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     try:
         from mcp_servers.knowledge.importing.html import declared_charset, read_html
     except ImportError as error:
         raise MissingExtraError("Reading HTML", "selectolax") from error
     # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
-    return _FormatResult(*read_html(text), warnings)
+    return (*read_html(text), warnings)
 
 
-def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     try:
         from mcp_servers.knowledge.importing.docx import read_docx
     except ImportError as error:
         raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
-    return _FormatResult(*read_docx(blob, limits))
+    return read_docx(blob, limits)
 
 
-def _office(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.office import read_office
 
-    return _FormatResult(*read_office(blob, found.reader, limits))
+    return (*read_office(blob, found.reader, limits), ())
 
 
-def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     """Read subject, addresses and text of a message, then each attachment below its name."""
     from email import message_from_bytes, policy
 
@@ -178,7 +173,7 @@ def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
             found, problem = _attached(attached, limits)
             passages += found or [Passage(f"Attachment: {name}")]
             warnings = (*warnings, *problem)
-    return _FormatResult(str(message["Subject"] or ""), passages, warnings)
+    return str(message["Subject"] or ""), passages, warnings
 
 
 def _attached(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
@@ -197,29 +192,28 @@ def _payload(part: MIMEPart) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _FormatResult:
+def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _Parsed:
     try:
         from striprtf import striprtf
     except ImportError as error:
         raise MissingExtraError("Reading Rich Text", "striprtf") from error
     # Characters outside ASCII are escaped in the file; "|" separates the cells of a table.
     text = cast("Any", striprtf).rtf_to_text(blob.content.decode("latin-1"), errors="replace")
-    return _FormatResult("", read_plain(str(text).replace("|", CELL)))
+    return "", read_plain(str(text).replace("|", CELL)), ()
 
 
-def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.recognition import HINT, languages, recognize
 
     if not languages():
         raise UnsupportedFormatError(blob.name, f"it is an image, and {HINT}")
-    return _FormatResult("", read_plain(recognize(blob.content, limits.seconds)), ("Its text was recognised by OCR.",))
+    return "", read_plain(recognize(blob.content, limits.seconds)), ("Its text was recognised by OCR.",)
 
 
-def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.pdf import read_pdf
 
-    read = read_pdf(blob, limits)
-    return _FormatResult(read.title, read.passages, read.warnings)
+    return read_pdf(blob, limits)
 
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
@@ -244,7 +238,7 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=columns)
 
 
-_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _FormatResult]] = {
+_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _Parsed]] = {
     "plain": _plain,
     "markdown": _markdown,
     "source": _source,

@@ -20,8 +20,13 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from mcp_servers.knowledge import errors
-from mcp_servers.knowledge.errors import DamagedDocumentError, KnowledgeError, MissingExtraError, TooSlowError
+from mcp_servers.knowledge.errors import (
+    DamagedDocumentError,
+    DocumentImportError,
+    KnowledgeError,
+    MissingExtraError,
+    TooSlowError,
+)
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.types import Passage
@@ -32,18 +37,7 @@ HEAD = struct.Struct("!QQ")
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 
-_PROBLEMS = {
-    kind.__name__: kind
-    for kind in (
-        errors.UnsupportedFormatError,
-        errors.DamagedDocumentError,
-        errors.EncryptedDocumentError,
-        errors.NoTextError,
-        errors.TooLargeError,
-        errors.TooSlowError,
-        MissingExtraError,
-    )
-}
+_PROBLEMS = {kind.__name__: kind for kind in (*DocumentImportError.__subclasses__(), MissingExtraError)}
 
 
 def pack_request(blob: Blob, limits: ParseLimits) -> bytes:

@@ -388,17 +388,8 @@ _MAX_FIELDS, _FIELD_SIZE = 5_000, 12.0
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class PdfText:
-    """Title (may be empty), passages and warnings of a PDF."""
-
-    title: str
-    passages: list[Passage]
-    warnings: tuple[str, ...]
-
-
-def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
-    """Parse a PDF.
+def read_pdf(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
+    """Return title (may be empty), passages and warnings of a PDF.
 
     Raises MissingExtraError without pypdfium2, EncryptedDocumentError, DamagedDocumentError, or NoTextError if all
     pages are images.
@@ -427,7 +418,7 @@ def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
         raise NoTextError(blob.name, "its fonts do not say which characters they show")
     if not passages:
         raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
-    return PdfText(title, passages, tuple(_warnings(pages, count)))
+    return title, passages, tuple(_warnings(pages, count))
 
 
 def _title(given: str) -> str:

@@ -42,14 +42,6 @@ from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, Sea
 
 
 @dataclass
-class StageRecord:
-    """A running stage."""
-
-    made: str = ""  # output, set by the stage
-    left_out: str = ""  # reason for skipping, set by the stage
-
-
-@dataclass
 class Trace:
     """The stages of one search and the warnings about skipped stages."""
 
@@ -58,12 +50,12 @@ class Trace:
     problems: list[str] = field(default_factory=list[str])  # warnings, without repetitions
 
     @contextmanager
-    def stage(self, name: StageName, given: str) -> Generator[StageRecord, None, None]:
+    def stage(self, name: StageName, given: str) -> Generator[ExplainedStage, None, None]:
         """Record a stage when the block ends."""
-        stage, start = StageRecord(), time.perf_counter()
+        stage, start = ExplainedStage(name, given), time.perf_counter()
         yield stage
-        seconds = time.perf_counter() - start
-        self.stages.append(ExplainedStage(name, given, stage.made, stage.left_out, seconds))
+        stage.seconds = time.perf_counter() - start
+        self.stages.append(stage)
 
     def skip(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
         """Record a stage that did not run; with ``is_problem`` also as a warning."""
@@ -92,14 +84,6 @@ def select_bases(
             similarity[base.key] = float(summary @ query)
     routed = set(sorted(similarity, key=lambda key: -similarity[key])[:maximum])
     return [base for base in bases if base.key in routed or base.key not in similarity]
-
-
-@dataclass(frozen=True)
-class SearchModels:
-    """Models for searching; a base uses the embedder of its vectors."""
-
-    embedders: Mapping[str, Embedder]
-    reranker: Reranker | None = None
 
 
 class QueryVectors:
@@ -163,11 +147,12 @@ class _ScoredChunk:
 
 
 class Pipeline:
-    """The stages over one database."""
+    """The stages over one database; a base uses the embedder of its vectors."""
 
-    def __init__(self, database: Database, models: SearchModels) -> None:
+    def __init__(self, database: Database, embedders: Mapping[str, Embedder], reranker: Reranker | None) -> None:
         self._database = database
-        self._models = models
+        self._embedders = embedders
+        self._reranker = reranker
         self._index = VectorIndex()
         self._terms = TermStatistics()
         # More threads would only compete for the processor.
@@ -178,7 +163,7 @@ class Pipeline:
     ) -> tuple[Hit, ...]:
         """Return the hits of a checked request in ``bases``, all visible to the caller."""
         visible = document_filter(access, request.collection, request.fields)
-        vectors = QueryVectors(request.query, self._models.embedders)
+        vectors = QueryVectors(request.query, self._embedders)
         query = _Query(request, access, understand(request.query), visible, vectors, trace)
         routed = await self._route(query, bases)
         await self._explain_filter(query, routed)
@@ -289,7 +274,7 @@ class Pipeline:
         self, query: _Query, ranked: list[_ScoredChunk], places: dict[int, ChunkLocation]
     ) -> list[_ScoredChunk]:
         head, tail = ranked[:CROSS_ENCODED], ranked[CROSS_ENCODED:]
-        given, reranker = f"{len(head)} chunks", self._models.reranker
+        given, reranker = f"{len(head)} chunks", self._reranker
         if reranker is None or not head:
             why = "there is nothing to rank" if reranker else "no cross-encoder is configured"
             query.trace.skip("cross-encoder", given, why)

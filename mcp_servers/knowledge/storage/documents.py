@@ -183,41 +183,25 @@ def _existing_version(
 
 
 def _is_unchanged(stored: Document, new: NewDocument) -> bool:
-    return (
-        stored.content_hash == new.content_hash
-        and stored.title == new.title
-        and stored.collection == new.collection
-        and stored.department == new.department
-        and stored.clearance == new.clearance
-        and stored.fields == new.fields
-        and stored.chunks == len(new.chunks)
-    )
+    compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
+    is_same = all(getattr(stored, name) == getattr(new, name) for name in compared)
+    return is_same and stored.chunks == len(new.chunks)
 
 
 def _insert(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
-    cursor = connection.execute(
-        """
-        INSERT INTO document (uuid, base, collection, title, uri, content_hash, version, chunks, tenant, department,
-                              clearance, fields, created)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            document_id,
-            base.key,
-            _collection(connection, base.key, new.collection),
-            new.title,
-            new.uri,
-            new.content_hash,
-            version,
-            len(new.chunks),
-            new.tenant,
-            new.department,
-            new.clearance,
-            json.dumps(dict(new.fields), ensure_ascii=False, sort_keys=True),
-            now(),
-        ),
-    )
-    key = cursor.lastrowid or 0
+    copied = ("title", "uri", "content_hash", "tenant", "department", "clearance")
+    row = {
+        "uuid": document_id,
+        "base": base.key,
+        "collection": _collection(connection, base.key, new.collection),
+        **{name: getattr(new, name) for name in copied},
+        "version": version,
+        "chunks": len(new.chunks),
+        "fields": json.dumps(dict(new.fields), ensure_ascii=False, sort_keys=True),
+        "created": now(),
+    }
+    sql = f"INSERT INTO document ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+    key = connection.execute(sql, tuple(row.values())).lastrowid or 0
     connection.executemany(
         "INSERT INTO field (document, name, value) VALUES (?, ?, ?)", [(key, *pair) for pair in new.fields.items()]
     )

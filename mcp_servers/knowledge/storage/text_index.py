@@ -107,8 +107,7 @@ def remove_document_chunks(connection: sqlite3.Connection, base: int, document: 
     """
     found, table = _analyzed_chunks(connection, "document.id = ?", document), f"text_{base:d}"
     if connection.execute("SELECT analyzer FROM base WHERE id = ?", (base,)).fetchone()[0] != ANALYZER_VERSION:
-        table = _rebuilt_table(connection, base)
-        last = _last_rebuilt(connection, table) if table else 0
+        table, last = _rebuilt_index(connection, base)
         found = ((key, chunk) for key, chunk in found if key <= last)
     if table:
         connection.executemany(
@@ -127,8 +126,7 @@ def remove_document_chunks(connection: sqlite3.Connection, base: int, document: 
 
 def chunks_to_rebuild(connection: sqlite3.Connection, base: int) -> Iterator[tuple[int, IndexedChunk]]:
     """Yield the next chunks that the new index of a base lacks, analyzed; none if it is complete."""
-    table = _rebuilt_table(connection, base)
-    last = _last_rebuilt(connection, table) if table else 0
+    _, last = _rebuilt_index(connection, base)
     yield from _analyzed_chunks(connection, f"chunk.id > {last:d} AND chunk.base = ?", base, _BATCH)
 
 
@@ -138,12 +136,11 @@ def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequ
     As many as fit into ``BATCH_S``, and at least one.
     """
     start = time.monotonic()
-    table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
-    if _rebuilt_table(connection, base) != table:
+    table, last = _rebuilt_index(connection, base)
+    if not table:
         drop_text_tables(connection, base, "rebuilt")
-        create_text_index(connection, table)
+        table = _new_rebuilt_index(connection, base)
     merge_segments(connection, table, BATCH_S / 2)
-    last = _last_rebuilt(connection, table)
     marks = ", ".join("?" * len(chunks))
     sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks})"
     lengths = dict(connection.execute(sql, [key for key, _ in chunks]))
@@ -163,30 +160,29 @@ def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequ
 
 def finish_rebuilt_index(connection: sqlite3.Connection, base: int) -> bool:
     """Search the new index from now on; return False if it lacks chunks that were added meanwhile."""
-    table = _rebuilt_table(connection, base)
-    if connection.execute(
-        "SELECT 1 FROM chunk WHERE base = ? AND id > ? LIMIT 1",
-        (base, _last_rebuilt(connection, table) if table else 0),
-    ).fetchone():
+    table, last = _rebuilt_index(connection, base)
+    if connection.execute("SELECT 1 FROM chunk WHERE base = ? AND id > ? LIMIT 1", (base, last)).fetchone():
         return False
-    if not table:
-        table = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
-        create_text_index(connection, table)
+    table = table or _new_rebuilt_index(connection, base)
     merge_segments(connection, table, 0, are_all=True)
     replace_text_index(connection, base, table)
     connection.execute("UPDATE base SET analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
     return True
 
 
-def _rebuilt_table(connection: sqlite3.Connection, base: int) -> str:
-    """Return the name of the new index of the current analyzer version, empty if there is none."""
+def _rebuilt_index(connection: sqlite3.Connection, base: int) -> tuple[str, int]:
+    """Return the new index of the current analyzer version and its last chunk; an empty name if there is none."""
     name = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
-    return name if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() else ""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
+        return "", 0
+    row = connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid DESC LIMIT 1").fetchone()
+    return name, row[0] if row else 0
 
 
-def _last_rebuilt(connection: sqlite3.Connection, table: str) -> int:
-    row = connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
-    return row[0] if row else 0
+def _new_rebuilt_index(connection: sqlite3.Connection, base: int) -> str:
+    name = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
+    create_text_index(connection, name)
+    return name
 
 
 def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mcp_servers.knowledge.embedding import Vectors
-from mcp_servers.knowledge.library import Library
+from mcp_servers.knowledge.library import Library, LibrarySettings
 from mcp_servers.knowledge.search.vector_index import VectorIndex
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.vectors import (
@@ -31,7 +31,7 @@ def random_rows(count: int) -> Vectors:
 
 async def test_the_nearest_by_bytes_have_the_cosines_of_the_stored_vectors(tmp_path: Path) -> None:
     database, index, rows = Database(tmp_path), VectorIndex(), random_rows(ROWS)
-    library = Library(database, {}, "", None)
+    library = Library(database, LibrarySettings())
     base = await library.create("base")
     first = await library.add(base.id, NewDocument("one", (NewChunk("rain"),) * 1000, "1"))
     await library.add(base.id, NewDocument("two", (NewChunk("snow"),) * (ROWS - 1000), "2"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.storage.bases import base_by_key
 from mcp_servers.knowledge.storage.database import Database, delete_replaced_index, merge_segments
 from mcp_servers.knowledge.storage.text_index import (
@@ -58,7 +58,7 @@ def numbers(connection: sqlite3.Connection) -> tuple[int, int, int]:
 async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_path: Path) -> None:
     database = Database(tmp_path)
     # Without its background work, which would rebuild as well.
-    library = Library(database, {}, "", None)
+    library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
     documents = {name: await add(library, base_id, name) for name in ("first", "second", "third")}
     with database.writing() as connection:
@@ -98,7 +98,7 @@ async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_pat
 
 async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_version_starts_anew(tmp_path: Path) -> None:
     database = Database(tmp_path)
-    library = Library(database, {}, "", None)
+    library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
     for name in ("first", "second"):
         await add(library, base_id, name)
@@ -119,7 +119,7 @@ async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_versio
 
 async def test_a_base_is_removed_with_its_unfinished_index(tmp_path: Path) -> None:
     database = Database(tmp_path)
-    library = Library(database, {}, "", None)
+    library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
     await add(library, base_id, "first")
     with database.writing() as connection:
