@@ -76,7 +76,7 @@ def test_a_stopped_answer_is_continued_also_after_a_reload(browser: Browser, ser
         page.wait_for_selector(".go-on")
         assert page.locator(".message.assistant").count() == 1
         page.get_by_role("button", name="Continue").click()
-        page.wait_for_selector("text=ten")
+        page.wait_for_selector(".prose >> text=ten")
         page.wait_for_selector("#stop", state="hidden")
         assert page.inner_text(".prose").strip() == WORDS
         assert page.locator(".go-on").count() == 0
@@ -84,7 +84,7 @@ def test_a_stopped_answer_is_continued_also_after_a_reload(browser: Browser, ser
             assert page.locator(".message").count() == 2
             assert page.inner_text(".prose").strip() == WORDS
             visit.reload()
-            page.wait_for_selector("text=ten")
+            page.wait_for_selector(".prose >> text=ten")
 
 
 def test_an_answer_that_nothing_goes_on_from_offers_no_more(browser: Browser) -> None:

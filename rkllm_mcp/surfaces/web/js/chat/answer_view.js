@@ -162,7 +162,7 @@ export class AnswerView {
     const { costs, text } = this.answer;
     const { again, goOn } = this.around;
     return [
-      goOn && this.answer.isCut && button("chat.go_on", () => goOn(this.node), { class: "quiet go-on" }),
+      goOn && this.answer.isCut && button("chat.go_on", () => goOn(this.node), { class: "go-on" }),
       text && copyButton(() => this.answer.text, announce),
       again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget)), {
           class: "icon-button again",
