@@ -26,6 +26,7 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
+    event_from_dict,
     event_to_dict,
     event_to_json,
 )
@@ -87,6 +88,9 @@ def test_every_kind_has_an_example() -> None:
 def test_an_event_is_one_line_with_its_kind_first(event: Event, line: str) -> None:
     assert event_to_json(event) == line
     assert json.loads(line) == event_to_dict(event)
+    read = event_from_dict(json.loads(line))
+    assert event_to_dict(read) == event_to_dict(event)
+    assert type(read) is type(event)
 
 
 def test_a_question_says_how_long_it_still_waits_whenever_it_is_written() -> None:

@@ -82,7 +82,7 @@ class PendingRequests:
 
 
 def without_secrets(question: PendingRequest, said: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:
-    """Return what was filled into a form, without the fields that the form marks as secret or names like one."""
+    """Return the content of a form without its secret fields; nothing for other answers."""
     if not isinstance(question, Elicitation) or not isinstance(said, ElicitationAnswer):
         return {}
     secret = {field.name for field in fields_of(question.schema) if field.is_secret}
