@@ -208,6 +208,16 @@ def undocumented_names(graph: Graph, layers: Layers) -> list[str]:
     return wrong
 
 
+def bare_class_variables(graph: Graph, layers: Layers) -> list[str]:
+    """Class variables without their type, which pydantic cannot read on Python 3.10."""
+    return [
+        f"{module.name} line {node.lineno}: ClassVar[...]"
+        for module in graph.modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "ClassVar"
+    ]
+
+
 RULES: tuple[Rule, ...] = (
     forbidden_edges,
     cycles,
@@ -217,6 +227,7 @@ RULES: tuple[Rule, ...] = (
     repeated_names,
     meetings_outside_mcp,
     undocumented_names,
+    bare_class_variables,
 )
 
 
@@ -305,6 +316,7 @@ PLANTED: tuple[tuple[Rule, dict[str, str], str], ...] = (
     (meetings_outside_mcp, {"mcp_servers/a.py": "from rkllm_mcp.errors import E"}, "imports rkllm_mcp.errors.E"),
     (undocumented_names, {"rkllm_mcp/a.py": DOC + "class A:\n    pass"}, "rkllm_mcp.a.A"),
     (undocumented_names, {"mcp_servers/a.py": "A = 1"}, "mcp_servers.a"),
+    (bare_class_variables, {"mcp_servers/a.py": "class A:\n    B: ClassVar = {}"}, "a line 2: ClassVar"),
 )
 
 

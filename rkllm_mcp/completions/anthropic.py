@@ -7,7 +7,7 @@ block of its own in answers, and is not read in requests.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -114,7 +114,7 @@ class OutputConfig(OpenAIBody):
 class CountBody(OpenAIBody):
     """POST /v1/messages/count_tokens."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "mcp_servers": ("no server is reached at an address of the client's; name a configured one in an mcp_toolset",),
     }
     IGNORED = (
@@ -136,7 +136,7 @@ class CountBody(OpenAIBody):
 class MessagesBody(CountBody):
     """POST /v1/messages."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **CountBody.REFUSED,
         "container": ("no code runs here for a model; leave it out",),
     }

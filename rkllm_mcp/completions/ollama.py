@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -78,7 +78,9 @@ _TEMPLATE = ("the model's own template is always used; leave it out",)
 class OllamaRequest(OpenAIBody):
     """Fields that both requests share."""
 
-    REFUSED: ClassVar = {name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")}
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")
+    }
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
@@ -109,7 +111,7 @@ class OllamaChat(OllamaRequest):
 class OllamaGenerate(OllamaRequest):
     """POST /api/generate."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OllamaRequest.REFUSED,
         "suffix": CompletionBody.REFUSED["suffix"],
         "raw": _TEMPLATE,

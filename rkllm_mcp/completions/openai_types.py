@@ -169,7 +169,7 @@ class SamplingBody(OpenAIBody):
 class ChatBody(SamplingBody):
     """POST /v1/chat/completions; the other APIs' requests are translated into it."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "n": _ONE_ANSWER,
         "logprobs": _LOGPROBS,
         "top_logprobs": _LOGPROBS,
@@ -211,7 +211,7 @@ class ChatBody(SamplingBody):
 class CompletionBody(SamplingBody):
     """POST /v1/completions: the older API, for one prompt; it becomes the user's question."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "n": _ONE_ANSWER,
         "best_of": _ONE_ANSWER,
         "logprobs": _LOGPROBS,

@@ -127,7 +127,7 @@ class TextBody(OpenAIBody):
 class ResponsesBody(OpenAIBody):
     """POST /v1/responses."""
 
-    REFUSED: ClassVar = {
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "background": ("an answer is made while its request waits; stream it instead",),
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),

@@ -42,7 +42,7 @@ ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
 class EmbeddingsBody(bodies.LenientBody):
     """The texts to embed."""
 
-    IGNORED: ClassVar = ("user",)
+    IGNORED: ClassVar[tuple[str, ...]] = ("user",)
 
     input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
     """A text, texts, or either as token ids of this model."""
