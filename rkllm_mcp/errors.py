@@ -3,6 +3,7 @@
     RkllmMcpError
     ├── ConfigError              the configuration cannot be used                       exit code 2
     ├── UsageError               a command was used wrongly                             exit code 2
+    │   └── ModelExchangeError       the model is being exchanged for another
     ├── RuntimeUnusableError     the runtime or the model cannot be used                exit code 3
     │   ├── LibraryNotFoundError     librkllmrt.so was not found
     │   ├── UnknownRuntimeError      the runtime's version is not supported
@@ -38,7 +39,16 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+
+def did_you_mean(found: str, names: Iterable[str]) -> str:
+    """Return the end of a message that suggests the closest of some names; empty if none is close."""
+    import difflib
+
+    close = difflib.get_close_matches(found, list(names), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class RkllmMcpError(Exception):
@@ -71,6 +81,13 @@ class UsageError(RkllmMcpError):
 
     def __str__(self) -> str:
         return self.message
+
+
+@dataclass(eq=False)
+class ModelExchangeError(UsageError):
+    """The model, or the tenant's assistant, is being exchanged for another."""
+
+    message: str = "the model is being exchanged; ask again in a moment"
 
 
 @dataclass(eq=False)

@@ -65,11 +65,6 @@ class AnswerStream:
     """One answer: counts usage, saves the answer before its ``End``, and forwards its events.
 
     ``End`` is forwarded when the answer is over, so a client that received it can ask the next question at once.
-
-    Args:
-        conversation: the conversation that is answered.
-        emit: takes the events.
-        usage: counts the tokens.
     """
 
     def __init__(self, conversation: Conversation, emit: EmitEvents, usage: UsageCounter) -> None:
@@ -457,7 +452,7 @@ class Assistant:
         markup = MarkupFilter(self.config.agent.person_language)
         if options.save:
             secrets = tuple(options.tokens.values())
-            record = self.recorder.record(conversation, text, secrets, markup.words, options.begun)
+            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun)
             running.save_with(record)
             await record.begin()
             self._tasks.start_soon(record.follow, running.scope.cancel)
@@ -526,12 +521,7 @@ def turn_preparation(
 ) -> TurnPreparation:
     """Return the preparation of turns: the tools of a conversation and the context of a question.
 
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
+    ``past`` are the calls that served earlier requests, if they are stored.
     """
     agent = config.agent
     settings = SelectionSettings(

@@ -23,7 +23,7 @@ from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
-from rkllm_mcp.events import End, EndReason, Text, Usage
+from rkllm_mcp.events import End, Text, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.runtime.scheduler import Scheduler
 
@@ -37,7 +37,7 @@ class Generated:
 
     text: str  # the answer
     model: str  # name of the model
-    reason: EndReason  # ``answered`` or ``token_limit``
+    is_cut: bool  # the token limit ended it
     prompt_tokens: int  # length of the prompt, tokens
     generated_tokens: int  # length of the answer, tokens
 
@@ -55,12 +55,7 @@ class BoardServices:
     async def generate(
         self, prompt: str, system: str = "", max_tokens: int | None = None, on_text: OnText | None = None
     ) -> Generated:
-        """Answer a prompt without tools or history; ``on_text`` receives the text in pieces.
-
-        Raises:
-            GenerationError: the answer failed.
-            RuntimeUnusableError: the model cannot be loaded.
-        """
+        """Answer a prompt without tools or history, or raise an error; ``on_text`` receives the text in pieces."""
         options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
@@ -81,7 +76,7 @@ class BoardServices:
         if end.reason not in ("answered", "token_limit"):
             raise GenerationError(end.error or "the answer was stopped; ask again")
         counts = (usage.prompt_tokens, usage.generated_tokens) if usage else (0, 0)
-        return Generated("".join(pieces).strip(), self.app.model.name, end.reason, *counts)
+        return Generated("".join(pieces).strip(), self.app.model.name, end.reason == "token_limit", *counts)
 
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
@@ -123,9 +118,6 @@ async def open_board_services(
     """Load the models without any server; unload them on exit.
 
     ``embedding`` and ``ranking`` are names or paths of models; the chat model embeds and reranks when they are None.
-
-    Raises:
-        ModelNotFoundError: a model does not exist, or a file is missing.
     """
     config = config.overridden(tools=False)
     names = [name for name in (embedding, ranking) if name is not None]

@@ -110,11 +110,7 @@ _ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | lis
 
 
 def from_json(text: str | bytes) -> list[StoredConversation]:
-    """Parse an export.
-
-    Raises:
-        UsageError: it is not an export; the message names the first wrong field.
-    """
+    """Parse an export, or raise a UsageError that names the first wrong field."""
     try:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:

@@ -56,21 +56,13 @@ class AuxiliaryModel:
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
     ) -> list[array[float]]:
-        """Return a vector of length 1 for each text; see ``providers.embedding.embed_texts``.
-
-        Raises:
-            RkllmMcpError: the model cannot be loaded, or gives no vectors.
-        """
+        """Return a vector of length 1 for each text; see ``providers.embedding.embed_texts``."""
         from rkllm_mcp.providers.embedding import embed_texts
 
         return await embed_texts(self.engine, self.tokenizer, texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
-        """Return a relevance score for each document; see ``providers.embedding.rank_documents``.
-
-        Raises:
-            RkllmMcpError: the model cannot be loaded, or gives no logits.
-        """
+        """Return a relevance score for each document; see ``providers.embedding.rank_documents``."""
         from rkllm_mcp.providers.embedding import SEARCH, rank_documents
 
         task = instruction or SEARCH
@@ -105,21 +97,13 @@ class ModelHost:
 
     @property
     def board(self) -> LocalModel:
-        """The board's own model.
-
-        Raises:
-            UsageError: a remote service answers, and no model is loaded here.
-        """
+        """The board's own model; a UsageError if a remote service answers and no model is loaded here."""
         if self.npu is None:
             raise UsageError(f"{self.name} is a remote service; what was asked needs a model on the NPU")
         return self.npu
 
     def evaluator(self, name: str | None) -> AuxiliaryModel:
-        """Return the embedding or reranking model of this name or path; the chat model if there is none.
-
-        Raises:
-            UsageError: a remote service answers, and no model is loaded here.
-        """
+        """Return the embedding or reranking model of this name or path; the board's chat model if there is none."""
         own = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
         return self.auxiliary_models.get(name or "", own)
 
@@ -144,11 +128,7 @@ class ModelHost:
         return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
 
     async def ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            RuntimeUnusableError: it could not be.
-        """
+        """Wait until the model is loaded; a RuntimeUnusableError if it could not be."""
         if self.npu is not None:
             with suppress(*((RuntimeUnusableError,) if self.has_stand_in else ())):
                 await self.npu.engine.ready()

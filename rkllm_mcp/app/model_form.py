@@ -23,11 +23,7 @@ _CONTROL = re.compile(r"<[^<>\s]+>")
 
 
 def model_form(config: Config, model: ModelFolder) -> ModelForm:
-    """Return the template, tokenizer and syntaxes of a model.
-
-    Raises:
-        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
-    """
+    """Return the template, tokenizer and syntaxes of a model; a ModelNotFoundError if the tokenizer is unusable."""
     card = model.card
     base = TEMPLATES[card.template]
     form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
@@ -46,17 +42,11 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
 
 @dataclass(frozen=True)
 class PromptListing:
-    """Limits and cost of the tool list in a model's prompt.
+    """Limits and cost of the tool list in a model's prompt."""
 
-    Args:
-        context_tokens: the context window.
-        cost: tokens of one listed tool.
-        two_steps: tools are listed by name and described at the first call, unless the owner decides otherwise.
-    """
-
-    context_tokens: int
-    cost: Callable[[ToolSpec], int]
-    two_steps: bool = False
+    context_tokens: int  # the context window
+    cost: Callable[[ToolSpec], int]  # tokens of one listed tool
+    two_steps: bool = False  # list tools by name, and describe one at its first call, unless the owner decides
 
 
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:

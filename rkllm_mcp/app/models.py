@@ -24,7 +24,14 @@ from anyio import to_thread
 from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost
 from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import MemoryShortError, ModelLoadError, ModelNotFoundError, RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import (
+    MemoryShortError,
+    ModelExchangeError,
+    ModelLoadError,
+    ModelNotFoundError,
+    RuntimeUnusableError,
+    UsageError,
+)
 from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
@@ -48,11 +55,7 @@ _PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "an
 
 
 def check_sdk(service: RemoteSettings) -> None:
-    """Check that the SDK for a service is installed.
-
-    Raises:
-        RuntimeUnusableError: it is not installed.
-    """
+    """Raise a RuntimeUnusableError if the SDK for a service is not installed."""
     package, vendor = _PACKAGES[service.kind]
     if find_spec(package) is None:
         raise RuntimeUnusableError(
@@ -63,11 +66,7 @@ def check_sdk(service: RemoteSettings) -> None:
 
 @asynccontextmanager
 async def open_remote(service: RemoteSettings) -> AsyncGenerator[RemoteModel, None]:
-    """Open a remote model; close its connections on exit. Nothing is loaded or sent before the first request.
-
-    Raises:
-        RuntimeUnusableError: the SDK for this kind is not installed.
-    """
+    """Open a remote model and check its SDK; nothing is loaded or sent before the first request."""
     check_sdk(service)
     model = _remote_model(service)
     try:
@@ -91,15 +90,9 @@ def _remote_model(service: RemoteSettings) -> RemoteModel:
 async def open_auxiliary_models(
     config: Config, names: Iterable[str]
 ) -> AsyncGenerator[Mapping[str, AuxiliaryModel], None]:
-    """Load the embedding and reranking models; close them on exit.
+    """Load the embedding and reranking models of these names or paths; close them on exit.
 
-    Args:
-        config: the configuration; its runtime runs them as well.
-        names: their names or paths.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        ModelLoadError: the NPU has no address space left for so many models.
+    It is a ModelLoadError if the NPU has no address space left for so many models.
     """
     configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
     folders = {name: chosen_model(each) for name, each in configs.items()}
@@ -127,11 +120,7 @@ async def open_auxiliary_models(
 
 
 def check_model(config: Config) -> None:
-    """Check if the configured model can be opened; start nothing.
-
-    Raises:
-        RuntimeUnusableError: the model or the runtime does not exist, or a file is missing.
-    """
+    """Raise a RuntimeUnusableError if the configured model, runtime or SDK is missing; start nothing."""
     services = services_of(config)
     for service in services.values():
         check_sdk(service)
@@ -149,14 +138,8 @@ async def open_model(
 ) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
-    Args:
-        config: the configuration.
-        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
-        beside: an open model whose embedding and reranking models are used instead.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        RuntimeUnusableError: the package for the remote service is not installed.
+    ``auxiliary`` are names or paths of embedding and reranking models to load as well, without a remote service;
+    those of ``beside``, an open model, are used instead. ``check_model`` has the errors.
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
@@ -227,12 +210,7 @@ async def _open_on_npu(
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
-    """Return the models on this machine that the configured runtime can load, by name; the configured one is first.
-
-    Raises:
-        ModelNotFoundError: the configured model does not exist or lacks a file.
-        ConfigError: a ``model.toml`` is invalid.
-    """
+    """Return the models on this machine that the configured runtime can load, by name; the configured one is first."""
     home = chosen_model(config)
     found = {home.name: home}
     for folder in list_models():
@@ -305,13 +283,9 @@ class ModelSwitch:
 
     @property
     def current(self) -> ModelHost:
-        """The model that answers; it may be unloaded.
-
-        Raises:
-            UsageError: none is open yet, or any more.
-        """
+        """The model that answers, which may be unloaded; a ModelExchangeError if none is open."""
         if self._current is None:
-            raise UsageError("the model is being exchanged; ask again in a moment")
+            raise ModelExchangeError
         return self._current
 
     @property
@@ -331,11 +305,7 @@ class ModelSwitch:
         return self._lock.locked()
 
     def listed(self, *, others: bool) -> dict[str, ListedModel]:
-        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones.
-
-        Raises:
-            ConfigError: a ``model.toml`` is invalid.
-        """
+        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones."""
         host, section = self.current, self.config.service
         if host.npu is None:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
@@ -363,11 +333,7 @@ class ModelSwitch:
         return found
 
     def find(self, name: str) -> ModelFolder:
-        """Return the installed chat model of a name.
-
-        Raises:
-            ModelNotFoundError: there is none, or a remote service answers.
-        """
+        """Return the installed chat model of a name, or raise a ModelNotFoundError."""
         models = installed_models(self.config) if self.home.npu is not None else {}
         installed = {each: folder for each, folder in models.items() if folder.card.task == "chat"}
         if name not in installed:
@@ -413,11 +379,7 @@ class ModelSwitch:
             await self._unload(self.current)
 
     async def remove(self, folder: Path, remove: Callable[[], object]) -> None:
-        """Remove a model's folder with ``remove``, in a thread.
-
-        Raises:
-            UsageError: the model is loaded or configured.
-        """
+        """Remove a model's folder with ``remove``, in a thread; a UsageError if it is loaded or configured."""
         async with self._lock:
             place = await to_thread.run_sync(folder.resolve)
             used = [host.npu.model for host in (self.home, self.current) if host.npu is not None]
@@ -479,7 +441,6 @@ class ModelSwitch:
             await stack.aclose()
 
     async def _loaded(self, name: str, config: Config) -> ModelHost:
-        """Return a model once it is loaded."""
         if name in self._open:
             host = self._open[name][0]
             self._wake(host)
@@ -519,11 +480,7 @@ class ModelSwitch:
             host.npu.engine.load()
 
     def _check_memory(self, folder: ModelFolder, config: Config) -> None:
-        """Check that a model fits into memory once the loaded one is gone.
-
-        Raises:
-            MemoryShortError: it does not.
-        """
+        """Raise a MemoryShortError if a model does not fit into memory once the loaded one is gone."""
         from rkllm_mcp.runtime.worker import available_bytes, needed_bytes
 
         available = available_bytes() if config.runtime.check_memory else None
@@ -570,14 +527,9 @@ async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelSc
 
 
 @asynccontextmanager
-async def open_models(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelSwitch, None]:
-    """Open the configured model, and others when they are asked for; close all of them on exit.
-
-    Raises:
-        ModelNotFoundError: a model does not exist or lacks a file.
-        RuntimeUnusableError: the package for the remote service is not installed.
-    """
-    models = ModelSwitch(config, auxiliary)
+async def open_models(config: Config) -> AsyncGenerator[ModelSwitch, None]:
+    """Open the configured model, and others when they are asked for; close all of them on exit. See ``open_model``."""
+    models = ModelSwitch(config)
     try:
         await models.open()
         yield models

@@ -39,11 +39,7 @@ def state_folder() -> Path:
 
 @asynccontextmanager
 async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
-    """Open the owner's store in ``folder``, by default ``state_folder()``; no server is started.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """Open the owner's store in ``folder``, by default ``state_folder()``; a StoreError if it cannot be read."""
     from rkllm_mcp.store import open_store
     from rkllm_mcp.store.database import FILE_NAME, state_file
     from rkllm_mcp.store.tool_calls import Retention
@@ -72,11 +68,9 @@ async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredCon
 
 
 async def forget_approvals(store: Store, name: str) -> list[tuple[str, str]]:
-    """Delete the stored approvals and refusals of a tool, or of all tools of a server; return (server, tool) of each.
+    """Delete the stored approvals and refusals of a tool, or of a server's tools; return (server, tool) of each.
 
-    Raises:
-        UsageError: nothing is stored for this name.
-        StoreError: the file cannot be read or written.
+    A UsageError if nothing is stored for this name.
     """
     stored = await store.grants.all()
     chosen = matching_tools(name, [(server, tool) for server, tool, _ in stored])
@@ -93,11 +87,7 @@ def matching_tools(name: str, tools: Sequence[tuple[str, str]]) -> list[tuple[st
 
 
 def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> tuple[str, str | None]:
-    """Switch a tool or a server on or off; return its server, and the tool's name or None for a server.
-
-    Raises:
-        ToolboxError: no tool or server has this name.
-    """
+    """Switch a tool or server, or raise a ToolboxError; return its server, and the tool's name or None for a server."""
     # The name of a server never means another server's tool of the same name.
     if name in {server.name for server in config.servers}:
         toolbox.switches.turn_server(name, is_on=is_on)
@@ -167,12 +157,12 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
     )
 
 
-def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
+def npu_devices() -> tuple[str, ...]:
     """Return the device nodes that the runtime opens, as path patterns; empty without an NPU.
 
     Source: rknpu's Kconfig; a build with DRM has a card and a render node, one without has /dev/rknpu, both use heaps.
     """
-    machine = machine or Machine()
+    machine = Machine()
     nodes = npu_nodes(machine)
     return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
 

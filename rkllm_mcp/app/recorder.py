@@ -74,28 +74,9 @@ class Recorder:
     ) -> None:
         self._conversations = conversations
         self._tenant = tenant
-        self._clock = clock
+        self.clock = clock
         self._is_failing = False  # the last save failed, which its reader was told
         self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
-
-    def record(
-        self,
-        conversation: Conversation,
-        question: str,
-        secrets: Sequence[str],
-        visible: Callable[[str], str] = str,
-        begun: Sequence[Event] = (),
-    ) -> AnswerRecord:
-        """Begin the record of an answer, before the conversation gets the question.
-
-        Args:
-            conversation: the conversation that is answered.
-            question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
-            secrets: texts that are never saved.
-            visible: returns the part of the answer's text that its reader received.
-            begun: the events of the answer that is continued; see ``continue_answer``.
-        """
-        return AnswerRecord(self, conversation, question, secrets, visible, self._clock, begun)
 
     async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
         """Save a question with its empty answer; a failure is reported when the answer is saved."""
@@ -134,7 +115,16 @@ class Recorder:
 
 
 class AnswerRecord:
-    """The record of one answer; ``Recorder.record`` makes it."""
+    """The record of one answer; it is made before the conversation gets the question.
+
+    Args:
+        recorder: saves it.
+        conversation: the conversation that is answered.
+        question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
+        secrets: texts that are never saved.
+        visible: returns the part of the answer's text that its reader received.
+        begun: the events of the answer that is continued; see ``continue_answer``.
+    """
 
     def __init__(
         self,
@@ -142,8 +132,7 @@ class AnswerRecord:
         conversation: Conversation,
         question: str,
         secrets: Sequence[str],
-        visible: Callable[[str], str],
-        clock: Callable[[], float],
+        visible: Callable[[str], str] = str,
         begun: Sequence[Event] = (),
     ) -> None:
         self._recorder = recorder
@@ -151,8 +140,7 @@ class AnswerRecord:
         self._question = question
         self._secrets = secrets
         self._visible = visible
-        self._clock = clock
-        self._asked_at = clock()
+        self._asked_at = recorder.clock()
         said = _said(conversation.messages)
         questions = [place for place, message in enumerate(said) if message.role == "user"]
         self._before = questions[-1] if begun else len(said)
@@ -233,7 +221,7 @@ class AnswerRecord:
 
     def _turns(self, ending: Ending) -> list[StoredTurn]:
         said = _said(self._conversation.messages)[self._before :]
-        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
+        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
         discreet = [_discreet(turn, self._secrets) for turn in read]
         if discreet and discreet[-1].role == "assistant":
@@ -274,13 +262,9 @@ def turns_of(
 
 
 def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conversation:
-    """Restore a saved conversation; the model reads it again from its messages.
+    """Restore a saved conversation into a new one and return that; the model reads it again from its messages.
 
     A question whose answer has no text is left out of the prompt and stays saved.
-
-    Args:
-        kept: the saved conversation.
-        conversation: a new one, which is filled and returned.
     """
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)
@@ -344,7 +328,9 @@ def continue_answer(kept: StoredConversation, conversation: Conversation) -> tup
 
     That is an answer whose end was cut off in its text. What follows replaces it in the store.
     """
-    turn = kept.turns[-1] if kept.turns else StoredTurn("assistant", "")
+    if [turn.role for turn in kept.turns[-2:]] != ["user", "assistant"]:
+        return ()
+    turn = kept.turns[-1]
     last = conversation.messages[-1] if conversation.messages else Message("system")
     events = [event_from_dict(event) for event in json.loads(turn.events or "[]")]
     words = next((event for event in reversed(events) if not isinstance(event, Usage)), None)

@@ -57,7 +57,7 @@ class RuntimeSource:
     )
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str] = os.environ) -> RuntimeSource:
+    def from_environment(cls) -> RuntimeSource:
         """Return Rockchip's repository, or the mirror of the JSON file that $RKLLM_MCP_RUNTIMES names.
 
         The file has ``address``, and may have ``checksums`` of further releases.
@@ -65,7 +65,7 @@ class RuntimeSource:
         Raises:
             ConfigError: the file is not usable.
         """
-        path = env.get(SOURCE_VARIABLE)
+        path = os.environ.get(SOURCE_VARIABLE)
         if not path:
             return cls()
         try:
@@ -93,7 +93,6 @@ def pull_runtime(
     progress: Report,
     say: Callable[[str], None] = lambda _: None,
     licence: Callable[[str], None] = lambda _: None,
-    source: RuntimeSource | None = None,
 ) -> Path:
     """Download a release into ``runtime_folder()``, where ``auto`` finds it; return the library's path.
 
@@ -104,7 +103,7 @@ def pull_runtime(
         UsageError: no such release is known.
         RuntimeUnusableError: this program does not drive the release, or the download failed.
     """
-    source = source or RuntimeSource.from_environment()
+    source = RuntimeSource.from_environment()
     _require_supported(version, source)
     store = ModelFolderStore(runtime_folder())
     place = store.folder(version) / LIBRARY_NAME
@@ -174,9 +173,8 @@ class IdentifiedLibrary:
         """Name of the release, by the checksum or else by the file's own text."""
         if self.official_release is not None:
             return self.official_release
-        return f"{self.file.version or 'unknown'} (emulated)" if self.file.is_emulator else self._claimed()
-
-    def _claimed(self) -> str:
+        if self.file.is_emulator:
+            return f"{self.file.version or 'unknown'} (emulated)"
         return f"{self.file.version} by its own text" if self.file.version else "unknown"
 
 
@@ -217,11 +215,7 @@ def library_in_use(configured: str) -> Path | None:
 
 
 def prepare_emulator() -> Path:
-    """Build the emulated runtime if necessary, which takes up to some minutes; return its library.
-
-    Raises:
-        LibraryNotFoundError: it cannot be built here.
-    """
+    """Return the emulated runtime's library; building it, if necessary, takes up to some minutes."""
     return emulator_library()
 
 

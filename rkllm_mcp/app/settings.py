@@ -20,20 +20,12 @@ _Value = TypeVar("_Value")
 
 
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
-
-    Raises:
-        ModelNotFoundError: the model does not exist or lacks a file.
-    """
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.choose_model``."""
     return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
-    """Return the settings of the engine.
-
-    Raises:
-        LibraryNotFoundError: the runtime does not exist, or the emulated one cannot be built here.
-    """
+    """Return the settings of the engine; a LibraryNotFoundError if there is no runtime."""
     from rkllm_mcp.runtime.profile import find_profile
     from rkllm_mcp.runtime.settings import EngineSettings
 
@@ -105,11 +97,6 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
     return (*lines, f"[MCP: Connecting to {servers} server{'s' if servers > 1 else ''}]") if servers else lines
 
 
-def unsupported_settings(config: Config) -> list[str]:
-    """Return one line for every setting that has no effect, by itself or together with others."""
-    return [*config.origin.remarks, *_without_effect(config)]
-
-
 def unset_rights(config: Config) -> list[str]:
     """Return a line for every tenant without ``may_approve``, whose default will change."""
     return [
@@ -120,7 +107,9 @@ def unset_rights(config: Config) -> list[str]:
     ]
 
 
-def _without_effect(config: Config) -> Iterator[str]:
+def unsupported_settings(config: Config) -> Iterator[str]:
+    """Yield one line for every setting that has no effect, by itself or together with others."""
+    yield from config.origin.remarks
     provider = config.provider
     if provider.kind != "rkllm" and config.agent.embedding_model is not None:
         yield f"agent.embedding_model has no effect: with provider.kind = '{provider.kind}' no model runs on the NPU"

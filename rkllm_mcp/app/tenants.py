@@ -26,7 +26,7 @@ from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import ModelExchangeError, RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -96,22 +96,14 @@ class Tenants:
 
     @property
     def models(self) -> ModelSwitch:
-        """The chat models, of which one is loaded.
-
-        Raises:
-            UsageError: another configuration's model is taking their place.
-        """
+        """The chat models, of which one is loaded; a ModelExchangeError while they are being replaced."""
         if self._models is None:
-            raise UsageError("the model is being exchanged; ask again in a moment")
+            raise ModelExchangeError
         return self._models
 
     @property
     def model_host(self) -> ModelHost:
-        """The model that answers; it may be unloaded until the next request.
-
-        Raises:
-            UsageError: it is being exchanged.
-        """
+        """The model that answers, which may be unloaded until the next request; see ``models``."""
         return self.models.current
 
     @property
@@ -156,15 +148,12 @@ class Tenants:
         return self._tenants
 
     def tenant(self, name: str) -> Tenant:
-        """Return the tenant of that name.
-
-        Raises:
-            UsageError: no tenant has this name (any more), or the model is being exchanged.
-        """
+        """Return the tenant of that name; a ModelExchangeError if there is none (any more)."""
         tenant = self._tenants.get(name)
+        if tenant is None and self._models is None:
+            raise ModelExchangeError
         if tenant is None:
-            what = "the model is being exchanged" if self._models is None else f"there is no tenant {name!r} (any more)"
-            raise UsageError(f"{what}; ask again in a moment")
+            raise ModelExchangeError(f"there is no tenant {name!r} (any more); ask again in a moment")
         return tenant
 
     def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -172,11 +161,7 @@ class Tenants:
         self._tasks.start_soon(work)
 
     async def ready(self) -> None:
-        """Wait until the model is loaded; servers may still be connecting.
-
-        Raises:
-            RuntimeUnusableError: it could not be loaded.
-        """
+        """Wait until the model is loaded, or raise a RuntimeUnusableError; servers may still be connecting."""
         await self.model_host.ready()
 
     def may_switch(self, tenant: str) -> bool:
@@ -185,12 +170,7 @@ class Tenants:
         return switching == "request" or (switching == "owner" and tenant == OWNER)
 
     def listed(self, tenant: str) -> dict[str, ListedModel]:
-        """Return the models that a tenant's requests may name, by name. Reads files.
-
-        Raises:
-            UsageError: the models are being exchanged.
-            ConfigError: a ``model.toml`` is invalid.
-        """
+        """Return the models that a tenant's requests may name, by name; reads files. See ``models`` for the error."""
         return self.models.listed(others=self.may_switch(tenant))
 
     @contextmanager
@@ -341,11 +321,7 @@ class Tenants:
 
 @asynccontextmanager
 async def open_tenants(config: Config, *, status: StatusSink | None = None) -> AsyncGenerator[Tenants, None]:
-    """Load the model once and open all assistants; close everything on exit.
-
-    Raises:
-        ModelNotFoundError: the model does not exist, or a file is missing.
-    """
+    """Load the model once and open all assistants; close everything on exit. See ``models.open_model`` for errors."""
     async with open_task_group() as tasks:
         tenants = Tenants(config, tasks, status)
         try:
@@ -370,7 +346,6 @@ def _model_part(config: Config) -> tuple[object, ...]:
 
 
 def _auxiliary(config: Config) -> tuple[str, ...]:
-    """The models that embed and rank for the service."""
     names = (config.service.embedding_model, config.service.ranking_model)
     return tuple(name for name in names if name is not None)
 

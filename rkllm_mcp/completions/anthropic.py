@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_request import Translated, checked_tools, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -20,11 +20,9 @@ from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     CalledFunction,
     ChatBody,
-    ChosenFunction,
     ChosenTool,
     DeclaredTool,
     Integer,
-    JsonSchemaFormat,
     MessageCall,
     Name,
     OpenAIBody,
@@ -194,11 +192,7 @@ class TokenCount(ResponsePart):
 
 
 def messages_body(body: CountBody) -> Translated:
-    """Return the request as OpenAI's chat body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
     reading = _Reading()
     if body.system:
@@ -235,17 +229,12 @@ def messages_body(body: CountBody) -> Translated:
 def _choice(choice: MessagesChoice) -> str | ChosenTool:
     if choice.type != "tool":
         return "required" if choice.type == "any" else choice.type
-    if choice.name is None:
-        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
-    return ChosenTool(type="function", function=ChosenFunction(name=choice.name))
+    return chosen_tool(choice.name)
 
 
 def _form(body: CountBody) -> ResponseFormatBody | None:
     wanted = (body.output_config.format if body.output_config else None) or body.output_format
-    if wanted is None:
-        return None
-    described = JsonSchemaFormat.model_validate({"name": "answer", "schema": wanted.schema_})
-    return ResponseFormatBody(type="json_schema", json_schema=described)
+    return None if wanted is None else schema_form(wanted.schema_)
 
 
 def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
@@ -265,8 +254,6 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
 
 
 class _Reading:
-    """The messages read so far."""
-
     def __init__(self) -> None:
         self.messages: list[BodyMessage] = []
         self.places: list[str] = []

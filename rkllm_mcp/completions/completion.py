@@ -127,18 +127,9 @@ class _Seen:
 async def complete(
     app: Assistant, cache: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
 ) -> None:
-    """Answer a request; the last event is always an ``End``, unless the caller is cancelled.
+    """Answer a request of a tenant's client; the last event is always an ``End``, unless the caller is cancelled.
 
-    Args:
-        app: the assistant.
-        cache: the cached conversations.
-        request: the request.
-        emit: takes the events in batches, in order.
-        tenant: the client's tenant.
-
-    Raises:
-        RequestRefusedError: the host's tools are requested, but the last message is not the user's.
-        UsageError: the assistant is closed.
+    With the host's tools the last message has to be the user's, else it is a RequestRefusedError.
     """
     asked = request.messages[-1]
     if request.host_tools and asked.role != "user":
@@ -180,7 +171,6 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """Return the function that answers with the host's tools."""
     options = AnswerOptions(
         request.options,
         request.options.tool_choice != "none",
@@ -196,7 +186,6 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 
 
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """Return the function that answers with the client's tools."""
     not_now = request.options.tool_choice == "none" and request.tools
     model, agent = app.model_host.chat_model, app.config.agent
     # Every counted round but the first repeats a failed call.

@@ -25,8 +25,7 @@ from rkllm_mcp.protocols import StatefulModel
 def evict_fairly(held: Sequence[tuple[str, int]]) -> int:
     """Return the index of the item to evict: the least recently used one of the owner with the most.
 
-    Args:
-        held: owner and size of each item, the most recently used last; not empty.
+    ``held`` has owner and size of each item, the most recently used last.
     """
     room = Counter[str]()
     for owner, size in held:
@@ -105,12 +104,9 @@ class ConversationCache:
         return branch
 
     def keep(self, branch: CachedConversation, answer: Message, *, asked_at: int) -> None:
-        """Store the conversation of a complete answer.
+        """Store the conversation of a complete answer, as it was sent to the client.
 
-        Args:
-            branch: the result of ``branch``.
-            answer: the answer as sent to the client.
-            asked_at: number of messages of the conversation up to and including the question.
+        ``asked_at`` is the number of messages of the conversation up to and including the question.
         """
         branch.said.append(_said(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_request import Translated, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, refuse_impossible, schema_form
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -18,7 +18,6 @@ from rkllm_mcp.completions.openai_types import (
     ChatBody,
     CompletionBody,
     Integer,
-    JsonSchemaFormat,
     MessageCall,
     OpenAIBody,
     ResponseFormatBody,
@@ -134,21 +133,13 @@ MOST_PENALTY = 2.0
 
 
 def chat_body(body: OllamaChat) -> Translated:
-    """Return the request as OpenAI's body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's body; a RequestRefusedError names a field with an invalid value."""
     shared = {"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
     return Translated(_body(body, _Numbered().messages(body.messages)).model_copy(update=shared))
 
 
 def generate_body(body: OllamaGenerate) -> Translated:
-    """Return the request as OpenAI's body: an optional system text and one question.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's body, an optional system text and one question; see ``chat_body``."""
     system = [BodyMessage(role="system", content=body.system)] if body.system else []
     return Translated(_body(body, [*system, BodyMessage(role="user", content=body.prompt)]))
 
@@ -183,9 +174,7 @@ def _form(form: str | dict[str, object] | None) -> ResponseFormatBody | None:
     if form is None or form == "":
         return None
     if isinstance(form, dict):
-        return ResponseFormatBody(
-            type="json_schema", json_schema=JsonSchemaFormat.model_validate({"name": "answer", "schema": form})
-        )
+        return schema_form(form)
     if form == "json":
         return ResponseFormatBody(type="json_object")
     raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")

@@ -15,10 +15,12 @@ from typing import Any, cast
 from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     ChatBody,
+    ChosenFunction,
     ChosenTool,
     CompletionBody,
     DeclaredFunction,
     DeclaredTool,
+    JsonSchemaFormat,
     MessageCall,
     OpenAIBody,
     ResponseFormatBody,
@@ -40,18 +42,12 @@ _TEXT_PARTS = frozenset({"text", "refusal"})
 
 @dataclass(frozen=True)
 class Translated:
-    """A request of any API as OpenAI's body.
-
-    Args:
-        body: the body.
-        places: where each message stands in the client's own body.
-        names: OpenAI's names of fields, and the client's.
-        servers: the configured servers whose tools the answer may use, each with the names of those tools, or all.
-    """
+    """A request of any API as OpenAI's body."""
 
     body: ChatBody
-    places: Sequence[str] = ()
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    places: Sequence[str] = ()  # where each message stands in the client's own body
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # OpenAI's names of fields, and the client's
+    # The configured servers whose tools the answer may use, each with the names of those tools, or all.
     servers: Mapping[str, Sequence[str] | None] = field(default_factory=dict[str, "Sequence[str] | None"])
 
     def param(self, param: str) -> str:
@@ -67,11 +63,7 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 def refuse_impossible(body: OpenAIBody) -> None:
-    """Check that a body asks for nothing of its ``REFUSED``.
-
-    Raises:
-        RequestRefusedError: a field cannot be honoured.
-    """
+    """Raise a RequestRefusedError if a body asks for something of its ``REFUSED``."""
     for name, (advice, *harmless) in body.REFUSED.items():
         value = getattr(body, name, None)
         if value and value not in harmless:
@@ -79,11 +71,7 @@ def refuse_impossible(body: OpenAIBody) -> None:
 
 
 def completion_body(body: CompletionBody) -> Translated:
-    """Return a request for a text completion as OpenAI's chat body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return a request for a text completion as OpenAI's chat body; see ``chat_request`` for errors."""
     refuse_impossible(body)
     shared = body.model_dump(include={*SamplingBody.model_fields}, exclude_none=True)
     chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
@@ -93,16 +81,7 @@ def completion_body(body: CompletionBody) -> Translated:
 
 
 def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
-    """Return the request of a body.
-
-    Args:
-        asked: the parsed body.
-        check: checks its schemas.
-        host_tools: run the host's tools if the body does not say.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request of a body, or refuse it by its field; ``host_tools`` counts if the body does not say."""
     try:
         return _chat_request(asked.body, check, host_tools=host_tools)
     except RequestRefusedError as error:
@@ -127,11 +106,7 @@ def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> Ch
 def checked_tools(
     declared: Sequence[tuple[str, str | None, Mapping[str, Any] | None]], servers: Collection[str]
 ) -> list[DeclaredTool]:
-    """Return a client's tools, each of a name, a description and a schema.
-
-    Raises:
-        RequestRefusedError: the request names servers as well.
-    """
+    """Return a client's tools, each of a name, a description and a schema; servers beside them are refused."""
     if declared and servers:
         message = "a request has either tools of its own or a server's; send them in two requests"
         raise RequestRefusedError(message, "tools", "unsupported_parameter")
@@ -140,6 +115,19 @@ def checked_tools(
         for name, description, schema in declared
     )
     return [DeclaredTool(type="function", function=function) for function in functions]
+
+
+def chosen_tool(name: str | None) -> ChosenTool:
+    """Return the choice of a tool by its name, or refuse the request if that is missing."""
+    if name is None:
+        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
+    return ChosenTool(type="function", function=ChosenFunction(name=name))
+
+
+def schema_form(schema: Mapping[str, Any], name: str = "answer", description: str | None = None) -> ResponseFormatBody:
+    """Return the form of an answer that matches a JSON Schema."""
+    described = JsonSchemaFormat.model_validate({"name": name, "schema": schema, "description": description})
+    return ResponseFormatBody(type="json_schema", json_schema=described)
 
 
 # Options
@@ -255,8 +243,6 @@ def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
 
 @dataclass
 class _Reading:
-    """The messages read so far."""
-
     messages: list[Message] = field(default_factory=list[Message])
     # System texts at the front.
     front: list[str] = field(default_factory=list[str])

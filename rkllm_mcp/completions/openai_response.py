@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rkllm_mcp.completions.openai_types import FinishReason
-from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
+from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape, record
 from rkllm_mcp.completions.request import Occurrence, Refusal
 from rkllm_mcp.events import event_to_dict, to_json
 
@@ -38,14 +38,9 @@ def _fields(reply: Reply, kind: str) -> Json:
     return {"id": reply.id, "object": kind, "created": reply.created, "model": reply.model}
 
 
-def _record(value: str) -> str:
-    return f"data: {value}\n\n"
-
-
 def _end(reply: Reply, kind: str, *, with_usage: bool) -> str:
-    """Return the records behind the finish reason."""
     usage: Json = {**_fields(reply, kind), "choices": [], "usage": _usage(reply)}
-    return (_record(to_json(usage)) if with_usage else "") + _DONE
+    return (record(usage) if with_usage else "") + _DONE
 
 
 class ChatShape(ReplyShape):
@@ -93,10 +88,6 @@ class ChatShape(ReplyShape):
         chunks = self._chunk({}, _finish_reason(self._reply))
         return chunks + _end(self._reply, "chat.completion.chunk", with_usage=self._with_usage)
 
-    def failed(self, body: Json) -> str:
-        """Return the error, without the record that ends a complete stream."""
-        return _record(to_json(body))
-
     def whole(self) -> Json:
         """Return the response object."""
         reply = self._reply
@@ -127,7 +118,7 @@ class ChatShape(ReplyShape):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._with_usage else {}
         fields = _fields(self._reply, "chat.completion.chunk")
-        return _record(to_json({**fields, "choices": [choice], **usage, **others}))
+        return record({**fields, "choices": [choice], **usage, **others})
 
 
 class TextShape(ReplyShape):
@@ -151,10 +142,6 @@ class TextShape(ReplyShape):
         chunks = self._chunk("", _finish_reason(self._reply))
         return chunks + _end(self._reply, "text_completion", with_usage=self._with_usage)
 
-    def failed(self, body: Json) -> str:
-        """Return the error."""
-        return _record(to_json(body))
-
     def whole(self) -> Json:
         """Return the response object."""
         text = self._echo + self._reply.text("text", "refusal")
@@ -162,7 +149,7 @@ class TextShape(ReplyShape):
 
     def _chunk(self, text: str, finish: FinishReason | None = None) -> str:
         usage = {"usage": None} if self._with_usage else {}
-        return _record(to_json({**self._object(text, finish), **usage}))
+        return record({**self._object(text, finish), **usage})
 
     def _object(self, text: str, finish: FinishReason | None) -> Json:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}

@@ -46,21 +46,13 @@ class Part:
 
 @dataclass
 class Reply:
-    """An answer so far.
+    """An answer so far."""
 
-    Args:
-        id: id of the response.
-        model: name of the model.
-        host_tools: calls are run by the host and are not part of the answer.
-        with_server_calls: the calls that the host has run are parts all the same.
-        with_events: collect other events.
-    """
-
-    id: str
-    model: str
-    host_tools: bool = False
-    with_server_calls: bool = False
-    with_events: bool = False
+    id: str  # id of the response
+    model: str  # name of the model
+    host_tools: bool = False  # calls are run by the host and are not part of the answer
+    with_server_calls: bool = False  # the calls that the host has run are parts all the same
+    with_events: bool = False  # collect other events
     created: int = field(default_factory=lambda: int(time.time()))
     parts: list[Part] = field(default_factory=list[Part])
     events: list[Json] = field(default_factory=list[Json])
@@ -158,7 +150,7 @@ class ReplyShape:
 
     def failed(self, body: Json) -> str:
         """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
-        raise NotImplementedError
+        return record(body)
 
     def whole(self) -> Json:
         """Return the answer as one object."""
@@ -211,6 +203,11 @@ def _encoded(*records: str) -> bytes:
     return "".join(records).encode("utf-8", "replace")
 
 
+def record(value: Json) -> str:
+    """Return a record of an event stream."""
+    return f"data: {to_json(value)}\n\n"
+
+
 def typed_record(value: Json) -> str:
     """Return a record of an event stream whose event is named by its type."""
-    return f"event: {value['type']}\ndata: {to_json(value)}\n\n"
+    return f"event: {value['type']}\n{record(value)}"

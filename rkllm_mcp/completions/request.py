@@ -27,24 +27,15 @@ class RequestRefusedError(UsageError):
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A request for one answer.
+    """A request for one answer."""
 
-    Args:
-        messages: the conversation; a system message comes first. Every call has its result.
-        tools: the client's own tools; their calls are returned.
-        options: options of the model's response.
-        form: the required format of the answer; None for plain text.
-        host_tools: run the assistant's own tools and return the text; only without ``tools``.
-        allowed_tools: the only ones of them that may be used; all when None.
-        tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
-    """
-
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] = ()
-    options: ModelOptions = field(default_factory=ModelOptions)
-    form: ResponseFormat | None = None
-    host_tools: bool = False
-    allowed_tools: tuple[str, ...] | None = None
+    messages: tuple[Message, ...]  # the conversation; a system message comes first, and every call has its result
+    tools: tuple[ToolSpec, ...] = ()  # the client's own tools; their calls are returned
+    options: ModelOptions = field(default_factory=ModelOptions)  # options of the model's response
+    form: ResponseFormat | None = None  # the required format of the answer; None for plain text
+    host_tools: bool = False  # run the assistant's own tools and return the text; only without ``tools``
+    allowed_tools: tuple[str, ...] | None = None  # the only ones of them that may be used; all when None
+    # Secrets for ``headers_template`` placeholders, by name; used for this answer only.
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property

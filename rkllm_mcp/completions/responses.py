@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rkllm_mcp.completions.openai_request import Translated, checked_tools, refuse_impossible
+from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
 from rkllm_mcp.completions.openai_types import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -23,12 +23,10 @@ from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     CalledFunction,
     ChatBody,
-    ChosenFunction,
     ChosenTool,
     ContentPart,
     DeclaredTool,
     Integer,
-    JsonSchemaFormat,
     Limit,
     MessageCall,
     Name,
@@ -48,15 +46,7 @@ _INPUT = "input"
 _PREFIX = "resp_"
 
 
-class ResponsesContent(OpenAIBody):
-    """A piece of a message, or of a tool's output."""
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-
-
-_Contents = str | Annotated[list[ResponsesContent], Field(max_length=MOST_PARTS)]
+_Contents = str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)]
 
 
 class InputItem(OpenAIBody):
@@ -210,11 +200,7 @@ def references(body: ResponsesBody) -> list[str]:
 
 
 def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
-    """Return the request as OpenAI's chat body.
-
-    Raises:
-        RequestRefusedError: a field has an invalid value.
-    """
+    """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
     tools, servers = _tools(body.tools or ())
     messages, places = _messages(body, stored)
@@ -247,8 +233,7 @@ def _form(wanted: TextFormat | None) -> ResponseFormatBody | None:
         return None
     if wanted.type != "json_schema" or wanted.schema_ is None:
         return ResponseFormatBody(type=wanted.type)
-    described = {"name": wanted.name or "answer", "schema": wanted.schema_, "description": wanted.description}
-    return ResponseFormatBody(type="json_schema", json_schema=JsonSchemaFormat.model_validate(described))
+    return schema_form(wanted.schema_, wanted.name or "answer", wanted.description)
 
 
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
@@ -327,9 +312,7 @@ def _choice(
     is_server = choice.type == "mcp" and choice.server_label in servers
     if not (is_server or choice.type in ("function", "custom")):
         raise hosted(choice.type, "tool_choice.type")
-    if choice.name is None:
-        raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
-    return ChosenTool(type="function", function=ChosenFunction(name=choice.name)), tools
+    return chosen_tool(choice.name), tools
 
 
 def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[BodyMessage], list[str]]:
@@ -411,7 +394,7 @@ _UNREAD = frozenset({"reasoning", "mcp_call", "mcp_list_tools"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
 
 
-def _content(content: str | Sequence[ResponsesContent], place: str) -> str | list[ContentPart]:
+def _content(content: str | Sequence[ContentPart], place: str) -> str | list[ContentPart]:
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):
@@ -426,18 +409,12 @@ def _content(content: str | Sequence[ResponsesContent], place: str) -> str | lis
 
 @dataclass(frozen=True)
 class _ItemShape:
-    """The item of a kind of part.
+    """The item of a kind of part."""
 
-    Args:
-        prefix: of its ids.
-        delta: the event of a piece.
-        done: the event behind the last piece, and the field that has the whole text.
-        part: the field of the item that has its content, and the events around a part of it, if it has parts.
-    """
-
-    prefix: str
-    delta: str
-    done: tuple[str, str]
+    prefix: str  # of its ids
+    delta: str  # the event of a piece
+    done: tuple[str, str]  # the event behind the last piece, and the field that has the whole text
+    # The field of the item that has its content, and the events around a part of it, if it has parts.
     part: tuple[str, str] | None = None
 
 

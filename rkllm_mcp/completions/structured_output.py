@@ -68,11 +68,7 @@ class ResponseFormat:
         return f"[That answer cannot be used: {misfit.reason}. Answer again with the JSON and nothing else.]"
 
     def read(self, text: str) -> str:
-        """Return the JSON text of an answer.
-
-        Raises:
-            FormatMismatchError: the answer is not JSON, or does not match the schema.
-        """
+        """Return the JSON text of an answer; a FormatMismatchError if it is not JSON, or does not match the schema."""
         try:
             written: Any = json.loads(text, parse_constant=_no_constant)
             self._check(written)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from rkllm_mcp.config.expansion import expand_known
 from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of, type_of
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, did_you_mean
 
 # Other keys of these hosts' files and entries; none of them changes the available tools.
 FOREIGN_TOP_KEYS = frozenset({"$schema", "globalShortcut", "preferences", "inputs", "scale", "locale", "theme"})
@@ -65,7 +65,6 @@ class Entry:
 
 
 def _converted(key: str, value: Any, env: Mapping[str, str]) -> Any:
-    """Return the value of another host's key as ours."""
     if key == "disabled" and isinstance(value, bool):
         return not value
     if key == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -203,12 +202,10 @@ def is_known(key: str) -> bool:
 def _reject_misspelt(entry: Entry, source: str) -> None:
     """Reject a misspelt key that determines the type of server; no later check would name it."""
     for key in entry.table:
-        close = difflib.get_close_matches(key, SERVER_KEYS, n=1)
-        if key not in SERVER_KEYS and close:
+        hint = did_you_mean(key, SERVER_KEYS)
+        if key not in SERVER_KEYS and hint:
             found = f"{entry.label}.{entry.written.get(key, key)}"
-            raise ConfigError(
-                source, found, "an unknown key", f"known are {', '.join(SERVER_KEYS)}; did you mean '{close[0]}'?"
-            )
+            raise ConfigError(source, found, "an unknown key", f"known are {', '.join(SERVER_KEYS)}{hint}")
 
 
 def _set_transport(entry: Entry, source: str) -> None:

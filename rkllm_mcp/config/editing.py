@@ -23,9 +23,9 @@ _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
 _SERVICE_TABLE = re.compile(r"^\s*\[\s*service\s*\]")
-_TENANTS_TABLE = re.compile(r"^\s*\[\[\s*tenants\s*\]\]")
+# The comment of an assignment.
+_BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
 _API_KEYS = re.compile(r"^\s*api_keys\s*=\s*\[")
-_API_KEY = re.compile(r"^(\s*api_key\s*=\s*)(\"[^\"]*\"|'[^']*')")
 
 
 def to_toml(table: Mapping[str, Any], header: str) -> str:
@@ -64,16 +64,19 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
     _edit(path, before, wanted, lambda text: _with_value(text, section, key, line), advice)
 
 
-def _with_value(text: str, section: str, key: str, line: str) -> str:
-    """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary."""
+def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
+    """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary.
+
+    Of ``[[section]]`` it is the ``index``-th one.
+    """
     lines = text.splitlines(keepends=True)
-    header, assigned = re.compile(rf"^\s*\[\s*{re.escape(section)}\s*\]"), re.compile(rf"^(\s*){re.escape(key)}\s*=")
-    start, old = _places(lines, header, assigned)
+    header = re.compile(rf"^\s*\[\[?\s*{re.escape(section)}\s*\]")
+    start, old = _places(lines, header, re.compile(rf"^(\s*){re.escape(key)}\s*="), index)
     if start is None:
         return _with_block(text, f"[{section}]\n{line}\n")
     if old is not None:
-        comment = re.search(r"\s+#[^\"']*$", lines[old].rstrip("\n"))
-        lines[old] = f"{line}{comment[0] if comment else ''}\n"
+        comment = _BEHIND_VALUE.search(lines[old])
+        lines[old] = f"{line}{comment[1] if comment else ''}\n"
     else:
         lines[start] = f"{lines[start].rstrip()}\n{line}\n"
     return "".join(lines)
@@ -123,7 +126,8 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     block = f"[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
 
     def edited(text: str) -> str:
-        return _with_block(text, block) if index is None else _with_tenant_key(text, index, entry)
+        value = f"api_key = {toml_value(entry)}"
+        return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
 
     advice = f"write this by hand, for the tenant {name}:\n{line}"
     _edit(path, before, {**before, "tenants": after}, edited, advice)
@@ -164,15 +168,6 @@ def _with_key(text: str, item: str) -> str:
         return "".join(lines)
     head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
     return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
-
-
-def _with_tenant_key(text: str, index: int, entry: str) -> str:
-    """Return the text with another key in the ``index``-th ``[[tenants]]``."""
-    lines = text.splitlines(keepends=True)
-    _, old = _places(lines, _TENANTS_TABLE, _API_KEY, index)
-    if old is not None:
-        lines[old] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[old])
-    return "".join(lines)
 
 
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:

@@ -40,11 +40,7 @@ def _shown(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
-    """Return the table of ``[[servers]]`` for a server of the gallery: its version is pinned, the sandbox is on.
-
-    Raises:
-        UsageError: there is no such server, or its folder is missing or superfluous.
-    """
+    """Return the ``[[servers]]`` table of a gallery server, pinned and in the sandbox; a UsageError without one."""
     found = next((each for each in gallery() if each["name"] == name), None)
     if found is None:
         known = ", ".join(each["name"] for each in gallery())

@@ -53,11 +53,7 @@ def placeholders(text: str) -> tuple[str, ...]:
 
 
 def fill(template: Mapping[str, str], tokens: Mapping[str, str]) -> dict[str, str]:
-    """Fill the placeholders of a header template; text inside a token is not expanded again.
-
-    Raises:
-        MissingTokenError: a token is missing or not valid in a header; the message names the token, not its value.
-    """
+    """Fill the placeholders of a header template; a MissingTokenError names a token that is missing or unsendable."""
 
     def token_of(name: str, header: str) -> str:
         value = tokens.get(name, "").strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from rkllm_mcp.config.expansion import expand, unset_variables
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
 from rkllm_mcp.config.validation_errors import explain
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, did_you_mean
 from rkllm_mcp.records import user_folder
 
 PREFIX = "RKLLM_MCP_"
@@ -68,9 +67,8 @@ def _field(section: str, key: str, variable: str) -> FieldInfo:
 
 
 def _allowed(what: str, found: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(found, names, n=1)
-    hint = f"; did you mean {close[0].upper()}?" if close else ""
-    return f"the {what} are {', '.join(name.upper() for name in names)}{hint}"
+    shown = [name.upper() for name in names]
+    return f"the {what} are {', '.join(shown)}{did_you_mean(found.upper(), shown)}"
 
 
 def _read(field: FieldInfo, text: str, variable: str) -> Any:
@@ -124,9 +122,9 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
     )
 
 
-def writable_file(env: Mapping[str, str] = os.environ) -> Path:
+def writable_file() -> Path:
     """Return the file that commands write: ``./mcp_config.toml`` if it exists, else the user's own."""
-    local, own, _ = search_order(env)
+    local, own, _ = search_order()
     return local if local.is_file() else own
 
 
@@ -189,11 +187,7 @@ def build_config(
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Parse a TOML or JSON file; without either suffix, a file that starts with a brace is JSON.
-
-    Raises:
-        ConfigError: the file cannot be read or parsed.
-    """
+    """Parse a TOML or JSON file, or raise a ConfigError; without a suffix, a file that starts with a brace is JSON."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

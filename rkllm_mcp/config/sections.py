@@ -202,6 +202,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def web_address(host: str, port: int) -> str:
+    """Return the HTTP address of a host and port; an IPv6 address is written in brackets."""
+    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
+
+
 class TenantSection(Section):
     """A tenant: a user of the service with a separate key."""
 

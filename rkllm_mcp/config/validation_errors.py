@@ -6,7 +6,6 @@ described, not shown.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
@@ -18,7 +17,7 @@ from rkllm_mcp.config.claude_desktop import Entry
 from rkllm_mcp.config.secrets import is_secret_name, redacted_text
 from rkllm_mcp.config.sections import Sections, TenantSection
 from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, did_you_mean
 
 # pydantic's error type -> allowed values; {…} are fields of the error's context.
 _ALLOWED: Mapping[str, str] = {
@@ -43,9 +42,13 @@ _SHOWN_CHARS = 60
 
 
 def explain(
-    error: ValidationError, source: str, entries: Sequence[Entry], origins: Mapping[str, str] | None = None
+    error: ValidationError,
+    source: str,
+    entries: Sequence[Entry] = (),
+    origins: Mapping[str, str] | None = None,
+    root: type[BaseModel] = Sections,
 ) -> ConfigError:
-    """Return the first problem as a ConfigError.
+    """Return the first problem of a file, which ``root`` describes, as a ConfigError.
 
     ``entries`` are the servers of the file with the names used there; ``origins`` maps dotted keys that did not come
     from the file to their origin.
@@ -58,7 +61,7 @@ def explain(
         location += [str(context["key"])] if context["key"] else []
         found, allowed = str(context["found"]), str(context["allowed"])
     elif details["type"] == "extra_forbidden":
-        found, allowed = "an unknown key", _known_keys(location, entries)
+        found, allowed = "an unknown key", _known_keys(location, entries, root)
     elif details["type"] == "missing":
         found, allowed = "nothing", "it is required"
     else:
@@ -96,21 +99,16 @@ def allowed_for(details: ErrorDetails) -> str:
     if details["type"] == "literal_error":
         options = str(context["expected"])
         names = options.replace("'", "").replace(" or ", ", ").split(", ")
-        return f"allowed are {options}{_hint(str(details['input']), names)}"
+        return f"allowed are {options}{did_you_mean(str(details['input']), names)}"
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
 
 
-def _hint(found: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(found, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
+def _known_keys(location: Sequence[int | str], entries: Sequence[Entry], root: type[BaseModel]) -> str:
     key = str(location[-1])
     if location[0] == "servers" and len(location) == 3:
         return _known_server_keys(key, entries[cast("int", location[1])])
-    names = [*_fields_at(location[:-1]), *(["mcpServers"] if len(location) == 1 else [])]
-    return f"known here are {', '.join(names)}{_hint(key, names)}"
+    names = _fields_at(location[:-1], root) + (["mcpServers"] if location[:-1] == [] and root is Sections else [])
+    return f"known here are {', '.join(names)}{did_you_mean(key, names)}"
 
 
 def _known_server_keys(key: str, entry: Entry) -> str:
@@ -120,11 +118,10 @@ def _known_server_keys(key: str, entry: Entry) -> str:
     if others:
         whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in others)
         return f"it is for {whose} servers and this one is {transport}; remove it, or change 'transport'"
-    return f"known for {transport} servers are {', '.join(names)}{_hint(key, SERVER_KEYS)}"
+    return f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
 
 
-def _fields_at(location: Sequence[int | str]) -> list[str]:
-    kind: type[BaseModel] = Sections
+def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str]:
     for part in location:
         if part == "tenants":
             kind = TenantSection

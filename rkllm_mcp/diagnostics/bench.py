@@ -351,12 +351,7 @@ _NS_PER_MS = 1e6
 async def measure(
     config: Config, parts: Collection[str] = PARTS, on_step: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Load the model and measure.
-
-    Raises:
-        RuntimeUnusableError: runtime or model cannot be used.
-        GenerationError: a run failed.
-    """
+    """Load the model and measure; a RuntimeUnusableError or GenerationError ends it."""
     model = chosen_model(config)
     form = model_form(config, model)
     prompts = prompts_for(form)

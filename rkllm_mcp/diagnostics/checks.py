@@ -168,7 +168,6 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
 
 
 def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult:
-    """Return the finding for a server that was started."""
     if state.state == "ready":
         found = f"{server.how}: {state.tool_count} tools after {state.connect_seconds:.1f} s"
         return CheckResult(name, "ok", found)
@@ -179,7 +178,6 @@ def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult
 
 
 def _remedy(server: ServerReport) -> tuple[str, str]:
-    """Return the remedy for a missing program of a server."""
     if " " in server.command:
         return "Write the program alone in 'command' and each of its arguments in 'args'.", ""
     return _PROGRAMS.get(server.command, (f"Install {server.command}, or correct 'command'.", ""))
@@ -202,7 +200,6 @@ _UDEV_RULES = {
 
 
 def _install_kernel(machine: Machine) -> str:
-    """Return the command that installs a kernel with the driver."""
     if machine.exists("etc/armbian-release"):
         return "sudo apt update && sudo apt install linux-image-vendor-rk35xx linux-dtb-vendor-rk35xx && sudo reboot"
     return "sudo apt update && sudo apt full-upgrade && sudo reboot"
@@ -307,7 +304,6 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
 
 
 def _no_node(machine: Machine) -> CheckResult:
-    """Return the finding for an NPU without any node."""
     if not machine.exists("sys/module/rknpu"):
         return CheckResult(
             "npu device", "fail", "no card of rknpu in /dev/dri, and no /dev/rknpu", _VENDOR_KERNEL, _LOOK

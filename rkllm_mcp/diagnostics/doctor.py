@@ -126,7 +126,6 @@ def approval_notices(config: Config) -> list[str]:
 
 
 def _missing(config: Config) -> list[str]:
-    """Return the models and programs that checks do not find."""
     refused = refused_servers(config)
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
     findings = [*checks.check_servers(servers)] if servers else []
@@ -148,7 +147,6 @@ def _library_named(config: Config) -> list[CheckResult]:
 
 
 def _models_beside(config: Config) -> list[CheckResult]:
-    """Check the models besides the chat model."""
     wanted = {
         "agent.embedding_model": config.agent.embedding_model if config.active_servers else None,
         "service.embedding_model": config.service.embedding_model,
@@ -269,7 +267,6 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
 
 
 def _library(config: Config, *, emulated: bool) -> LibraryReport:
-    """Report on the library without executing it."""
     from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
     from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file
 

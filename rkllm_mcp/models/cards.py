@@ -16,8 +16,8 @@ from rkllm_mcp.config.editing import toml_key, toml_value
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
 from rkllm_mcp.config.sections import ModelSection
-from rkllm_mcp.config.validation_errors import allowed_for, describe
-from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+from rkllm_mcp.config.validation_errors import explain
+from rkllm_mcp.errors import ConfigError, ModelNotFoundError, did_you_mean
 from rkllm_mcp.records import user_folder
 
 Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
@@ -153,14 +153,6 @@ class ModelCard(Section):
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
 # #520).
 _RECURRENT = frozenset({"qwen3.5", "rwkv7"})
-_TABLES: Mapping[str, type[Section]] = {
-    "sampling": SamplingCard,
-    "sampling.thinking": SamplingValues,
-    "sampling.tools": SamplingValues,
-    "source": SourceCard,
-    "published": PublishedCard,
-    "tool_calls": ToolCallCard,
-}
 
 
 @dataclass(frozen=True)
@@ -211,11 +203,7 @@ def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
 
 
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
-    """Return every model with a card by name, including those without weights on this machine.
-
-    Raises:
-        ConfigError: a ``model.toml`` is invalid.
-    """
+    """Return every model with a card by name, also without weights here; a ConfigError if a card is invalid."""
     found: dict[str, ModelFolder] = {}
     for directory in directories if directories is not None else model_directories():
         for card in sorted(directory.glob(f"*/{CARD_NAME}")):
@@ -323,21 +311,9 @@ def _read_folder(folder: Path) -> ModelFolder:
     try:
         card = ModelCard.model_validate(raw)
     except ValidationError as error:
-        raise _card_error(error, str(source)) from None
+        raise explain(error, str(source), root=ModelCard) from None
     place = folder.absolute()
     return ModelFolder(place, card, place / Path(card.file).expanduser(), place / Path(card.tokenizer).expanduser())
-
-
-def _card_error(error: ValidationError, source: str) -> ConfigError:
-
-    detail = error.errors()[0]
-    key = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        kind = _TABLES.get(key.rpartition(".")[0], ModelCard)
-        return ConfigError(
-            source, key, "an unknown key", _one_of("known here are", str(detail["loc"][-1]), kind.model_fields)
-        )
-    return ConfigError(source, key, describe(detail["input"]), allowed_for(detail))
 
 
 def _checked(model: ModelFolder) -> ModelFolder:
@@ -355,8 +331,7 @@ def _checked(model: ModelFolder) -> ModelFolder:
 
 
 def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(found, names, n=1)
-    return f"{words} {', '.join(names)}" + (f"; did you mean '{close[0]}'?" if close else "")
+    return f"{words} {', '.join(names)}{did_you_mean(found, names)}"
 
 
 def _complete(folder: ModelFolder) -> ModelFolder:

@@ -119,11 +119,7 @@ class EmbedderSources:
             self.folders.publish(name, space)
 
     def remove(self, name: str) -> int:
-        """Remove a model and return the freed bytes; the knowledge server then searches without vectors.
-
-        Raises:
-            UsageError: the model is not here.
-        """
+        """Remove a model and return the freed bytes; a UsageError if it is not here."""
         if name not in self.installed():
             raise UsageError(f"there is no embedder {name!r}; 'rkllm-mcp knowledge embedder list' shows them")
         if self.chosen() == name:

@@ -46,11 +46,7 @@ class ModelFolderStore:
     free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
 
     def folder(self, name: str) -> Path:
-        """Return the folder of a model.
-
-        Raises:
-            UsageError: the name is not a valid folder name.
-        """
+        """Return the folder of a model; a UsageError if the name is not a valid folder name."""
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not a valid model name; use letters, digits and . _ + -, with --name")
         return self.root / name
@@ -63,8 +59,7 @@ class ModelFolderStore:
     def workspace(self, name: str) -> Generator[Workspace]:
         """Open a working folder for a model; at the end of the block only partial downloads remain in it.
 
-        Raises:
-            ModelFileError: another process is using it, or the folder cannot be written.
+        A ModelFileError if another process is using it, or it cannot be written.
         """
         self.folder(name)
         place = self.root / f".{name}.part"
@@ -81,11 +76,7 @@ class ModelFolderStore:
             os.close(lock)
 
     def check_room(self, needed_bytes: int) -> None:
-        """Check that the files fit on the file system.
-
-        Raises:
-            ModelFileError: the free space is not sufficient.
-        """
+        """Raise a ModelFileError if files of this size do not fit on the file system."""
         self.root.mkdir(parents=True, exist_ok=True)
         free = self.free_bytes(self.root)
         if needed_bytes + _SPARE_BYTES > free:

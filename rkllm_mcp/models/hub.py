@@ -81,10 +81,9 @@ class Hub:
         return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
-        """Look up a file without downloading it; use the cache only if the hub is not reachable.
+        """Look up a file without downloading it, or raise a ModelDownloadError.
 
-        Raises:
-            ModelDownloadError: the file is not available.
+        The cache is used only if the hub is not reachable.
         """
         # huggingface_hub declares parameters as "dict" without type arguments.
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
@@ -103,11 +102,7 @@ class Hub:
         return FoundFile(file, found.etag, found.commit_hash, found.size, self._cached(file, found.commit_hash))
 
     def names(self, repository: str, revision: str | None = None) -> list[str]:
-        """Return the files of a repository; if the hub is not reachable, those in the cache.
-
-        Raises:
-            ModelDownloadError: the hub is not reachable and the cache does not have the repository.
-        """
+        """Return the files of a repository, or raise a ModelDownloadError; the cache answers for an unreachable hub."""
         file = RemoteFile(repository, "the list of files", revision)
         try:
             return self._listed(file)
@@ -118,12 +113,9 @@ class Hub:
             return cached
 
     def fetch(self, found: FoundFile, parts: Path, target: Path, report: Report) -> None:
-        """Download a file from ``find`` to ``target``.
+        """Download a file from ``find`` to ``target`` and verify it, or raise a ModelDownloadError.
 
         ``parts`` is the folder for the partial file and must be on the same file system.
-
-        Raises:
-            ModelDownloadError: the download failed, or its size or checksum is wrong.
         """
         from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
 

@@ -58,11 +58,7 @@ class ModelSources:
         return list_models(self.directories)
 
     def check_platform(self, platform: str | None, *, any_platform: bool) -> None:
-        """Check that a file is for this board's chip; any chip is accepted on a machine without an NPU.
-
-        Raises:
-            ModelFileError: the file is for another chip.
-        """
+        """Raise a ModelFileError if a file is for another chip than this board's; without an NPU any chip is right."""
         here = platform_of(self.machine)
         if any_platform or platform is None or here is None or platform == here:
             return
@@ -84,11 +80,7 @@ class ModelSources:
         return fitness(self.machine, platform, memory, any_machine=card.emulated)
 
     def removable(self, name: str) -> Path:
-        """Return the folder of a model that the user may remove.
-
-        Raises:
-            UsageError: the model is not in the user's folder.
-        """
+        """Return the folder of a model that the user may remove, or raise a UsageError."""
         if self.folders.has(name):
             return self.folders.folder(name)
         other = next((folder for folder in self.models() if name in {folder.name, folder.folder.name}), None)
@@ -110,11 +102,7 @@ class Pull:
     any_platform: bool = False  # accept a file for another chip
 
     def resolved(self, sources: ModelSources) -> Pull:
-        """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model.
-
-        Raises:
-            UsageError: the repository is named twice.
-        """
+        """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model."""
         if "/" not in self.name:
             return self
         if self.repository is not None or (self.file is not None and ":" in self.name):
@@ -128,11 +116,7 @@ class Pull:
 
 
 def _checked_repository(repository: str) -> str:
-    """Return the repository's name.
-
-    Raises:
-        UsageError: it is no ``OWNER/NAME``.
-    """
+    """Return the repository's name, or raise a UsageError if it is no ``OWNER/NAME``."""
     try:
         if repository.startswith("."):
             raise UsageError(f"{repository!r} is not a valid model name; for a file of yours use 'models add'")

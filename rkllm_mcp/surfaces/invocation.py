@@ -7,16 +7,17 @@ import math
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.generation import Language, language_of
-from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
+from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -29,11 +30,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9]+")
 def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
-    """Return the tokens of ``--token`` options by name; ``ask`` prompts for a token without echo.
-
-    Raises:
-        UsageError: a token is missing, or its value is on the command line.
-    """
+    """Return the tokens of ``--token`` options by name, or raise a UsageError; ``ask`` prompts for one without echo."""
     return dict(_token(word, env, ask or _typed) for word in words)
 
 
@@ -99,11 +96,7 @@ class Session:
         self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
-        """Load the configuration and apply the global options.
-
-        Raises:
-            ConfigError: it is not usable.
-        """
+        """Load the configuration and apply the global options; a ConfigError if it is not usable."""
         from rkllm_mcp.config.loading import load_config
 
         config = load_config(self.config_path, env=environment)
@@ -111,11 +104,7 @@ class Session:
 
     @cached_property
     def tokens(self) -> Mapping[str, str]:
-        """The tokens by name; a person may be asked for them, so it is read before anything runs.
-
-        Raises:
-            UsageError: one cannot be had.
-        """
+        """The tokens by name; a person may be asked for them, so it is read before anything runs."""
         return read_tokens(self.token_words)
 
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
@@ -131,6 +120,15 @@ class Session:
     def status(self, text: str) -> None:
         """Show a status line; lines after the first are details."""
         self.terminal.note(text)
+
+    def show(self, value: Any, listing: str, *, as_json: bool, none: str = "") -> None:
+        """Print a value for a program, or its listing for a person; ``none`` is the status line of an empty one."""
+        if as_json:
+            write_json(value)
+            return
+        sys.stdout.write(listing)
+        if none and not listing:
+            self.status(none)
 
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""

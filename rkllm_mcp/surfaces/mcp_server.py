@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import anyio
@@ -22,7 +23,7 @@ from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
-from rkllm_mcp.config.sections import is_loopback
+from rkllm_mcp.config.sections import is_loopback, web_address
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
@@ -69,13 +70,16 @@ class BoardServer(MCPServer[None]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool; arguments that do not fit are named in a sentence instead of the validator's report."""
+        """Call a tool; a failure is the sentence of its error, and arguments that do not fit are named in one."""
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if not isinstance(error.__cause__, ValidationError):
-                raise
-            raise ToolError(_what_is_wrong(name, error.__cause__)) from None
+            cause = error.__cause__
+            if isinstance(cause, RkllmMcpError):
+                raise ToolError(str(cause)) from None
+            if isinstance(cause, ValidationError):
+                raise ToolError(_what_is_wrong(name, cause)) from None
+            raise
 
     async def run_on(self, reading: Any, writing: Any) -> None:
         """Serve one client over a pair of the SDK's streams; ``run_stdio_async`` takes no streams."""
@@ -97,49 +101,25 @@ class _Tools:
         async def tell(text: str, count: int) -> None:
             await ctx.report_progress(count, max_tokens, text)
 
-        async def answer() -> tuple[str, dict[str, Any]]:
-            made = await self._services.generate(prompt, system, max_tokens, tell)
-            facts: dict[str, Any] = {
-                "text": made.text,
-                "model": made.model,
-                "is_cut": made.reason == "token_limit",
-                "prompt_tokens": made.prompt_tokens,
-                "generated_tokens": made.generated_tokens,
-            }
-            return made.text, facts
-
-        return await _result(answer)
+        made = await self._services.generate(prompt, system, max_tokens, tell)
+        return _result(asdict(made), made.text)
 
     async def embed(self, texts: Texts, instruction: Instruction = "", dimensions: Dimensions = None) -> CallToolResult:
         """Turn texts into vectors of length 1; similar texts have a large dot product."""
-
-        async def answer() -> tuple[str, dict[str, Any]]:
-            vectors = await self._services.embed(texts, instruction=instruction, dimensions=dimensions)
-            facts = {"model": self._services.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
-            return json.dumps(facts), facts
-
-        return await _result(answer)
+        vectors = await self._services.embed(texts, instruction=instruction, dimensions=dimensions)
+        rounded = [[round(number, 6) for number in vector] for vector in vectors]
+        return _result({"model": self._services.embedder.name, "vectors": rounded})
 
     async def rerank(self, query: Query, documents: Documents, instruction: Task = "") -> CallToolResult:
         """Order documents by how well they answer a query, best first, with a score from 0 to 1."""
-
-        async def answer() -> tuple[str, dict[str, Any]]:
-            scores = await self._services.rerank(query, documents, instruction=instruction)
-            order = sorted(range(len(scores)), key=lambda index: -scores[index])
-            ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
-            facts = {"model": self._services.ranker.name, "ranking": ranking}
-            return json.dumps(facts), facts
-
-        return await _result(answer)
+        scores = await self._services.rerank(query, documents, instruction=instruction)
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
+        return _result({"model": self._services.ranker.name, "ranking": ranking})
 
     async def board_status(self) -> CallToolResult:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
-
-        async def answer() -> tuple[str, dict[str, Any]]:
-            facts = await self._services.status()
-            return json.dumps(facts, ensure_ascii=False), dict(facts)
-
-        return await _result(answer)
+        return _result(await self._services.status())
 
     async def status_text(self) -> str:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
@@ -164,7 +144,6 @@ def _tool(function: Callable[..., Any]) -> Tool:
 
 
 def _what_is_wrong(tool: str, error: ValidationError) -> str:
-    """Return the validation errors of a call's arguments as text."""
     details = error.errors()
     missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
     if missing:
@@ -173,13 +152,10 @@ def _what_is_wrong(tool: str, error: ValidationError) -> str:
     return f"'{where}' of {tool}: found {describe(details[0]['input'])}; {allowed_for(details[0])}"
 
 
-async def _result(answer: Callable[[], Awaitable[tuple[str, dict[str, Any]]]]) -> CallToolResult:
-    """An answer as text and as values; what cannot be answered as a result that says why."""
-    try:
-        text, facts = await answer()
-    except RkllmMcpError as error:
-        return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=facts)
+def _result(facts: Mapping[str, Any], text: str | None = None) -> CallToolResult:
+    """Return values, and as text the same in JSON unless it is given."""
+    text = json.dumps(facts, ensure_ascii=False) if text is None else text
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=dict(facts))
 
 
 # What is under way may end by itself for so long once the server is told to stop, seconds.
@@ -253,7 +229,8 @@ async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[s
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if not self.should_exit:
-                session.status(f"Serving MCP at http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/mcp")
+                address = web_address(host, self.servers[0].sockets[0].getsockname()[1])
+                session.status(f"Serving MCP at {address}/mcp")
 
     app = server.streamable_http_app(host=host)
     settings = uvicorn.Config(

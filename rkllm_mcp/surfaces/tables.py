@@ -129,27 +129,21 @@ def conversation_table(found: Sequence[ConversationSummary], columns: int | None
     return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
 
 
-def read_pairs(words: Sequence[str]) -> dict[str, str]:
-    """Parse ``key=value`` words.
-
-    Raises:
-        UsageError: a word has another form.
-    """
+def read_pairs(
+    words: Sequence[str], separator: str = "=", advice: str = "write NAME=VALUE, in quotes where there are spaces"
+) -> dict[str, str]:
+    """Parse ``key=value`` words; ``advice`` ends the UsageError of another form."""
     pairs: dict[str, str] = {}
     for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{word!r} is no argument; write NAME=VALUE, in quotes where there are spaces")
+        key, found, value = word.partition(separator)
+        if not found or not key:
+            raise UsageError(f"{word!r} has no {separator!r} behind a name; {advice}")
         pairs[key] = value
     return pairs
 
 
 def split_words(line: str) -> list[str]:
-    """Split a line into words, with quotes as in a shell.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
+    """Split a line into words, with quotes as in a shell; a UsageError if one is not closed."""
     try:
         return shlex.split(line)
     except ValueError:

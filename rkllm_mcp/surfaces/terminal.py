@@ -187,11 +187,7 @@ class Terminal:
         return region is not None and self._region is region
 
     def answer(self, text: str) -> None:
-        """Write a part of the answer and flush.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
+        """Write a part of the answer and flush; a BrokenPipeError if standard output is closed."""
         self._write(self._out, printable(text), "")
 
     def note(self, text: str, style: str = DIM) -> None:

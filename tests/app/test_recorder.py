@@ -81,7 +81,7 @@ async def ignore(batch: Sequence[Event]) -> None:
 async def answer(recorder: Recorder, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
     """Have ``work`` answer 'Why?'."""
     stream = AnswerStream(conversation, emit, UsageCounter())
-    stream.save_with(recorder.record(conversation, "Why?", ("tok-secret-1",)))
+    stream.save_with(AnswerRecord(recorder, conversation, "Why?", ("tok-secret-1",)))
     await stream.run(work, lambda: None)
 
 
@@ -250,7 +250,7 @@ async def test_an_answer_that_is_cancelled_while_it_is_saved_ends_as_it_was_save
                 stream.scope.cancel()
 
         stream = AnswerStream(conversation, emit, UsageCounter())
-        stream.save_with(keeping.record(Conversation("c1"), "Why?", ()))
+        stream.save_with(AnswerRecord(keeping, Conversation("c1"), "Why?", ()))
         await stream.run(work, lambda: None)
         kept = await Conversations(database).get("", "c1")
         assert kept is not None
@@ -291,7 +291,7 @@ class Growing:
         """An accepted question whose answer is followed."""
         async with open_database(self.path, on_problem=pytest.fail) as database, anyio.create_task_group() as tasks:
             recorder = Recorder(Conversations(database), "", lambda: NOW, self._pause)
-            record = recorder.record(self.conversation, question, self.secrets)
+            record = AnswerRecord(recorder, self.conversation, question, self.secrets)
             await record.begin()
             tasks.start_soon(record.follow, self.deleted.set)
             with anyio.fail_after(60):
@@ -371,7 +371,7 @@ async def test_a_question_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
         conversation = Conversation("c1")
         too_long = End("failed", "too long", PromptTooLongError(9, 8))
         for earlier in (0, 2):
-            record = keeping.record(conversation, "Long?", ())
+            record = AnswerRecord(keeping, conversation, "Long?", ())
             await record.begin()
             stream = AnswerStream(conversation, ignore, UsageCounter())
             stream.save_with(record)

@@ -19,7 +19,7 @@ def test_other_wishes_are_named_and_have_no_effect(tmp_path: Path) -> None:
     config = config_of(
         tmp_path, '[provider.fallback]\nkind = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:1"\nwhen = []\n'
     )
-    assert unsupported_settings(config) == [
+    assert list(unsupported_settings(config)) == [
         "provider.fallback has no effect while its 'when' is empty; list the occasions on which it takes over"
     ]
-    assert unsupported_settings(config_of(tmp_path, "")) == []
+    assert list(unsupported_settings(config_of(tmp_path, ""))) == []

@@ -287,7 +287,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             (
                 "found key 'MAX_ROUNS'; the keys of agent are MAX_ROUNDS, SYSTEM_PROMPT, LANGUAGE, PARALLEL_TOOLS, "
                 "REPAIR_ROUNDS, TOOL_RESULT_CHARS, RESOURCE_CHARS, SAMPLING_TOKENS, AUTO_SELECT, TOOL_BUDGET_TOKENS, "
-                "EMBEDDING_MODEL, TWO_STEP_TOOLS, TOOL_LISTING; did you mean MAX_ROUNDS?"
+                "EMBEDDING_MODEL, TWO_STEP_TOOLS, TOOL_LISTING; did you mean 'MAX_ROUNDS'?"
             ),
         ),
         (
@@ -295,7 +295,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "3",
             (
                 "found section 'AGNT'; the sections are RUNTIME, MODEL, AGENT, SECURITY, SERVICE, PROVIDER; did you "
-                "mean AGENT?"
+                "mean 'AGENT'?"
             ),
         ),
     ],

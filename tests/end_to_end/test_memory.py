@@ -32,7 +32,7 @@ from pathlib import Path
 import anyio
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.assistant import AnswerStream
-from rkllm_mcp.app.recorder import Recorder
+from rkllm_mcp.app.recorder import AnswerRecord, Recorder
 from rkllm_mcp.events import End
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.store import open_store
@@ -53,7 +53,7 @@ async def main():
                 print(name, flush=True)
 
             running = AnswerStream(conversation, emit, UsageCounter())
-            running.save_with(recorder.record(conversation, f"Q{name}", ()))
+            running.save_with(AnswerRecord(recorder, conversation, f"Q{name}", ()))
             await running.run(work, lambda: None)
 
 anyio.run(main)

@@ -13,7 +13,8 @@ from rkllm_mcp.models.cards import list_models, load_model
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
 from rkllm_mcp.models.install import Addition, ModelSources, add
-from rkllm_mcp.surfaces.chat.forms import UnattendedApprover
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover
+from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import FakeHub, running
@@ -28,6 +29,9 @@ ENTRIES = {
     ),
     "qwen3-4b": 'template = "qwen3"\nthinking = "auto"\n',
 }
+
+# pytest's standard input is no terminal.
+NO_PERSON = TerminalApprover(Terminal())
 
 
 class Answers:
@@ -81,7 +85,7 @@ def quietly(name: str, done: int, total: int | None) -> None:
 
 
 def test_a_known_model_is_added_without_a_question(sources: ModelSources, mine: Path, said: list[str]) -> None:
-    folder = add(sources, Addition(mine), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(mine), NO_PERSON, quietly)
     assert (folder.folder.name, folder.missing) == ("qwen2.5-1.5b", ())
     assert folder.file.stat().st_ino == mine.stat().st_ino, "a link, not a copy"
     assert folder.card.published is not None
@@ -104,10 +108,10 @@ def test_a_tokenizer_with_another_vocabulary_than_the_file_is_refused(sources: M
         write_rkllm(path, {"tokenizer.ggml.eos_token_id": END, "tokenizer.ggml.tokens": tokens})
         (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
         if tokens is own:
-            assert add(sources, Addition(path), UnattendedApprover(), quietly).missing == ()
+            assert add(sources, Addition(path), NO_PERSON, quietly).missing == ()
             continue
         with pytest.raises(ModelFileError) as refusal:
-            add(sources, Addition(path), UnattendedApprover(), quietly)
+            add(sources, Addition(path), NO_PERSON, quietly)
         assert str(refusal.value) == (
             f"The tokenizer is another model's: token 20 is {other[20]!r} in {path.name} and {own[20]!r} in the "
             "tokenizer. Take the tokenizer.json of the original model, Qwen2.5-1.5B-Instruct."
@@ -115,27 +119,27 @@ def test_a_tokenizer_with_another_vocabulary_than_the_file_is_refused(sources: M
 
 
 def test_a_copy_is_made_when_it_is_wanted(sources: ModelSources, mine: Path) -> None:
-    folder = add(sources, Addition(mine, copy=True), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(mine, copy=True), NO_PERSON, quietly)
     assert folder.file.stat().st_ino != mine.stat().st_ino
     assert folder.file.read_bytes() == mine.read_bytes()
     full = replace(sources, folders=ModelFolderStore(sources.folders.root, free_bytes=lambda _: 64 * 2**20))
     with pytest.raises(ModelFileError, match="Not enough disk space"):
-        add(full, Addition(mine, name="second", copy=True), UnattendedApprover(), quietly)
-    add(full, Addition(mine, name="second"), UnattendedApprover(), quietly)
+        add(full, Addition(mine, name="second", copy=True), NO_PERSON, quietly)
+    add(full, Addition(mine, name="second"), NO_PERSON, quietly)
 
 
 def test_a_second_file_of_the_same_model_gets_a_name_of_its_own(sources: ModelSources, mine: Path) -> None:
-    add(sources, Addition(mine), UnattendedApprover(), quietly)
-    assert add(sources, Addition(mine), UnattendedApprover(), quietly).folder.name == "qwen2.5-1.5b-2"
+    add(sources, Addition(mine), NO_PERSON, quietly)
+    assert add(sources, Addition(mine), NO_PERSON, quietly).folder.name == "qwen2.5-1.5b-2"
     with pytest.raises(UsageError) as caught:
-        add(sources, Addition(mine, name="qwen2.5-1.5b"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, name="qwen2.5-1.5b"), NO_PERSON, quietly)
     assert str(caught.value) == ("the model 'qwen2.5-1.5b' exists already; choose another --name, or remove it first")
 
 
 def test_a_relative_is_spoken_to_as_its_family_and_named_after_its_file(sources: ModelSources, tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "Qwen3-9B-Tuned-rk3588-w8a8_g128-16k-v1.2.3.rkllm", {"general.name": "tuned"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
-    folder = add(sources, Addition(path), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(path), NO_PERSON, quietly)
     assert (folder.name, folder.card.template, folder.card.thinking) == ("qwen3-9b-tuned", "qwen3", "auto")
 
 
@@ -143,7 +147,7 @@ def test_what_the_architecture_suggests_is_confirmed(sources: ModelSources, tmp_
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {"general.name": "best", "general.architecture": "qwen3"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(UsageError) as caught:
-        add(sources, Addition(path), UnattendedApprover(), quietly)
+        add(sources, Addition(path), NO_PERSON, quietly)
     assert str(caught.value) == (
         "By its architecture, qwen3, the model uses the chat template qwen3. Correct? Say it with --template, or --yes"
     )
@@ -151,21 +155,21 @@ def test_what_the_architecture_suggests_is_confirmed(sources: ModelSources, tmp_
     assert add(sources, Addition(path, name="a"), person, quietly).card.template == "chatml"
     assert person.asked == ["--template, or --yes", "--template"]
     assert add(sources, Addition(path, name="b"), Answers(True), quietly).card.template == "qwen3"
-    assert add(sources, Addition(path, name="c", sure=True), UnattendedApprover(), quietly).card.template == "qwen3"
+    assert add(sources, Addition(path, name="c", sure=True), NO_PERSON, quietly).card.template == "qwen3"
 
 
 def test_an_unknown_model_needs_a_template(sources: ModelSources, tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {"general.name": "best", "general.architecture": "other"})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(UsageError) as caught:
-        add(sources, Addition(path), UnattendedApprover(), quietly)
+        add(sources, Addition(path), NO_PERSON, quietly)
     assert str(caught.value).startswith(
         "Which chat template does the model in best.rkllm (architecture other) use? Say it with --template: chatml, "
     )
-    folder = add(sources, Addition(path, template="qwen2.5"), UnattendedApprover(), quietly)
+    folder = add(sources, Addition(path, template="qwen2.5"), NO_PERSON, quietly)
     assert (folder.name, folder.card.template) == ("best", "qwen2.5")
     with pytest.raises(UsageError, match="unknown template 'qwen9'; the templates are "):
-        add(sources, Addition(path, template="qwen9"), UnattendedApprover(), quietly)
+        add(sources, Addition(path, template="qwen9"), NO_PERSON, quietly)
 
 
 def test_a_tokenizer_that_is_not_there_is_asked_for(sources: ModelSources, mine: Path, tmp_path: Path) -> None:
@@ -173,16 +177,16 @@ def test_a_tokenizer_that_is_not_there_is_asked_for(sources: ModelSources, mine:
     elsewhere.mkdir()
     (mine.parent / "tokenizer.json").rename(elsewhere / "tokenizer.json")
     with pytest.raises(UsageError) as caught:
-        add(sources, Addition(mine), UnattendedApprover(), quietly)
+        add(sources, Addition(mine), NO_PERSON, quietly)
     assert str(caught.value) == (
         "Where is the tokenizer (the original model's tokenizer.json, as a path or hf:OWNER/NAME, here "
         "hf:original/Qwen2.5)? Say it with --tokenizer"
     )
     assert add(sources, Addition(mine), Answers(str(elsewhere)), quietly).tokenizer.read_bytes() == TOKENIZER
     # The next file of the same model finds the tokenizer of the first.
-    assert add(sources, Addition(mine, name="again"), UnattendedApprover(), quietly).missing == ()
+    assert add(sources, Addition(mine, name="again"), NO_PERSON, quietly).missing == ()
     with pytest.raises(UsageError, match=r"/none/t\.json does not exist; --tokenizer names a tokenizer\.json, or hf:"):
-        add(sources, Addition(mine, name="third", tokenizer="/none/t.json"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, name="third", tokenizer="/none/t.json"), NO_PERSON, quietly)
 
 
 def test_a_tokenizer_can_be_fetched(sources: ModelSources, mine: Path) -> None:
@@ -191,14 +195,14 @@ def test_a_tokenizer_can_be_fetched(sources: ModelSources, mine: Path) -> None:
 
     with running(FakeHub({"original/Qwen2.5": {"tokenizer.json": TOKENIZER}})) as fake:
         online = replace(sources, hub=Hub(fake.url, sources.hub.cache))
-        folder = add(online, Addition(mine, tokenizer="hf:original/Qwen2.5"), UnattendedApprover(), quietly)
+        folder = add(online, Addition(mine, tokenizer="hf:original/Qwen2.5"), NO_PERSON, quietly)
     close_session()
     assert folder.tokenizer.read_bytes() == TOKENIZER
 
 
 def test_a_tokenizer_of_another_model_is_refused(sources: ModelSources, mine: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
-        add(sources, Addition(mine, template="gemma3"), UnattendedApprover(), quietly)
+        add(sources, Addition(mine, template="gemma3"), NO_PERSON, quietly)
     assert str(caught.value) == (
         "The tokenizer has no token <end_of_turn>, which the template 'gemma3' needs. "
         "Take the model's own tokenizer, or another template."
@@ -206,7 +210,7 @@ def test_a_tokenizer_of_another_model_is_refused(sources: ModelSources, mine: Pa
     assert list(sources.folders.root.iterdir()) == []
     (mine.parent / "tokenizer.json").write_text(json.dumps({"model": {}}))
     with pytest.raises(ModelFileError, match="The tokenizer cannot be read"):
-        add(sources, Addition(mine), UnattendedApprover(), quietly)
+        add(sources, Addition(mine), NO_PERSON, quietly)
 
 
 @pytest.fixture
@@ -217,17 +221,17 @@ def foreign(tmp_path: Path) -> Iterator[Path]:
 def test_a_file_for_another_chip_is_refused_unless_it_is_meant(sources: ModelSources, foreign: Path) -> None:
     (foreign.parent / "tokenizer.json").write_bytes(TOKENIZER)
     with pytest.raises(ModelFileError, match="The file is for the RK3576, and this board has an RK3588"):
-        add(sources, Addition(foreign), UnattendedApprover(), quietly)
-    folder = add(sources, Addition(foreign, any_platform=True), UnattendedApprover(), quietly)
+        add(sources, Addition(foreign), NO_PERSON, quietly)
+    folder = add(sources, Addition(foreign, any_platform=True), NO_PERSON, quietly)
     assert sources.fitness_of(folder).reason == "for RK3576"
 
 
 def test_what_is_no_model_is_told_apart(sources: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "demo.rkllm").write_text("RKLLM-EMULATOR 1\n")
     with pytest.raises(ModelFileError, match="is a script for the emulated runtime"):
-        add(sources, Addition(tmp_path / "demo.rkllm"), UnattendedApprover(), quietly)
+        add(sources, Addition(tmp_path / "demo.rkllm"), NO_PERSON, quietly)
     with pytest.raises(ModelFileError, match="No such file"):
-        add(sources, Addition(tmp_path / "none.rkllm"), UnattendedApprover(), quietly)
+        add(sources, Addition(tmp_path / "none.rkllm"), NO_PERSON, quietly)
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,8 @@ def _serve(lines: Any) -> None:
         if "experiment" in request:
             answer = _make(request["experiment"], subject, prompts) if subject else {"refused": "no model is loaded"}
         else:
-            fields = request["prompts"]
-            prompts = ProbePrompts(
-                tuple(fields["question"]),
-                tuple(fields["other"]),
-                tuple(fields["filler"]),
-                frozenset(fields["stop_ids"]),
-            )
+            ids = {name: tuple(numbers) for name, numbers in request["prompts"].items()}
+            prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]))
             subject, answer = _load(request)
         lines.write(f"{json.dumps(answer)}\n")
         lines.flush()

@@ -169,7 +169,6 @@ def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def _needs_clear(subject: ProbeSubject, prompt: list[int], reference: ProbeRows) -> Facts:
-    """Return True if a second run without clearing gives a different last row."""
     second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
     if not second.is_complete or not second.hidden:
         return {}
@@ -220,11 +219,7 @@ def cold(subject: ProbeSubject, prompt: list[int] | tuple[int, ...], limit: int)
 
 
 def completed(observed: Observed) -> Observed:
-    """The run, if it ended as it should.
-
-    Raises:
-        InconclusiveError: it failed.
-    """
+    """Return the run if it ended as it should, or raise an InconclusiveError."""
     if not observed.is_complete:
         raise InconclusiveError(f"rkllm_run failed (it returned {observed.status})")
     return observed

@@ -81,11 +81,7 @@ def probe(
     patience_s: float = PATIENCE_S,
     plan: tuple[Experiment, ...] = PLAN,
 ) -> RuntimeProfile:
-    """Run every experiment; blocks for seconds on an emulator and for minutes on a board.
-
-    Raises:
-        RuntimeUnusableError: the library or the model does not exist, or the model cannot be loaded as configured.
-    """
+    """Run every experiment, which takes seconds on an emulator and minutes on a board; see ``probe_runtime``."""
     library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
     load = replace(settings.load_parameters(), max_new_tokens=LIMIT)
     identity = model_identity(Path(load.model_path))
@@ -191,11 +187,7 @@ class _Child:
         self._received = b""
 
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a line and wait for the answer.
-
-        Raises:
-            _LostError: the process died, or the answer did not come in time.
-        """
+        """Send a line and wait for the answer; a _LostError if the process died or was too slow."""
         deadline = Deadline(timeout_s)
         try:
             self._connection.settimeout(timeout_s)
@@ -275,11 +267,7 @@ def _open_child() -> Generator[_Child, None, None]:
 
 
 def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:
-    """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes.
-
-    Raises:
-        RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
-    """
+    """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes."""
     from rkllm_mcp.diagnostics.bench import prompts_for
 
     model = chosen_model(config)

@@ -112,11 +112,7 @@ class Observed:
 
 
 class ProbeSubject:
-    """A loaded model.
-
-    Raises:
-        ModelLoadError: the runtime refused it.
-    """
+    """A loaded model, unless the runtime refused it, which is a ModelLoadError."""
 
     def __init__(self, library: Library, load: LoadParameters) -> None:
         self.abi = library.abi

@@ -44,12 +44,7 @@ LATEST = ""
 
 
 async def kept_conversation(app: Assistant, name: str) -> StoredConversation | None:
-    """Return the stored conversation whose id begins with ``name``; for ``LATEST`` the latest one, if any.
-
-    Raises:
-        UsageError: no id, or several, match.
-        StoreError: the file cannot be read.
-    """
+    """Return the stored conversation whose id begins with ``name``, or the latest one; see ``find_conversation``."""
     conversations = app.store.conversations
     if name != LATEST:
         return await find_conversation(app.store, app.tenant, name)

@@ -1,4 +1,4 @@
-"""Approvals and elicitation forms at the terminal; without a terminal, the error that names the option to use."""
+"""Approvals, elicitation forms and a command's questions at the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Language, Phrases
-from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, printable
+from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, is_interactive, printable
 
 # A person must be able to read what is approved; longer text is cut.
 SHOWN_CHARS = 4000
@@ -50,11 +50,7 @@ class FormPrompt:
         self.phrases: Phrases = PHRASES[language]
 
     async def approve(self, question: Approval) -> Decision:
-        """Return the person's decision about a call or a sampling request.
-
-        Raises:
-            FormAbandonedError: the person left the question.
-        """
+        """Return the person's decision about a call or a sampling request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
         self._terminal.error(visible(question.reason), YELLOW)
@@ -71,11 +67,7 @@ class FormPrompt:
         return await self._until(prompt, read, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Return the person's answer to a server's request.
-
-        Raises:
-            FormAbandonedError: the person left the question.
-        """
+        """Return the person's answer to a server's request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
         heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
         self._terminal.error(heading, YELLOW)
@@ -229,23 +221,10 @@ _MOST_TRIES = 5
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
-class UnattendedApprover:
-    """Answers no question."""
-
-    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """Raise a UsageError that names the option and what it may be."""
-        allowed = f": {', '.join(choices)}" if choices else ""
-        raise UsageError(f"{question} Say it with {option}{allowed}")
-
-    def confirm(self, question: str, option: str) -> bool:
-        """Raise a UsageError that names the option."""
-        raise UsageError(f"{question} Say it with {option}")
-
-
 class TerminalApprover:
     """Questions of a command on standard error; standard output stays the command's.
 
-    A question that the person leaves without an answer raises a UsageError.
+    A question that no person answers raises a UsageError that names the option.
     """
 
     def __init__(self, terminal: Terminal) -> None:
@@ -254,8 +233,9 @@ class TerminalApprover:
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
         """An answer; a number is taken for the choice in that place."""
         listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
+        allowed = f"{option}: {', '.join(choices)}" if choices else option
         for _ in range(_MOST_TRIES):
-            answer = self._ask(f"{question}{listing}\n> ", option)
+            answer = self._ask(question, allowed, f"{listing}\n> ")
             if answer.isdecimal() and 0 < int(answer) <= len(choices):
                 return choices[int(answer) - 1]
             if answer and (not choices or answer in choices):
@@ -269,14 +249,16 @@ class TerminalApprover:
     def confirm(self, question: str, option: str, *, default: bool = True) -> bool:
         """Yes or no; Enter means ``default``."""
         for _ in range(_MOST_TRIES):
-            answer = self._ask(f"{question} [{'Y/n' if default else 'y/N'}] ", option).lower()
+            answer = self._ask(question, option, f" [{'Y/n' if default else 'y/N'}] ").lower()
             if answer in _ANSWERS:
                 return _ANSWERS[answer] if answer else default
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
-    def _ask(self, question: str, option: str) -> str:
+    def _ask(self, question: str, option: str, prompt: str = "") -> str:
+        if not is_interactive():
+            raise UsageError(f"{question} Say it with {option}")
         self._terminal.end_line()
-        sys.stderr.write("\n".join(printable(line) for line in question.split("\n")))
+        sys.stderr.write("\n".join(printable(line) for line in f"{question}{prompt}".split("\n")))
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:

@@ -63,11 +63,7 @@ class TerminalRenderer:
         self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
 
     def show(self, event: Event) -> None:
-        """Show one event and flush.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
+        """Show one event and flush; a BrokenPipeError if standard output is closed."""
         match event:
             case Text() | Thinking():
                 self._stream(event)

@@ -129,11 +129,7 @@ class StreamedText:
         region.before_settle = self._finish
 
     def feed(self, text: str) -> None:
-        """Take a piece of text.
-
-        Raises:
-            OSError: the terminal has gone.
-        """
+        """Take a piece of text; an OSError if the terminal has gone."""
         self._source += text
         if self._failure is not None:
             raise self._failure

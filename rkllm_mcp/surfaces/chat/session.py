@@ -28,9 +28,6 @@ def chat(session: Session, resumed: str | None = None) -> int:
     """Hold a conversation and return the exit code.
 
     ``resumed`` is the beginning of a stored conversation's id; empty for the latest one, None for a new one.
-
-    Raises:
-        UsageError: no stored conversation, or several, match.
     """
     tokens = session.tokens
     held: list[tuple[ChatState, LineReader]] = []

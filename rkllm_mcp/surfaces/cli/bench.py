@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.cli.options import asynchronous
 from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import table
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ app = typer.Typer()
 
 
 @app.command("bench")
-def bench_command(
+@asynchronous
+async def bench_command(
     context: typer.Context,
     part: Annotated[
         str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="Measurement to run. Default: all.")
@@ -49,16 +51,11 @@ def bench_command(
         _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
     parts = PARTS if part is None else (part,)
     session: Session = context.obj
-
-    async def work() -> int:
-        report = await measure(session.config(), parts, session.status)
-        sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
-        sys.stdout.flush()
-        if plot_file is not None:
-            _write(Path(plot_file), picture(report))
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(work))
+    report = await measure(session.config(), parts, session.status)
+    sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
+    sys.stdout.flush()
+    if plot_file is not None:
+        _write(Path(plot_file), picture(report))
 
 
 def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:

@@ -58,11 +58,7 @@ def filled_template(name: str, values: Mapping[str, str]) -> str:
 
 
 def write_whole(target: Path, text: str) -> None:
-    """Write a file in one piece: half a configuration, or an empty one, would be taken for the wish of its owner.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a file in one piece, or raise a UsageError: half a configuration would be taken for its owner's wish."""
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +71,9 @@ def write_whole(target: Path, text: str) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that does not exist yet.
-
-    Raises:
-        UsageError: it exists, or cannot be written.
-    """
+    """Write a file that does not exist yet, or raise a UsageError."""
     try:
-        with path.open("xb") as file:
+        with path.expanduser().open("xb") as file:
             file.write(data)
     except FileExistsError:
         raise UsageError(f"{path} exists; choose another name") from None

@@ -6,9 +6,9 @@ A tenant reads theirs over HTTP. No model is loaded and no server started.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -22,13 +22,10 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ENDINGS, StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.cli.config import write_new
-from rkllm_mcp.surfaces.cli.options import AsJson
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous, leave_after
+from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import conversation_table
-from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app.preview import Store
+from rkllm_mcp.surfaces.terminal import printable, wants_color
 
 
 def layout(kept: StoredConversation) -> RenderableType:
@@ -58,17 +55,6 @@ OWNER = ""
 _LISTING = "'rkllm-mcp conversations list' shows them"
 
 
-def _with_store(session: Session, work: Callable[[Store], Awaitable[None]]) -> NoReturn:
-    """Open the store of the configuration, run ``work`` and exit."""
-
-    async def opened() -> int:
-        async with open_stored(session.config()) as store:
-            await work(store)
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(opened))
-
-
 def _count(conversations: int) -> str:
     return f"{conversations} conversation{'' if conversations == 1 else 's'}"
 
@@ -92,7 +78,8 @@ _All = Annotated[bool, typer.Option("--all", metavar="", help="Select all conver
 
 
 @app.command("list")
-def list_command(
+@asynchronous
+async def list_command(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of conversations.")] = 20,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Number of conversations to skip.")] = 0,
@@ -101,41 +88,35 @@ def list_command(
 ) -> None:
     """List conversations, most recent first."""
     session: Session = context.obj
-
-    async def work(store: Store) -> None:
+    async with open_stored(session.config()) as store:
         found = await store.conversations.latest(OWNER, limit, offset, search)
         count = await store.conversations.count(OWNER, search)
-        if as_json:
-            write_json({"conversations": list(map(summary_dict, found)), "count": count})
-            return
-        sys.stdout.write(conversation_table(found, session.terminal.columns))
-        if not count:
-            session.status("No conversation has these words." if search else "There are no saved conversations.")
-        elif len(found) < count:
-            session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
-
-    _with_store(session, work)
+    values = {"conversations": list(map(summary_dict, found)), "count": count}
+    session.show(values, conversation_table(found, session.terminal.columns), as_json=as_json)
+    if not count and not as_json:
+        session.status("No conversation has these words." if search else "There are no saved conversations.")
+    elif len(found) < count and not as_json:
+        session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
 
 
 @app.command("show")
-def show_command(context: typer.Context, name: _Name, as_json: AsJson = False) -> None:
+@asynchronous
+async def show_command(context: typer.Context, name: _Name, as_json: AsJson = False) -> None:
     """Show one conversation."""
     session: Session = context.obj
-
-    async def work(store: Store) -> None:
+    async with open_stored(session.config()) as store:
         kept = await find_conversation(store, OWNER, name)
-        if as_json:
-            sys.stdout.write(_json([kept]))
-        elif wants_color(sys.stdout):
-            Console().print(layout(kept))
-        else:
-            session.terminal.answer(as_markdown(kept))
-
-    _with_store(session, work)
+    if as_json:
+        sys.stdout.write(_json([kept]))
+    elif wants_color(sys.stdout):
+        Console().print(layout(kept))
+    else:
+        session.terminal.answer(as_markdown(kept))
 
 
 @app.command("export")
-def export_command(
+@asynchronous
+async def export_command(
     context: typer.Context,
     names: _Names = None,
     everything: _All = False,
@@ -152,25 +133,21 @@ def export_command(
     if form not in ("markdown", "json"):
         raise UsageError(f"there is no format {form!r}; choose markdown or json")
     _check_choice(names, everything=everything)
-    target = Path(output or "").expanduser()
-
-    async def work(store: Store) -> None:
-        ids = names or [
-            one.id for one in await store.conversations.latest(OWNER, await store.conversations.count(OWNER))
-        ]
+    async with open_stored(session.config()) as store:
+        count = await store.conversations.count(OWNER)
+        ids = names or [one.id for one in await store.conversations.latest(OWNER, count)]
         kept = [await find_conversation(store, OWNER, name) for name in ids]
-        text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            write_new(target, text.encode())
-            session.status(f"{_count(len(kept))} written to {target}")
-
-    _with_store(session, work)
+    text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_new(Path(output), text.encode())
+        session.status(f"{_count(len(kept))} written to {output}")
 
 
 @app.command("delete")
-def delete_command(
+@asynchronous
+async def delete_command(
     context: typer.Context,
     names: _Names = None,
     everything: _All = False,
@@ -181,8 +158,7 @@ def delete_command(
     _check_choice(names, everything=everything)
     if everything and not yes:
         raise UsageError("--all deletes every conversation for good; say so with --all --yes")
-
-    async def work(store: Store) -> None:
+    async with open_stored(session.config()) as store:
         if everything:
             session.status(f"{_count(await store.conversations.delete_all(OWNER))} deleted.")
         # All are found before the first one is deleted: a mistyped id deletes nothing.
@@ -190,11 +166,10 @@ def delete_command(
             await store.conversations.delete(OWNER, kept.id)
             session.status(f"Deleted: {kept.id} '{kept.title}'.")
 
-    _with_store(session, work)
-
 
 @app.command("rename")
-def rename_command(
+@asynchronous
+async def rename_command(
     context: typer.Context,
     name: _Name,
     title: Annotated[str, typer.Argument(metavar="TITLE", help="New title, in quotes.")],
@@ -203,13 +178,10 @@ def rename_command(
     session: Session = context.obj
     if not title.strip():
         raise UsageError("the title is empty; write it behind the id, in quotes")
-
-    async def work(store: Store) -> None:
+    async with open_stored(session.config()) as store:
         kept = await find_conversation(store, OWNER, name)
         await store.conversations.rename(OWNER, kept.id, title)
-        session.status(f"Renamed: {kept.id}.")
-
-    _with_store(session, work)
+    session.status(f"Renamed: {kept.id}.")
 
 
 @app.command("import")
@@ -225,9 +197,10 @@ def import_command(
         raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
     imported = from_json(text)
 
-    async def work(store: Store) -> None:
-        for kept in imported:
-            sys.stdout.write(f"{await store.conversations.add(OWNER, kept)}\n")
+    async def work() -> None:
+        async with open_stored(session.config()) as store:
+            for kept in imported:
+                sys.stdout.write(f"{await store.conversations.add(OWNER, kept)}\n")
         session.status(f"{_count(len(imported))} imported.")
 
-    _with_store(session, work)
+    leave_after(session, work)

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -17,10 +18,10 @@ import typer
 
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutError, UsageError
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
+from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous, leave_after, may_remove
 from rkllm_mcp.surfaces.cli.servers import require_mcp
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import is_interactive, printable, table, write_json
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import printable, table, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
@@ -52,11 +53,7 @@ class Knowledge:
         self._session = session
 
     async def available(self) -> None:
-        """Wait until it can be asked.
-
-        Raises:
-            ServerUnavailableError: it cannot.
-        """
+        """Wait until it can be asked; a ServerUnavailableError if it cannot."""
         try:
             await self._server.available()
         except ServerUnavailableError as error:
@@ -65,11 +62,7 @@ class Knowledge:
             raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
-        """Call a tool and return its structured result.
-
-        Raises:
-            ToolboxError: the call failed; the message is the server's.
-        """
+        """Call a tool and return its structured result; a failure is a ToolboxError with the server's message."""
 
         async def tell(done: float, total: float | None, message: str | None) -> None:
             if self._session.terminal.shows_progress:
@@ -86,11 +79,7 @@ class Knowledge:
         raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
 
     async def base_id(self, wanted: str) -> str:
-        """Return the id of the knowledge base with this id or name; an empty name selects the only one.
-
-        Raises:
-            UsageError: no knowledge base matches, or several do.
-        """
+        """Return the id of the base with this id or name, the only one for an empty name, or raise a UsageError."""
         named = self.named(await self.bases(), wanted)
         if len(named) == 1:
             return named[0]["knowledge_base_id"]
@@ -101,11 +90,7 @@ class Knowledge:
         raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
 
     async def bases(self) -> list[Facts]:
-        """Return every knowledge base.
-
-        Raises:
-            UsageError: none exists.
-        """
+        """Return every knowledge base, or raise a UsageError if none exists."""
         found = (await self.listing())["knowledge_bases"]
         if not found:
             raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
@@ -161,12 +146,9 @@ def knowledge_server(config: Config) -> ServerConfig:
     )
 
 
-def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]) -> int:
-    """Connect the server, run ``work`` and return its exit code.
-
-    Raises:
-        ServerUnavailableError: there is no connection.
-    """
+@asynccontextmanager
+async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
+    """Connect the knowledge server."""
     from rkllm_mcp.app.root import open_tools
 
     config = session.config()
@@ -175,18 +157,12 @@ def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]
     server = knowledge_server(config).model_copy(
         update={"enabled": True, "allowed_tools": None, "excluded_tools": (), "lazy": False, "auto_context_tool": None}
     )
-    alone = config.model_copy(update={"servers": (server,)})
-    tokens = session.tokens
-
-    async def connected() -> int:
-        async with open_tools(alone) as environment:
-            await environment.toolbox.connected()
-            async with environment.toolbox.attending(tokens):
-                knowledge = Knowledge(environment, session)
-                await knowledge.available()
-                return await work(knowledge)
-
-    return run_async(connected)
+    async with open_tools(config.model_copy(update={"servers": (server,)})) as environment:
+        await environment.toolbox.connected()
+        async with environment.toolbox.attending(session.tokens):
+            knowledge = Knowledge(environment, session)
+            await knowledge.available()
+            yield knowledge
 
 
 def _text(result: Mapping[str, Any]) -> str:
@@ -260,30 +236,23 @@ app = typer.Typer(no_args_is_help=True)
 _Base = Annotated[
     str, typer.Option("--base", "-b", metavar="NAME|ID", help="Knowledge base; may be omitted if there is only one.")
 ]
-_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 @app.command("create")
-def create_command(
+@asynchronous
+async def create_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the knowledge base.")],
     description: Annotated[str, typer.Option(metavar="TEXT", help="Description of the content, in one sentence.")] = "",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Create an empty knowledge base and print its id."""
     session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
+    async with open_knowledge(session) as knowledge:
         made = await knowledge.call("create_knowledge_base", name=name, description=description)
-        if as_json:
-            write_json(made)
-        else:
-            sys.stdout.write(f"{made['knowledge_base_id']}\n")
+        session.show(made, f"{made['knowledge_base_id']}\n", as_json=as_json)
         if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
             session.status("There is another knowledge base of this name; tell them apart by their ids.")
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
 
 
 @app.command("add")
@@ -298,74 +267,66 @@ def add_command(
     base: _Base = "",
     title: Annotated[str, typer.Option(metavar="TEXT", help="Title, instead of the document's own.")] = "",
     collection: Annotated[str, typer.Option(metavar="NAME", help="Collection within the knowledge base.")] = "",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
     session: Session = context.obj
     given = [(source, _source(source)) for source in sources]
 
-    async def work(knowledge: Knowledge) -> int:
-        base_id = await knowledge.base_id(base)
+    async def work() -> int:
         answers: list[Facts] = []
         failed = 0
-        for name, source in given:
-            try:
-                answer = await knowledge.add(base_id, source, title=title, collection=collection)
-            except ToolboxError as error:
-                failed += 1
-                session.terminal.error(f"Error: {_with_path(name, str(error))}")
-                continue
-            answers.append(answer)
-            failed += _tell_added(session, name, answer, quiet=as_json)
-            if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
-                session.status(f"There is nothing to add in {name}.")
+        async with open_knowledge(session) as knowledge:
+            base_id = await knowledge.base_id(base)
+            for name, source in given:
+                try:
+                    answer = await knowledge.add(base_id, source, title=title, collection=collection)
+                except ToolboxError as error:
+                    failed += 1
+                    session.terminal.error(f"Error: {_with_path(name, str(error))}")
+                    continue
+                answers.append(answer)
+                failed += _tell_added(session, name, answer, quiet=as_json)
+                if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
+                    session.status(f"There is nothing to add in {name}.")
         if as_json:
             write_json({"added": answers})
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
-    raise typer.Exit(with_knowledge(session, work))
+    leave_after(session, work)
 
 
 @app.command("list")
-def list_command(
+@asynchronous
+async def list_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="Knowledge base whose documents are listed.")] = "",
     base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="Same as the argument.")] = "",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the knowledge bases, or the documents of one."""
     if name and base:
         raise UsageError("name one knowledge base: as an argument or with --base")
     wanted = name or base
     session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
-        base_id = await knowledge.base_id(wanted) if wanted else ""
-        found = await knowledge.listing(base_id)
-        documents = found.get("documents", [])
-        if as_json:
-            write_json(found)
-        elif wanted:
-            rows = [(d["document_id"], d["title"], str(d["chunks"]), d["collection"], d["uri"]) for d in documents]
-            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows, session.terminal.columns))
-            if not rows:
-                session.status("It has no documents; 'rkllm-mcp knowledge add FILE' adds one.")
-        else:
-            rows = [
-                (b["knowledge_base_id"], b["name"], str(b["total_documents"]), str(b["total_chunks"]), b["description"])
-                for b in found["knowledge_bases"]
-            ]
-            heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
-            sys.stdout.write(table(heading, rows, session.terminal.columns))
-            if not rows:
-                session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+    async with open_knowledge(session) as knowledge:
+        found = await knowledge.listing(await knowledge.base_id(wanted) if wanted else "")
+    if wanted:
+        heading = ("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM")
+        keys = ("document_id", "title", "chunks", "collection", "uri")
+        listed = found.get("documents", [])
+        none = "It has no documents; 'rkllm-mcp knowledge add FILE' adds one."
+    else:
+        heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
+        keys = ("knowledge_base_id", "name", "total_documents", "total_chunks", "description")
+        listed, none = found["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one."
+    rows = [[str(each[key]) for key in keys] for each in listed]
+    session.show(found, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
 
 
 @app.command("search")
-def search_command(
+@asynchronous
+async def search_command(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="Question.")],
     base: _Base = "",
@@ -377,14 +338,13 @@ def search_command(
     explain: Annotated[
         bool, typer.Option("--explain", metavar="", help="Show the result of each stage of the search.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search one or all knowledge bases for passages; exit code 1 if there are none."""
     session: Session = context.obj
     if threshold is not None and not math.isfinite(threshold):
         raise UsageError("--threshold is no number; give one from 0 to 1")
-
-    async def work(knowledge: Knowledge) -> int:
+    async with open_knowledge(session) as knowledge:
         bases = await knowledge.bases()
         base_id = await knowledge.base_id(base) if base else _ALL
         if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
@@ -397,20 +357,17 @@ def search_command(
             max_results=max_results,
             explain=explain or None,
         )
-        if as_json:
-            write_json(found)
-            return EXIT_DONE
-        for result in found["results"]:
-            metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
-            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
-        for stage in found.get("stages", []):
-            what = stage["made"] or f"left out: {stage['left_out']}"
-            session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
-        for warning in found.get("warnings", []):
-            session.status(f"Note: {warning}")
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+    if as_json:
+        write_json(found)
+        return
+    for result in found["results"]:
+        metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
+        sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
+    for stage in found.get("stages", []):
+        what = stage["made"] or f"left out: {stage['left_out']}"
+        session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
+    for warning in found.get("warnings", []):
+        session.status(f"Note: {warning}")
 
 
 @app.command("remove")
@@ -432,29 +389,26 @@ def remove_command(
         raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
     if everything and not base:
         raise UsageError("--all removes a whole knowledge base; name it with --base")
-    if everything and not yes:
-        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-        if not asker.confirm(f"Remove the knowledge base {base} with all its documents?", "--yes"):
-            session.status("Nothing was removed.")
-            return
+    if everything and not may_remove(session, f"the knowledge base {base} with all its documents", yes=yes):
+        return
 
-    async def work(knowledge: Knowledge) -> int:
-        if names and all(map(_is_id, names)):
-            chosen, base_id = names, ""
-        else:
-            base_id = await knowledge.base_id(base)
-            listed = (await knowledge.listing(base_id)).get("documents", [])
-            meant = listed if everything else [_the_one(listed, word) for word in names]
-            chosen = [document["document_id"] for document in meant]
-        for document_id in chosen:
-            removed = await knowledge.call("remove_document", document_id=document_id)
-            session.status(f"Removed {removed['title']}.")
-        if everything:
-            removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
-            session.status(f"Removed the knowledge base {removed['title']}.")
-        return EXIT_DONE
+    async def work() -> None:
+        async with open_knowledge(session) as knowledge:
+            if names and all(map(_is_id, names)):
+                chosen, base_id = names, ""
+            else:
+                base_id = await knowledge.base_id(base)
+                listed = (await knowledge.listing(base_id)).get("documents", [])
+                meant = listed if everything else [_the_one(listed, word) for word in names]
+                chosen = [document["document_id"] for document in meant]
+            for document_id in chosen:
+                removed = await knowledge.call("remove_document", document_id=document_id)
+                session.status(f"Removed {removed['title']}.")
+            if everything:
+                removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
+                session.status(f"Removed the knowledge base {removed['title']}.")
 
-    raise typer.Exit(with_knowledge(session, work))
+    leave_after(session, work)
 
 
 embedder_app = typer.Typer(no_args_is_help=True)
@@ -470,9 +424,7 @@ def _sources() -> EmbedderSources:
 
 
 @embedder_app.command("list")
-def list_embedders_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
-) -> None:
+def list_embedders_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List embedding models: known, downloaded, in use."""
     from rkllm_mcp.models.embedders import CATALOGUE
 
@@ -484,10 +436,9 @@ def list_embedders_command(
         for name, card in CATALOGUE.items()
     ]
     rows += [(name, "in use" if name == chosen else "downloaded", "") for name in installed if name not in CATALOGUE]
-    if as_json:
-        write_json([dict(zip(("name", "state", "description"), row, strict=True)) for row in rows])
-    else:
-        sys.stdout.write(table(("NAME", "STATE", "DESCRIPTION"), rows, session.terminal.columns))
+    listing = table(("NAME", "STATE", "DESCRIPTION"), rows, session.terminal.columns)
+    values = [dict(zip(("name", "state", "description"), row, strict=True)) for row in rows]
+    session.show(values, listing, as_json=as_json)
 
 
 @embedder_app.command("pull")
@@ -531,43 +482,35 @@ def remove_embedder_command(
 
 
 @app.command("reindex")
-def reindex_command(context: typer.Context, base: _Base = "") -> None:
+@asynchronous
+async def reindex_command(context: typer.Context, base: _Base = "") -> int:
     """Build the indexes of a knowledge base again, as after a change of the embedder, and wait for the end."""
     session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
+    async with open_knowledge(session) as knowledge:
         state = await knowledge.call("reindex", knowledge_base_id=await knowledge.base_id(base), wait=True)
-        embedder = f", {state['done']} vectors of {state['embedder']}" if state["embedder"] else ""
-        session.status(f"Reindexed {state['chunks']} chunks{embedder}.")
-        if problem := state.get("problem_found"):
-            session.terminal.error(f"Error: {problem}")
-        return EXIT_ANSWER_FAILED if problem else EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+    embedder = f", {state['done']} vectors of {state['embedder']}" if state["embedder"] else ""
+    session.status(f"Reindexed {state['chunks']} chunks{embedder}.")
+    if problem := state.get("problem_found"):
+        session.terminal.error(f"Error: {problem}")
+    return EXIT_ANSWER_FAILED if problem else EXIT_DONE
 
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="File to write; .gz compresses it.")]
 
 
 @app.command("export")
-def export_command(context: typer.Context, file: _File, base: _Base = "") -> None:
+@asynchronous
+async def export_command(context: typer.Context, file: _File, base: _Base = "") -> None:
     """Write a knowledge base to a file as JSON lines: the text of its documents, without vectors."""
-    session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
+    async with open_knowledge(context.obj) as knowledge:
         base_id = await knowledge.base_id(base)
-        _tell_copied(
-            session,
-            "Exported",
-            await knowledge.call("export_knowledge_base", knowledge_base_id=base_id, path=_absolute(file)),
-        )
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+        answer = await knowledge.call("export_knowledge_base", knowledge_base_id=base_id, path=_absolute(file))
+    _tell_copied(context.obj, "Exported", answer)
 
 
 @app.command("import")
-def import_command(
+@asynchronous
+async def import_command(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File of 'knowledge export'.")],
     base: Annotated[
@@ -576,32 +519,24 @@ def import_command(
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the new knowledge base.")] = "",
 ) -> None:
     """Add the documents of an exported knowledge base, to a new one unless --base names one."""
-    session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
+    async with open_knowledge(context.obj) as knowledge:
         base_id = await knowledge.base_id(base) if base else ""
         answer = await knowledge.call(
             "import_knowledge_base", knowledge_base_id=base_id, path=_absolute(file), name=name
         )
-        sys.stdout.write(f"{answer['knowledge_base_id']}\n")
-        _tell_copied(session, "Imported", answer)
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+    sys.stdout.write(f"{answer['knowledge_base_id']}\n")
+    _tell_copied(context.obj, "Imported", answer)
 
 
 @app.command("backup")
-def backup_command(
+@asynchronous
+async def backup_command(
     context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")]
 ) -> None:
     """Copy all knowledge bases with their indexes to a file, also while they are in use."""
-    session: Session = context.obj
-
-    async def work(knowledge: Knowledge) -> int:
-        _tell_copied(session, "Backed up", await knowledge.call("back_up", path=_absolute(file)))
-        return EXIT_DONE
-
-    raise typer.Exit(with_knowledge(session, work))
+    async with open_knowledge(context.obj) as knowledge:
+        answer = await knowledge.call("back_up", path=_absolute(file))
+    _tell_copied(context.obj, "Backed up", answer)
 
 
 def _absolute(path: Path) -> str:

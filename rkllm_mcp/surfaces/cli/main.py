@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
+from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -90,20 +90,6 @@ app = typer.Typer(
     epilog="The options above may also follow the command. Configuration: 'rkllm-mcp config schema'.",
 )
 
-# The options of ``main`` below that people type behind the command as well; those with a value are True.
-_GLOBAL_OPTIONS = {
-    "--config": True,
-    "--model": True,
-    "--runtime": True,
-    "--token": True,
-    "--no-mcp": False,
-    "--debug": False,
-    "--quiet": False,
-    "--plain": False,
-    "-q": False,
-    "--version": False,
-}
-
 # Libraries that log requests with their headers and addresses, and with those keys.
 _TELL_HEADERS = ("httpx", "httpcore", "httpx2", "httpcore2", "websockets")
 
@@ -136,11 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def hoisted(words: Sequence[str]) -> list[str]:
-    """The words with the global options first, wherever they were typed; what follows ``--`` stays where it is.
-
-    Raises:
-        UsageError: the last word is an option that needs a value.
-    """
+    """Return the words with the global options first; what follows ``--`` stays where it is."""
+    # By option: True if it takes a value.
+    known = {name: not getattr(each, "is_flag", False) for each in get_command(app).params for name in each.opts}
     front: list[str] = []
     rest: list[str] = []
     waiting = list(words)
@@ -149,11 +133,11 @@ def hoisted(words: Sequence[str]) -> list[str]:
         name, equals, _ = word.partition("=")
         if word == "--":
             return [*front, *rest, word, *waiting]
-        if name not in _GLOBAL_OPTIONS or (equals and not _GLOBAL_OPTIONS[name]):
+        if name not in known or (equals and not known[name]):
             rest.append(word)
             continue
         front.append(word)
-        if _GLOBAL_OPTIONS[name] and not equals:
+        if known[name] and not equals:
             if not waiting:
                 raise UsageError(f"{name} needs a value behind it; 'rkllm-mcp --help' says which")
             front.append(waiting.pop(0))

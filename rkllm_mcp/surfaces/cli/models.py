@@ -14,10 +14,10 @@ import typer
 
 import rkllm_mcp
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
-from rkllm_mcp.surfaces.cli.options import AsJson
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, may_remove
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import is_interactive, table, write_json
+from rkllm_mcp.surfaces.terminal import table, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -63,14 +63,11 @@ def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
 
 
 def _load_in_service(session: Session, name: str) -> str:
-    """Ask the service of this configuration to load a model; return a sentence about what it did.
-
-    Raises:
-        UsageError: it could not.
-    """
+    """Ask the service of this configuration to load a model; return a sentence about it, or raise a UsageError."""
     import httpx2
 
     from rkllm_mcp.config.secrets import is_hashed
+    from rkllm_mcp.config.sections import web_address
 
     config = session.config()
     section = config.service
@@ -78,10 +75,9 @@ def _load_in_service(session: Session, name: str) -> str:
     keys = [key for key in section.api_keys if not is_hashed(key)]
     headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
     limit_s = 2 * config.runtime.start_timeout_s
-    address = f"http://{f'[{host}]' if ':' in host else host}:{section.port}/v1/models:load"
     try:
         answer = httpx2.post(
-            address,
+            f"{web_address(host, section.port)}/v1/models:load",
             json={"model": name},
             headers=headers,
             timeout=httpx2.Timeout(limit_s, connect=2.0),
@@ -162,15 +158,15 @@ def list_runtimes_command(context: typer.Context, as_json: AsJson = False) -> No
     entries += [
         {"release": version, "state": state} for version, state in pullable_releases().items() if version not in here
     ]
-    if as_json:
-        write_json(entries)
-        return
     rows = [
         (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
         for entry in entries
     ]
-    sys.stdout.write(table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns))
-    session.status("'rkllm-mcp runtime pull RELEASE' fetches one, 'rkllm-mcp runtime use PATH' takes a file of yours.")
+    session.show(entries, table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns), as_json=as_json)
+    if not as_json:
+        session.status(
+            "'rkllm-mcp runtime pull RELEASE' fetches one, 'rkllm-mcp runtime use PATH' takes a file of yours."
+        )
 
 
 @runtime_app.command("pull")
@@ -223,7 +219,6 @@ def use_runtime_command(
 _AnyPlatform = Annotated[
     bool, typer.Option("--any-platform", metavar="", help="Accept a file that was converted for another SoC.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")]
 
 
 @app.command("list")
@@ -263,15 +258,12 @@ def show_command(
     sources = ModelSources()
     known = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, known or load_model(name))
-    if as_json:
-        write_json(values)
-    else:
-        rows = [
-            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
-            for key, value in values.items()
-            if value is not None
-        ]
-        sys.stdout.write(table((), rows, session.terminal.columns))
+    rows = [
+        (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
+        for key, value in values.items()
+        if value is not None
+    ]
+    session.show(values, table((), rows, session.terminal.columns), as_json=as_json)
 
 
 @app.command("pull")
@@ -312,7 +304,7 @@ def add_command(
     ] = None,
     template: Annotated[str | None, typer.Option(metavar="NAME", help="Chat template, such as qwen3.")] = None,
     copy: Annotated[bool, typer.Option("--copy", metavar="", help="Copy the file instead of linking to it.")] = False,
-    yes: _Yes = False,
+    yes: Yes = False,
     any_platform: _AnyPlatform = False,
 ) -> None:
     """Add a local .rkllm file; asks for whatever the file does not contain."""
@@ -320,9 +312,8 @@ def add_command(
 
     session: Session = context.obj
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
-    asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
     with download_progress(session) as report:
-        folder = add(_sources(session), wish, asker, report)
+        folder = add(_sources(session), wish, TerminalApprover(session.terminal), report)
     _print_folder(session, folder)
 
 
@@ -365,7 +356,7 @@ def use_command(
 def remove_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the model.")],
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
     from rkllm_mcp.models.install import gib
@@ -373,11 +364,8 @@ def remove_command(
     session: Session = context.obj
     sources = _sources(session)
     folder = sources.removable(name)
-    if not yes:
-        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
-        if not asker.confirm(f"Remove {folder} with everything in it?", "--yes"):
-            session.status("Nothing was removed.")
-            return
+    if not may_remove(session, f"{folder} with everything in it", yes=yes):
+        return
     freed = sources.folders.remove(name)
     sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
     session.status(f"{gib(freed)} became free.")

@@ -7,21 +7,18 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import typer
 
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.config import write_new
-from rkllm_mcp.surfaces.cli.options import AsJson
-from rkllm_mcp.surfaces.cli.tools import with_tools
+from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous
+from rkllm_mcp.surfaces.cli.tools import open_servers
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
-from rkllm_mcp.surfaces.terminal import printable, write_json
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app.environment import ToolEnvironment
+from rkllm_mcp.surfaces.terminal import printable
 
 
 def _bytes(part: Any) -> bytes:
@@ -39,25 +36,20 @@ _Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or a 
 
 
 @app.command("list")
-def list_resources_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
+@asynchronous
+async def list_resources_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
     """List resources and resource templates."""
     session: Session = context.obj
-    caller = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> None:
-        resources, templates = await environment.toolbox.offerings.readable(server, caller)
-        if as_json:
-            write_json({"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))})
-            return
-        sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
-        if not resources and not templates:
-            session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
-
-    with_tools(session, work)
+    async with open_servers(session) as environment:
+        resources, templates = await environment.toolbox.offerings.readable(server, CallContext(tokens=session.tokens))
+    values = {"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))}
+    none = "No resources; 'rkllm-mcp servers test' says how the servers are."
+    session.show(values, resource_table(resources, templates, session.terminal.columns), as_json=as_json, none=none)
 
 
 @app.command("read")
-def read_command(
+@asynchronous
+async def read_command(
     context: typer.Context,
     uri: _Resource,
     output: Annotated[
@@ -68,24 +60,21 @@ def read_command(
     """Print a resource."""
     session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> None:
+    async with open_servers(session) as environment:
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
-        if output is not None:
-            data = b"".join(_bytes(part) for part in content.contents)
-            write_new(Path(output), data)
-            session.status(f"{len(data)} bytes written to {output}")
-        elif as_json:
-            write_json({"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]})
-        else:
-            text = printable(content.text)
-            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-
-    with_tools(session, work)
+    if output is not None:
+        data = b"".join(_bytes(part) for part in content.contents)
+        write_new(Path(output), data)
+        session.status(f"{len(data)} bytes written to {output}")
+        return
+    value = {"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]}
+    text = printable(content.text)
+    session.show(value, text if text.endswith("\n") else f"{text}\n", as_json=as_json)
 
 
 @app.command("subscribe")
-def subscribe_command(
+@asynchronous
+async def subscribe_command(
     context: typer.Context,
     uri: _Resource,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Exit after N changes.")] = None,
@@ -93,51 +82,41 @@ def subscribe_command(
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
     session: Session = context.obj
-    caller = CallContext(tokens=session.tokens)
+    left = count
+    enough = anyio.Event()
 
-    async def work(environment: ToolEnvironment) -> None:
-        left = count
-        enough = anyio.Event()
+    async def changed(changed_uri: str) -> None:
+        nonlocal left
+        line = json.dumps({"uri": changed_uri}, ensure_ascii=False) if as_json else printable(changed_uri)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        left = None if left is None else left - 1
+        if left == 0:
+            enough.set()
 
-        async def changed(changed_uri: str) -> None:
-            nonlocal left
-            sys.stdout.write(
-                f"{json.dumps({'uri': changed_uri}, ensure_ascii=False) if as_json else printable(changed_uri)}\n"
-            )
-            sys.stdout.flush()
-            left = None if left is None else left - 1
-            if left == 0:
-                enough.set()
-
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(environment.toolbox.offerings.subscribe, uri.removeprefix("@"), changed, caller)
-            session.status(f"Waiting for changes of {uri}; Ctrl-C ends.")
-            await enough.wait()
-            tasks.cancel_scope.cancel()
-
-    with_tools(session, work)
+    async with open_servers(session) as environment, anyio.create_task_group() as tasks:
+        caller = CallContext(tokens=session.tokens)
+        await tasks.start(environment.toolbox.offerings.subscribe, uri.removeprefix("@"), changed, caller)
+        session.status(f"Waiting for changes of {uri}; Ctrl-C ends.")
+        await enough.wait()
+        tasks.cancel_scope.cancel()
 
 
 @prompts_app.command("list")
-def list_prompts_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
+@asynchronous
+async def list_prompts_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
     """List prompts and their arguments."""
     session: Session = context.obj
-    caller = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> None:
-        prompts = await environment.toolbox.offerings.prompts(server, caller)
-        if as_json:
-            write_json(list(map(asdict, prompts)))
-            return
-        sys.stdout.write(prompt_table(prompts, session.terminal.columns))
-        if not prompts:
-            session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
-
-    with_tools(session, work)
+    async with open_servers(session) as environment:
+        prompts = await environment.toolbox.offerings.prompts(server, CallContext(tokens=session.tokens))
+    none = "No prompts; 'rkllm-mcp servers test' says how the servers are."
+    listing = prompt_table(prompts, session.terminal.columns)
+    session.show(list(map(asdict, prompts)), listing, as_json=as_json, none=none)
 
 
 @prompts_app.command("get")
-def get_command(
+@asynchronous
+async def get_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="SERVER:NAME, or a name that only one server offers.")],
     arguments: Annotated[
@@ -148,16 +127,11 @@ def get_command(
     """Print a prompt with its arguments filled in."""
     session: Session = context.obj
     values = read_pairs(arguments or ())
-    caller = CallContext(tokens=session.tokens)
-
-    async def work(environment: ToolEnvironment) -> None:
+    async with open_servers(session) as environment:
+        caller = CallContext(tokens=session.tokens)
         filled = await environment.toolbox.offerings.fill_prompt(name, values, caller)
-        turns = [(message.role, message.text) for message in filled.messages]
-        if as_json:
-            template = filled.template
-            messages = [{"role": role, "text": text} for role, text in turns]
-            write_json({"server": template.server, "name": template.name, "messages": messages})
-        else:
-            sys.stdout.write("\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns) + "\n")
-
-    with_tools(session, work)
+    turns = [(message.role, message.text) for message in filled.messages]
+    messages = [{"role": role, "text": text} for role, text in turns]
+    value = {"server": filled.template.server, "name": filled.template.name, "messages": messages}
+    listing = "\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns)
+    session.show(value, f"{listing}\n", as_json=as_json)

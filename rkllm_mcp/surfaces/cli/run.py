@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
 
 import typer
 
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.events import (
     DetectorEvent,
     End,
@@ -27,6 +26,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
+from rkllm_mcp.surfaces.cli.options import leave_after
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -53,11 +53,7 @@ class JsonRenderer:
         self._out = out
 
     def show(self, event: Event) -> None:
-        """Write one event.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
+        """Write one event; a BrokenPipeError if standard output is closed."""
         stream = self._out()
         stream.write(f"{event_to_json(event)}\n")
         stream.flush()
@@ -109,9 +105,8 @@ def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str)
         raise UsageError(f"there is no thinking mode {thinking!r}; allowed are {', '.join(modes)}")
     for name in syntaxes:
         if name not in SYNTAXES:
-            near = difflib.get_close_matches(name, SYNTAXES, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UsageError(f"there is no syntax {name!r}; {hint}There are {', '.join(SYNTAXES)}")
+            known = f"there are {', '.join(SYNTAXES)}{did_you_mean(name, SYNTAXES)}"
+            raise UsageError(f"there is no syntax {name!r}; {known}")
     return Detector(tools, tuple(syntaxes) or None, thinking=cast("ThinkingMode", thinking))
 
 
@@ -329,20 +324,17 @@ def prompt_command(
 
     session: Session = context.obj
     text = question_text(words, command="prompt")
-    call = CallContext(tokens=session.tokens)
 
-    async def work() -> int:
-        config = session.config()
+    async def work() -> None:
+        config, call = session.config(), CallContext(tokens=session.tokens)
         async with open_tools(config.overridden(tools=not no_tools), status=session.status) as environment:
             await environment.toolbox.connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
         rows = [(part.label, part.text, part.ids) for part in parts]
         sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
-        sys.stdout.flush()
-        return EXIT_DONE
 
-    raise typer.Exit(run_async(work))
+    leave_after(session, work)
 
 
 @app.command("detect")
@@ -383,11 +375,7 @@ def detect_command(
 
 
 def question_text(words: Sequence[str] | None, command: str = "run") -> str:
-    """Return the question: the argument, or standard input for ``-`` or without a terminal.
-
-    Raises:
-        UsageError: the question is missing, is not UTF-8, or is several words without quotes.
-    """
+    """Return the question, or raise a UsageError: the argument, or standard input for ``-`` or without a terminal."""
     if words and len(words) > 1:
         quoted = " ".join(words).replace('"', "'")
         raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')

@@ -17,8 +17,9 @@ import typer
 
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.cli.config import filled_template
-from rkllm_mcp.surfaces.cli.options import AsJson
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.tables import read_pairs
 from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
 
 if TYPE_CHECKING:
@@ -49,14 +50,15 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command("test")
-def check_command(
+@asynchronous
+async def check_command(
     context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
     ] = None,
     as_json: AsJson = False,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
-) -> None:
+) -> int:
     """Start servers, list their tools and stop them; exit code 1 if a server fails."""
     from rkllm_mcp.app.root import open_tools
 
@@ -69,7 +71,6 @@ def check_command(
         config = config.for_tenant(tenants[tenant])
     for name in names or ():
         _check_known("server", name, [server.name for server in config.servers])
-    tokens = session.tokens
     chosen = config.only_servers(names) if names else config
     count = len(chosen.active_servers)
     starting = f"Starting {count} {'server' if count == 1 else 'servers'} …"
@@ -82,31 +83,23 @@ def check_command(
         port = urlsplit(parse_qs(urlsplit(url).query).get("redirect_uri", [""])[0]).port
         session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
 
-    async def work() -> int:
-        async with open_tools(chosen, log_in=log_in) as environment:
-            toolbox = environment.toolbox
-            await toolbox.started()
-            async with toolbox.attending(tokens):
-                states = toolbox.servers()
-        if as_json:
-            write_json([asdict(state) for state in states])
-        else:
-            rows = [
-                (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
-                if s.state == "ready"
-                else (s.name, s.state, "-", "-", s.reason)
-                for s in states
-            ]
-            sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows, session.terminal.columns))
-            for state in states:
-                # Of a server that is there only our own remarks are news: what of it was left out, and why.
-                lines = (line for line in state.last_lines if state.state != "ready" or line.startswith("("))
-                for line in lines:
-                    session.status(f"{state.name}: {line}")
-        sys.stdout.flush()
-        return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
-
-    raise typer.Exit(run_async(work))
+    async with open_tools(chosen, log_in=log_in) as environment:
+        await environment.toolbox.started()
+        async with environment.toolbox.attending(session.tokens):
+            states = environment.toolbox.servers()
+    rows = [
+        (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
+        if s.state == "ready"
+        else (s.name, s.state, "-", "-", s.reason)
+        for s in states
+    ]
+    listing = table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows, session.terminal.columns)
+    session.show(list(map(asdict, states)), listing, as_json=as_json)
+    for state in () if as_json else states:
+        # Of a server that is there only our own remarks are news: what of it was left out, and why.
+        for line in (line for line in state.last_lines if state.state != "ready" or line.startswith("(")):
+            session.status(f"{state.name}: {line}")
+    return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
 
 
 @app.command("import")
@@ -175,7 +168,11 @@ def add_command(
         raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
     words = {"command": command[0], "args": command[1:]} if command else {}
     values = {"url": url, "transport": transport}
-    values |= {"env": _pairs(env, "=", "--env"), "headers_template": _pairs(header, ":", "--header")}
+    headers = read_pairs(header or (), ":", "write --header NAME:VALUE")
+    values |= {
+        "env": read_pairs(env or (), advice="write --env NAME=VALUE"),
+        "headers_template": {key.strip(): value.strip() for key, value in headers.items()},
+    }
     _add(context.obj, {"name": name, **words, **{key: value for key, value in values.items() if value}})
 
 
@@ -204,7 +201,6 @@ def install_command(
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
-    """Add one server to the configuration file."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers
     from rkllm_mcp.config.loading import build_config
@@ -237,11 +233,7 @@ def _check_known(what: str, name: str, known: Collection[str]) -> None:
 
 
 def require_mcp(config: Config) -> None:
-    """Require that MCP is switched on.
-
-    Raises:
-        UsageError: it is switched off.
-    """
+    """Raise a UsageError if MCP is switched off."""
     if not config.origin.mcp_enabled:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 
@@ -277,16 +269,6 @@ def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
     if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
         return {key: value for key, value in entry.items() if key != "transport"}
     return entry
-
-
-def _pairs(words: Sequence[str] | None, separator: str, option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for word in words or ():
-        name, found, value = word.partition(separator)
-        if not found or not name:
-            raise UsageError(f"{option} {word!r} has no {separator!r}; write {option} NAME{separator}VALUE")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:

@@ -22,13 +22,13 @@ import typer
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
-from rkllm_mcp.surfaces.cli.options import Host, Port
+from rkllm_mcp.surfaces.cli.options import Host, Port, asynchronous
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
@@ -64,11 +64,7 @@ class UnitLocation:
         return ["systemctl", *(["--user"] if self.is_user else []), *words]
 
     def run(self, *words: str, advice: str = "") -> str:
-        """Run systemctl to its end and return its output.
-
-        Raises:
-            ServiceControlError: it failed; the message ends with ``advice``.
-        """
+        """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``."""
         command = self.systemctl(*words)
         see = f"; see: {advice}" if advice else ""
         try:
@@ -96,12 +92,7 @@ class ServiceControlError(RkllmMcpError):
 
 
 def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
-    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each.
-
-    Raises:
-        ConfigError: the configuration is not usable.
-        UsageError: no configuration file exists, or a credential is not a name and a file.
-    """
+    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each."""
     pairs = tuple(map(_credential, credentials))
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
@@ -126,12 +117,7 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
 
 
 def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
-    """Write the unit, replacing an installed one, and start it.
-
-    Raises:
-        ConfigError: the configuration is not usable.
-        UsageError: systemd is missing, or the user lacks permission.
-    """
+    """Write the unit, replacing an installed one, and start it."""
     text = unit_text(session, is_user=is_user, credentials=credentials)
     place = UnitLocation(is_user)
     _need_systemctl()
@@ -198,7 +184,6 @@ def _credential(text: str) -> tuple[str, Path]:
 
 
 def _program() -> tuple[str, ...]:
-    """Return the command that starts this program in its environment."""
     script = Path(sys.executable).parent / "rkllm-mcp"
     return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
 
@@ -224,7 +209,6 @@ def _readable(config: Config, source: Path) -> Iterator[Path]:
 
 
 def _writable(config: Config) -> Iterator[Path]:
-    """Yield the folders that tools may change."""
     yield from (path.absolute() for path in config.security.roots)
     for server in config.active_servers:
         if isinstance(server, BuiltinServer) and server.folder is not None and server.write:
@@ -316,7 +300,7 @@ def show_link(config: Config, *, is_system: bool) -> None:
     host = config.service.host
     is_local = is_loopback(host)
     name = host if is_local or host not in _EVERY_ADDRESS else _own_address()
-    address = f"http://{f'[{name}]' if ':' in name else name}:{config.service.port}/#/link/{anyio.run(make)}"
+    address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(make)}"
     if not is_local and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")
@@ -365,27 +349,22 @@ def link_command(context: typer.Context, system: _System = False) -> None:
 
 
 @app.command("keys")
-def keys_command(
+@asynchronous
+async def keys_command(
     context: typer.Context,
     revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke the key of this device.")] = None,
     system: _System = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
     session: Session = context.obj
-    config = session.config()
-
-    async def work() -> int:
-        async with open_stored(config, _SYSTEM_STATE if system else None) as store:
-            if revoke is not None and not await store.devices.revoke(revoke):
-                raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
-            devices = await store.devices.all()
-        rows = [(device.id, moment(device.linked), device.name) for device in devices]
-        session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
-        if not rows:
-            session.status("No device has a key; 'rkllm-mcp service link' links one.")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(work))
+    async with open_stored(session.config(), _SYSTEM_STATE if system else None) as store:
+        if revoke is not None and not await store.devices.revoke(revoke):
+            raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
+        devices = await store.devices.all()
+    rows = [(device.id, moment(device.linked), device.name) for device in devices]
+    session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
+    if not rows:
+        session.status("No device has a key; 'rkllm-mcp service link' links one.")
 
 
 serve_app = typer.Typer()

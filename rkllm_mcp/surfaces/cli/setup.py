@@ -102,8 +102,6 @@ def _mark(file: Path) -> list[Any]:
 
 
 class _Setup:
-    """One run of ``setup``."""
-
     def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
         from rkllm_mcp.app.preview import state_folder
         from rkllm_mcp.config.loading import search_order
@@ -381,7 +379,6 @@ class _Setup:
             self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
 
     async def _asked(self, config: Config) -> int:
-        """Start everything and ask one question."""
         from rkllm_mcp.app.root import open_app
         from rkllm_mcp.events import End, Text, ToolFinished
         from rkllm_mcp.generation import AnswerOptions
@@ -518,11 +515,7 @@ def _free_port(host: str) -> int:
 
 
 def _install_compiler() -> None:
-    """Install the package ziglang, which is a C compiler, into this environment.
-
-    Raises:
-        UsageError: neither pip nor uv could.
-    """
+    """Install the package ziglang, a C compiler, into this environment; a UsageError if pip and uv fail."""
     tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
     if shutil.which("uv"):
         tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])

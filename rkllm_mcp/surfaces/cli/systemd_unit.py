@@ -78,7 +78,6 @@ def _paths(wishes: UnitOptions) -> str:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Return True if ProtectHome or PrivateTmp hides the path."""
     return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 
 

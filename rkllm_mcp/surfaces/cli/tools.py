@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -17,24 +18,21 @@ from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
-from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port
+from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, asynchronous, leave_after
 from rkllm_mcp.surfaces.cli.run import unknown_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, tool_table, tool_text
-from rkllm_mcp.surfaces.terminal import is_interactive, printable, write_json
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, read_pairs, tool_table, tool_text
+from rkllm_mcp.surfaces.terminal import is_interactive, printable
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as people type them: one JSON object, or ``key=value`` for each.
+    """Return arguments as people type them: one JSON object, or ``key=value`` for each.
 
     A value is JSON where the tool's schema wants something else than a string, and text where it wants one.
-
-    Raises:
-        UsageError: a word is neither.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         try:
@@ -42,13 +40,8 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str,
         except json.JSONDecodeError as error:
             raise UsageError(f"the arguments are not JSON: {error.msg} at column {error.colno}; mend them") from None
     properties: Mapping[str, Any] = schema.get("properties") or {}
-    arguments: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{word!r} is no argument; write KEY=VALUE, or all of them as one JSON object in quotes")
-        arguments[key] = _argument(text, properties.get(key))
-    return arguments
+    pairs = read_pairs(words, advice="write KEY=VALUE, or all of them as one JSON object in quotes")
+    return {key: _argument(text, properties.get(key)) for key, text in pairs.items()}
 
 
 def _argument(text: str, schema: Any) -> Any:
@@ -75,40 +68,32 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
 
 
 def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
-    """Return the tool of that name.
-
-    Raises:
-        UsageError: no tool has this name.
-    """
+    """Return the tool of that name, or raise a UsageError."""
     tool = environment.toolbox.resolve(name)
     if tool is None:
         raise unknown_tool(name, environment.toolbox.suggest(name))
     return tool
 
 
-def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int | None]]) -> NoReturn:
-    """Connect the servers, wait until each is there or has failed, do ``work``, and leave with its exit code."""
+@asynccontextmanager
+async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None]:
+    """Connect the configured servers, and wait until each is there or has failed."""
     from rkllm_mcp.app.root import open_tools
 
     config = session.config()
     require_mcp(config)
     session.note_missing_configuration(config)
-    tokens = session.tokens
-
-    async def connected() -> int:
-        async with open_tools(config, status=session.status) as environment:
-            await environment.toolbox.connected()
-            async with environment.toolbox.attending(tokens):
-                return await work(environment) or EXIT_DONE
-
-    raise typer.Exit(run_async(connected))
+    async with open_tools(config, status=session.status) as environment:
+        await environment.toolbox.connected()
+        async with environment.toolbox.attending(session.tokens):
+            yield environment
 
 
 _SAY_YES = "Say --yes to allow it."
 _NOT_RUN = f"Error: it was not run, because it may change something and no user could approve it. {_SAY_YES}"
 
 
-def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
+async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None:
     """Switch tools or servers on or off, for this and every later run."""
     from rkllm_mcp.app.preview import set_switch
     from rkllm_mcp.app.root import open_tools
@@ -118,17 +103,12 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     servers = {server.name for server in config.servers}
     # Of a server nothing has to be known; the tools of the others are asked for.
     needed = config.only_servers(()) if servers.issuperset(names) else config
-
-    async def work() -> int:
-        async with open_tools(needed, status=session.status, required=True) as environment:
-            await environment.toolbox.connected()
-            for name in names:
-                server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
-                session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
-            await environment.store.settled()
-        return EXIT_DONE
-
-    return run_async(work)
+    async with open_tools(needed, status=session.status, required=True) as environment:
+        await environment.toolbox.connected()
+        for name in names:
+            server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
+            session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
+        await environment.store.settled()
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -137,42 +117,32 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of t
 
 
 @app.command("list")
-def list_command(context: typer.Context, as_json: AsJson = False) -> None:
+@asynchronous
+async def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tools that are offered to the model."""
     session: Session = context.obj
-
-    async def work(environment: ToolEnvironment) -> None:
-        tools = environment.toolbox.tools()
-        if as_json:
-            write_json([tool_dict(tool) for tool in tools])
-        else:
-            sys.stdout.write(tool_table(tools, session.terminal.columns))
-            off = [tool.name for tool in environment.toolbox.tools(disabled=True)]
-            if off:
-                session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
-            elif not tools:
-                session.status("No tools; 'rkllm-mcp servers test' says why.")
-
-    with_tools(session, work)
+    async with open_servers(session) as environment:
+        tools, disabled = environment.toolbox.tools(), environment.toolbox.tools(disabled=True)
+    session.show(list(map(tool_dict, tools)), tool_table(tools, session.terminal.columns), as_json=as_json)
+    if disabled and not as_json:
+        names = ", ".join(tool.name for tool in disabled)
+        session.status(f"Switched off: {names}; 'rkllm-mcp tools enable NAME' switches one on.")
+    elif not tools and not as_json:
+        session.status("No tools; 'rkllm-mcp servers test' says why.")
 
 
 @app.command("show")
-def show_command(
+@asynchronous
+async def show_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
     as_json: AsJson = False,
 ) -> None:
     """Show one tool's description and arguments."""
     session: Session = context.obj
-
-    async def work(environment: ToolEnvironment) -> None:
+    async with open_servers(session) as environment:
         tool = found_tool(environment, name)
-        if as_json:
-            write_json(tool_dict(tool))
-        else:
-            sys.stdout.write(tool_text(tool, session.terminal.columns))
-
-    with_tools(session, work)
+    session.show(tool_dict(tool), tool_text(tool, session.terminal.columns), as_json=as_json)
 
 
 @app.command("call")
@@ -198,10 +168,11 @@ def call_command(
         asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     caller = CallContext(asker=asker, tokens=session.tokens)
 
-    async def work(environment: ToolEnvironment) -> int:
-        tool = found_tool(environment, name)
-        values = read_arguments(given, tool.input_schema)
-        result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
+    async def work() -> int:
+        async with open_servers(session) as environment:
+            tool = found_tool(environment, name)
+            values = read_arguments(given, tool.input_schema)
+            result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
         if as_json:
             seconds = round(result.seconds, 3)
             event = ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated)
@@ -213,23 +184,26 @@ def call_command(
         sys.stdout.flush()
         return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
-    with_tools(session, work)
+    leave_after(session, work)
 
 
 @app.command("enable")
-def enable_command(context: typer.Context, names: _Names) -> None:
+@asynchronous
+async def enable_command(context: typer.Context, names: _Names) -> None:
     """Enable tools or servers permanently."""
-    raise typer.Exit(switch(context.obj, names, is_on=True))
+    await switch(context.obj, names, is_on=True)
 
 
 @app.command("disable")
-def disable_command(context: typer.Context, names: _Names) -> None:
+@asynchronous
+async def disable_command(context: typer.Context, names: _Names) -> None:
     """Disable tools or servers permanently."""
-    raise typer.Exit(switch(context.obj, names, is_on=False))
+    await switch(context.obj, names, is_on=False)
 
 
 @app.command("history")
-def history_command(
+@asynchronous
+async def history_command(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of calls to show, newest first.")] = 20,
     server: Annotated[str | None, typer.Option(metavar="NAME", help="Only this server.")] = None,
@@ -239,25 +213,19 @@ def history_command(
     as_json: AsJson = False,
 ) -> None:
     """Show past tool calls with their arguments, approvals and results."""
-    session: Session = context.obj
     from rkllm_mcp.app.preview import open_stored
 
-    async def work() -> int:
-        async with open_stored(session.config()) as memory:
-            calls = await memory.calls.latest(limit, server=server, errors_only=errors)
-        if as_json:
-            write_json([{**asdict(call), "at": call_time(call).isoformat()} for call in calls])
-            return EXIT_DONE
-        sys.stdout.write(call_table(calls, session.terminal.columns))
-        if not calls:
-            session.status("No calls are recorded.")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(work))
+    session: Session = context.obj
+    async with open_stored(session.config()) as store:
+        calls = await store.calls.latest(limit, server=server, errors_only=errors)
+    values = [{**asdict(call), "at": call_time(call).isoformat()} for call in calls]
+    listing = call_table(calls, session.terminal.columns)
+    session.show(values, listing, as_json=as_json, none="No calls are recorded.")
 
 
 @app.command("approvals")
-def approvals_command(
+@asynchronous
+async def approvals_command(
     context: typer.Context,
     forget: Annotated[
         list[str] | None,
@@ -266,27 +234,19 @@ def approvals_command(
     as_json: AsJson = False,
 ) -> None:
     """Show or forget permanent approvals and refusals."""
-    session: Session = context.obj
     from rkllm_mcp.app.preview import forget_approvals, open_stored
 
-    async def work() -> int:
-        async with open_stored(session.config()) as store:
-            for name in forget or ():
-                for server, tool in await forget_approvals(store, name):
-                    session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
-            given = await store.grants.all()
-        if forget:
-            return EXIT_DONE
-        if as_json:
-            write_json([{"decision": grant.kind, "server": server, "tool": tool} for server, tool, grant in given])
-        else:
-            kinds = [(grant.kind, server, tool) for server, tool, grant in given]
-            sys.stdout.write(grant_table(kinds, session.terminal.columns))
-            if not given:
-                session.status("Nothing is allowed or refused for good.")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(work))
+    session: Session = context.obj
+    async with open_stored(session.config()) as store:
+        for name in forget or ():
+            for server, tool in await forget_approvals(store, name):
+                session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
+        given = [(grant.kind, server, tool) for server, tool, grant in await store.grants.all()]
+    if forget:
+        return
+    values = [dict(zip(("decision", "server", "tool"), row, strict=True)) for row in given]
+    listing = grant_table(given, session.terminal.columns)
+    session.show(values, listing, as_json=as_json, none="Nothing is allowed or refused for good.")
 
 
 @app.command("serve")

@@ -93,11 +93,7 @@ def count_values(content: bytes) -> int:
 
 
 def query(request: Request, model: type[ModelT]) -> ModelT:
-    """Read what stands behind the question mark of a request's address.
-
-    Raises:
-        Problem: 422, with the parameter.
-    """
+    """Read the query of a request's address as ``model``; an HTTPError 422 names a wrong parameter."""
     values = dict(request.query_params)
     try:
         return model.model_validate_strings(values)

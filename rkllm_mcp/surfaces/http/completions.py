@@ -142,11 +142,7 @@ async def responses(request: Request) -> Response:
 
 
 async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
-    """Return the stored items that a request refers to.
-
-    Raises:
-        HTTPError: 400, nothing is stored, or not this response.
-    """
+    """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
     wanted, previous = references(body), body.previous_response_id
     if not wanted and previous is None:
         return StoredItems()
@@ -256,22 +252,10 @@ async def answer(
     heartbeat: bytes = HEARTBEAT,
     finished: Callable[[ReplyShape], None] | None = None,
 ) -> Response:
-    """Answer a request of any API.
+    """Answer a request of any API, which ``asked`` has as OpenAI's body.
 
-    Args:
-        request: the request.
-        asked: the request as OpenAI's body.
-        new_reply: makes the reply, of a model's name and whether the host's tools run.
-        new_shape: makes the shape of a reply.
-        streams: send the answer while it is made.
-        may_load: wait while the model loads; a refusal otherwise.
-        model: name of the model in the answer; its own when empty.
-        media: content type of a stream.
-        heartbeat: sent in a silent stream.
-        finished: called with the shape of a complete answer before its last record is sent.
-
-    Raises:
-        HTTPError: a field is wrong, or the answer failed before its first record.
+    ``new_reply`` and ``new_shape`` make the answer's reply and shape. With ``may_load`` it waits while the model loads,
+    instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
     question = await _asked(request, asked)
     reply = new_reply(
@@ -314,11 +298,7 @@ async def _stream(run: _Run, writer: ReplyWriter, write: Write) -> None:
 async def _run(
     request: Request, asked: Translated, question: ChatRequest, may_load: bool, emit: EmitOccurrences
 ) -> None:
-    """Answer when the request's turn has come.
-
-    Raises:
-        HTTPError: the request is refused, or its answer fails or is cancelled.
-    """
+    """Answer when the request's turn has come; an HTTPError if that fails or is cancelled."""
     service, tenant = service_of(request), tenant_of(request)
 
     async def work(app: Assistant, emit: EmitOccurrences) -> None:
@@ -348,11 +328,7 @@ def _check_end(end: End) -> None:
 
 
 async def _asked(request: Request, asked: Translated) -> ChatRequest:
-    """Return the request that a body describes.
-
-    Raises:
-        HTTPError: 400, a field is wrong; 403, the key is not for tools; 422, a schema is too costly to check.
-    """
+    """Return the request that a body describes; a refusal is an HTTPError 400, 403 or 422."""
     service, tenant = service_of(request), tenant_of(request)
     own = tenant.section.mcp if tenant.section is not None else None
     may_use_tools = "tools" in tenant.rights
@@ -369,11 +345,7 @@ async def _asked(request: Request, asked: Translated) -> ChatRequest:
 
 
 def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
-    """Yield the names of servers' tools.
-
-    Raises:
-        HTTPError: 400, there is no such server or tool; 502, a server cannot be used now.
-    """
+    """Yield the names of servers' tools; an HTTPError 400 or 502 if there is none."""
     toolbox = app.toolbox
     connections = {connection.spec.name: connection for connection in toolbox.connections}
     for server, names in servers.items():

@@ -189,14 +189,17 @@ def _refused(error: RequestRefusedError) -> HTTPError:
 
 
 # By exception, the first that fits.
-_PROBLEMS: tuple[tuple[type[Exception], Callable[[Any], HTTPError]], ...] = (
+_PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[Any], HTTPError]], ...] = (
     (
         errors.PromptTooLongError,
         lambda error: HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded"),
     ),
-    (errors.InputRefusedError, lambda error: HTTPError(400, str(error))),
-    (errors.UnsupportedError, lambda error: HTTPError(400, str(error))),
+    ((errors.InputRefusedError, errors.UnsupportedError), lambda error: HTTPError(400, str(error))),
     (RequestRefusedError, _refused),
+    (
+        (errors.ModelExchangeError, errors.RuntimeUnusableError, errors.WorkerDiedError),
+        lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S),
+    ),
     (errors.UsageError, lambda error: HTTPError(400, str(error))),
     # The status that no client repeats by itself: the same request would end the same way.
     (errors.NoCallError, lambda error: HTTPError(422, str(error), param="tool_choice", code="tool_use_failed")),
@@ -204,8 +207,6 @@ _PROBLEMS: tuple[tuple[type[Exception], Callable[[Any], HTTPError]], ...] = (
         errors.ServiceError,
         lambda error: HTTPError(429 if error.status == 429 else 502, str(error), retry_after_s=error.retry_after_s),
     ),
-    (errors.RuntimeUnusableError, lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)),
-    (errors.WorkerDiedError, lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)),
     (errors.NotOfferedError, lambda error: HTTPError(404, str(error))),
     (errors.ToolboxError, lambda error: HTTPError(502, str(error), code="tool_server")),
     (

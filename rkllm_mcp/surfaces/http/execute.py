@@ -233,7 +233,8 @@ async def _run(
         begun = await _make_room(app, conversation, body)
         service.open_conversations.put(app, conversation)
         if app.config.service.history:
-            draft = app.recorder.record(conversation, question, tuple(body.tokens.values()), begun=begun)
+            secrets = tuple(body.tokens.values())
+            draft = AnswerRecord(app.recorder, conversation, question, secrets, begun=begun)
             await draft.begin()
 
     async def answer(answering: Assistant, counted: EmitEvents) -> None:

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rkllm_mcp.config.secrets import DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
+from rkllm_mcp.errors import ModelExchangeError
 from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.http.state import OWNER
@@ -50,11 +51,7 @@ def needs_key(config: Config) -> bool:
 
 
 async def principal_of(headers: Mapping[str, str], config: Config, find_device: FindDevice) -> Principal:
-    """Authenticate a request by its headers; ``find_device`` returns the device of a key.
-
-    Raises:
-        HTTPError: 401, the key is missing or wrong.
-    """
+    """Authenticate a request by its headers; ``find_device`` returns a key's device. An HTTPError 401 without one."""
     if not needs_key(config):
         return Principal(OWNER, "")
     key = _key(headers)
@@ -86,11 +83,7 @@ _RIGHTS: Mapping[str, Right | None] = {
 
 
 def check_right(caller: Principal, path: str) -> None:
-    """Refuse a key that is not meant for this path.
-
-    Raises:
-        HTTPError: 403.
-    """
+    """Refuse a key that is not meant for this path, with 403."""
     right = next((right for beginning, right in _RIGHTS.items() if path.startswith(beginning)), None)
     if right is not None and right not in caller.rights:
         allowed = ", ".join(caller.rights)
@@ -116,13 +109,10 @@ def _password(token: str) -> str:
 
 
 def check_host(headers: Mapping[str, str], config: Config) -> None:
-    """Refuse foreign Host names if no key protects the service.
+    """Refuse foreign Host names with 403 if no key protects the service.
 
     A web page can resolve its own name to 127.0.0.1 (DNS rebinding) and so reach local services; it cannot choose the
     Host header. With a key it gains nothing.
-
-    Raises:
-        HTTPError: 403.
     """
     service = config.service
     host = headers.get("host", "").lower()
@@ -146,11 +136,7 @@ def _name(host: str) -> str | None:
 
 
 def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
-    """The origin of the page that sends a request, if it may; None where no page does.
-
-    Raises:
-        Problem: 403, the page is neither the board's own nor one of ``cors``.
-    """
+    """Return the origin of the page that sends a request, None without one; a foreign page is refused with 403."""
     origin = headers.get("origin")
     if origin is None:
         return None
@@ -270,7 +256,7 @@ class RequestMiddleware:
     async def _caller(self, path: str, headers: Headers) -> Principal:
         try:
             return await principal_of(headers, self._config(), self._find_device)
-        except HTTPError:
+        except (HTTPError, ModelExchangeError):
             if path in self._open_paths or path.startswith(_PAGE):
                 return Principal("", "")
             raise

@@ -33,6 +33,14 @@ async def listed_models(request: Request) -> dict[str, ListedModel]:
     return {name: model for name, model in (await _all_models(request)).items() if model.is_shown}
 
 
+async def named_models(request: Request) -> dict[str, ListedModel]:
+    """Return the models by each name that they have: the loaded one first, which has the aliases."""
+    # Some programs request only names that are listed.
+    service, listed = service_of(request), await listed_models(request)
+    host = service.model_host.name
+    return dict.fromkeys((host, *service.config.service.model_aliases), listed[host]) | listed
+
+
 async def _all_models(request: Request, tenant: str | None = None) -> dict[str, ListedModel]:
     """Return the models that a tenant, by default the caller, may name."""
     tenants, own = service_of(request).tenants, tenant_of(request).name
@@ -124,23 +132,18 @@ class LoadBody(bodies.RequestBody):
 
 
 async def _models(request: Request) -> list[Model]:
-    service = service_of(request)
-    listed = await listed_models(request)
-    # The loaded model under its aliases too: some programs request only names that are listed.
-    names = {service.model_host.name: service.model_host.name}
-    names |= dict.fromkeys(service.config.service.model_aliases, service.model_host.name)
-    names |= {name: name for name in listed}
+    created = int(service_of(request).started_unix)
     return [
         Model(
             id=name,
             display_name=name,
-            created=int(service.started_unix),
-            created_at=datetime.fromtimestamp(int(service.started_unix), timezone.utc),
-            capabilities=list(listed[of].capabilities),
-            loaded=listed[of].is_loaded,
-            context_tokens=listed[of].context_tokens,
+            created=created,
+            created_at=datetime.fromtimestamp(created, timezone.utc),
+            capabilities=list(listed.capabilities),
+            loaded=listed.is_loaded,
+            context_tokens=listed.context_tokens,
         )
-        for name, of in names.items()
+        for name, listed in (await named_models(request)).items()
     ]
 
 

@@ -26,7 +26,7 @@ from rkllm_mcp.errors import ModelDownloadError, ModelNotFoundError, UsageError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, listed_models
+from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, listed_models, named_models
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, while_connected
@@ -105,10 +105,8 @@ _OF_A_MODEL = tuple(
 @Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),), problems=(503,))
 async def tags(request: Request) -> Response:
     """List the models, as Ollama does."""
-    listed, host = await _ollama_models(request), service_of(request).model_host.name
-    aliases = dict.fromkeys(service_of(request).config.service.model_aliases, host)
-    names = {host: host, **aliases, **{name: name for name in listed}}
-    return JSONResponse({"models": [_described(_tagged(name), listed[of]) for name, of in names.items()]})
+    listed = await _ollama_models(request)
+    return JSONResponse({"models": [_described(_tagged(name), model) for name, model in listed.items()]})
 
 
 @Route("GET", "/api/ps", answers=(RouteResponse(OllamaModels),), problems=(503,))
@@ -166,26 +164,20 @@ def _shown(model: ListedModel) -> list[Capability]:
 
 async def _ollama_models(request: Request) -> dict[str, ListedModel]:
     """Return the models that chat or embed; Ollama has none that only rank."""
-    listed = await listed_models(request)
+    listed = await named_models(request)
     return {name: model for name, model in listed.items() if {"chat", "embed"} & set(model.capabilities)}
 
 
 async def _found(request: Request, name: str) -> ListedModel:
-    service, listed = service_of(request), await _ollama_models(request)
-    host = service.model_host.name
-    is_alias = name in {DEFAULT_MODEL, *service.config.service.model_aliases}
-    found = listed.get(host if is_alias else name)
+    listed, host = await _ollama_models(request), service_of(request).model_host.name
+    found = listed.get(host if name == DEFAULT_MODEL else name)
     if found is None:
         raise HTTPError(404, f"model '{name}' not found; there is '{host}'")
     return found
 
 
 async def check_embedder(request: Request, name: str) -> None:
-    """Check that a request to embed names a model of this service.
-
-    Raises:
-        HTTPError: 404.
-    """
+    """Refuse a request to embed that names no model of this service, with 404."""
     await _found(request, name.removesuffix(TAG))
 
 

@@ -33,11 +33,7 @@ class OpenConversations:
         return len(self._open)
 
     async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
-        """Return an open or stored conversation; None if this tenant has none with this id.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
         found = self.opened(app, conversation_id)
         if found is not None:

@@ -118,11 +118,7 @@ async def embedded(request: Request, texts: Sequence[str], dimensions: int | Non
 def texts_of(
     given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
 ) -> list[str]:
-    """Return the texts of an input in any of OpenAI's forms.
-
-    Raises:
-        HTTPError: 400, an id is not one of the model's.
-    """
+    """Return the texts of an input in any of OpenAI's forms; an unknown token id is refused with 400."""
     if isinstance(given, str):
         return [given]
     if isinstance(given[0], int):

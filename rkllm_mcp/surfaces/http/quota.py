@@ -38,11 +38,7 @@ class Quota:
         return tenant.section.daily_tokens if tenant.section else None
 
     async def check(self, tenant: Tenant) -> None:
-        """See that a tenant has something left today.
-
-        Raises:
-            Problem: 429, with the time until midnight.
-        """
+        """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
         limit = self.limit(tenant)
         if limit is None:
             return
@@ -57,7 +53,6 @@ class Quota:
         await self._added(tenant, tokens)
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
-        """Add tokens to today's total and return it."""
         day = self._now().date().isoformat()
         self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
@@ -79,25 +74,16 @@ TELLING_TOKENS = 8
 
 @dataclass
 class UsageTotals:
-    """The sums and the latest rates.
+    """The sums and the latest rates."""
 
-    Attributes:
-        prefilled_tokens: evaluated.
-        reused_tokens: found in the KV cache.
-        generated_tokens: written.
-        rounds: how many runs of the model those were.
-    """
-
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    rounds: int = 0
+    prefilled_tokens: int = 0  # evaluated
+    reused_tokens: int = 0  # found in the KV cache
+    generated_tokens: int = 0  # written
     _prefills: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
     _decodes: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
 
     def take(self, usage: Usage) -> None:
         """A round has ended."""
-        self.rounds += 1
         self.prefilled_tokens += usage.prefilled_tokens
         self.reused_tokens += usage.cached_tokens
         self.generated_tokens += usage.generated_tokens

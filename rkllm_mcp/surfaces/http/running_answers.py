@@ -100,11 +100,7 @@ class RunningAnswers:
 
     @contextmanager
     def running(self, answer: RunningAnswer) -> Generator[None, None, None]:
-        """Hold an answer among the running ones; its scope ends it.
-
-        Raises:
-            HTTPError: 409, the conversation has one already; 429, the key has too many detached ones.
-        """
+        """Hold an answer, which its scope ends; 409 if the conversation has one, 429 if the key has too many."""
         place = (answer.tenant, answer.conversation)
         if place in self._running:
             raise HTTPError(
@@ -131,11 +127,7 @@ class RunningAnswers:
 
     @contextmanager
     def unanswered(self, app: Assistant, conversation: str) -> Generator[None, None, None]:
-        """Hold a conversation that is changed: no answer runs in it meanwhile.
-
-        Raises:
-            HTTPError: 409, an answer is under way.
-        """
+        """Hold a conversation that is changed, so that no answer runs in it; 409 if one does."""
         with self.running(RunningAnswer(conversation, app.tenant, "")):
             yield
 

@@ -33,7 +33,7 @@ from uvicorn.server import ServerState
 
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
@@ -252,11 +252,7 @@ class PatientConnection(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one of its headers.
-
-        Raises:
-            ValueError: the head is too long.
-        """
+        """Take one of its headers; a ValueError if the head is too long."""
         if not self._is_upgrade_refused:
             super().on_header(name, value)
             self._header_bytes += len(name) + len(value)
@@ -264,11 +260,7 @@ class PatientConnection(HttpToolsProtocol):
                 raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
-        """Answer the request: its head is complete.
-
-        Raises:
-            ValueError: it names no host, or several (RFC 9112, 3.2).
-        """
+        """Answer the request: its head is complete. It names one host (RFC 9112, 3.2), or it is a ValueError."""
         self._end()
         self._head_bytes, self._header_bytes, self._is_in_body = 0, 0, True
         if self._is_upgrade_refused:
@@ -352,7 +344,6 @@ def _send_without_chunks(cycle: RequestResponseCycle) -> None:
 
 
 def _group(address: str) -> str:
-    """Return the group that an address counts for."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -380,10 +371,6 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
     """Serve until a signal; return the exit code.
 
     Host and port are the configuration's when None, the port any free one when 0.
-
-    Raises:
-        UsageError: the port is not available, or a key is missing.
-        RuntimeUnusableError: the model cannot be loaded.
     """
     config = session.config()
     session.note_missing_configuration(config)
@@ -399,21 +386,13 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Require keys that cannot be guessed if other machines can connect.
-
-    Raises:
-        UsageError: no key is configured, or one is too short.
-    """
+    """Raise a UsageError if other machines can connect without a key, or with one that can be guessed."""
     if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
         raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; accepted connections inherit the timeout for dead peers.
-
-    Raises:
-        UsageError: the port is taken, or the address is not one of this machine's.
-    """
+    """Return a listening socket, or raise a UsageError; connections inherit its timeout for dead peers."""
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
@@ -463,8 +442,6 @@ class _Listener(uvicorn.Server):
 
 
 class _Serving:
-    """One run of the service."""
-
     def __init__(self, session: Session, config: Config, host: str, port: int) -> None:
         self._session = session
         self._config = config
@@ -507,10 +484,10 @@ class _Serving:
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
         status = self._session.status
-        host, port = _in_address(self._host), listening.getsockname()[1]
-        status(f"Serving at http://{host}:{port}")
-        name = host if is_loopback(host) else socket.gethostname()
-        status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+        host, port = self._host, listening.getsockname()[1]
+        status(f"Serving at {web_address(host, port)}")
+        page = web_address(host if is_loopback(host) else socket.gethostname(), port)
+        status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
         for line in unset_rights(service.config):
             status(line)
         if service.model_host.is_emulated:
@@ -536,7 +513,6 @@ class _Serving:
             self._leave(service.tenants.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
-        """Do what signals say."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:
@@ -616,8 +592,3 @@ def _most_connections() -> int | None:
     """Connections that this process has descriptors for; None without a limit. Up to there only the queue refuses."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else max(1, limit - OTHER_DESCRIPTORS)
-
-
-def _in_address(host: str) -> str:
-    """A host as it stands in an address."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -17,7 +17,6 @@ from starlette.requests import Request
 
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
@@ -62,18 +61,12 @@ class ServiceState:
 
     @property
     def model_host(self) -> ModelHost:
-        """The model that answers; a Problem while it is being exchanged."""
-        try:
-            return self.tenants.model_host
-        except RkllmMcpError as error:
-            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+        """The model that answers; see ``Tenants.model_host``."""
+        return self.tenants.model_host
 
     async def find_device(self, key: str) -> Device | None:
         """Return the device of a key; None if it has none (any more)."""
-        try:
-            return await self.tenants.tenant(OWNER).app.store.devices.find(key)
-        except UsageError as error:
-            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+        return await self.tenants.tenant(OWNER).app.store.devices.find(key)
 
     @property
     def body_limit(self) -> int:
@@ -132,20 +125,12 @@ class ServiceState:
             tenant.app.close()
 
     def check_alive(self) -> None:
-        """Refuse when no answer will come any more from this process.
-
-        Raises:
-            Problem: 503 with the reason why the model is not loaded again.
-        """
+        """Refuse with 503 and the reason when no answer will come any more from this process."""
         if (failure := self.tenants.failure) is not None:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
-        """Refuse an answer that cannot begin now; with ``may_load`` a loading model is no reason.
-
-        Raises:
-            HTTPError: 503 while the model loads, after it failed for good, and during shutdown.
-        """
+        """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is no reason."""
         if self.is_draining:
             raise stopping()
         self.check_alive()
@@ -165,15 +150,8 @@ def service_of(request: Request) -> ServiceState:
 
 
 def tenant_of(request: Request) -> Tenant:
-    """Return the caller's tenant with its assistant and the rights of the key.
-
-    Raises:
-        HTTPError: 503, the model is being exchanged.
-    """
-    try:
-        return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
-    except RkllmMcpError as error:
-        raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+    """Return the caller's tenant with its assistant and the rights of the key; see ``Tenants.tenant``."""
+    return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
 
 
 def chosen_model(request: Request) -> str:

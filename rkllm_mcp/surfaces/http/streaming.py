@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -136,7 +136,6 @@ class EventStream(Response):
             raise self._failure_before
 
     async def _run(self) -> None:
-        """Make the answer, and end the others' tasks."""
         try:
             await self._answer(self.write)
             await self.write(more=False)
@@ -221,11 +220,7 @@ def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Respo
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read.
-
-    Raises:
-        ClientGoneError: the client has disconnected.
-    """
+    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read."""
     async with open_task_group() as tasks:
         tasks.start_soon(_when_gone, request.receive, tasks.cancel_scope.cancel)
         try:
@@ -259,9 +254,7 @@ async def _admitted(
 ) -> AsyncGenerator[None, None]:
     """Wait for the turn of a request before the NPU and for its model, and hold its slot.
 
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
-        RkllmMcpError: its model could not be loaded.
+    It is refused with 503 if the service cannot answer now, 429 if too many wait or its tokens are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
@@ -294,17 +287,9 @@ async def in_turn(
 ) -> None:
     """Emit the positions of a request in the queue, and then the events of its answer by the model it chose.
 
-    Args:
-        request: the request.
-        answering: makes the answer and emits its events; called when its turn has come, with the assistant in use
-            then: a changed configuration may have replaced it meanwhile.
-        emit: takes the events in batches, in order.
-        placed: called once the request has its place and will not be refused any more.
-        may_load: wait while the model loads; a refusal otherwise.
-
-    Raises:
-        HTTPError: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 the
-            tokens of the day are used up.
+    ``answering`` is called when its turn has come, with the assistant in use then: a changed configuration may have
+    replaced it meanwhile. ``placed`` is called once the request has its place and will not be refused any more, except
+    that the tokens of the day may be used up. See ``_admitted`` for refusals and ``may_load``.
     """
     service, tenant = service_of(request), tenant_of(request)
 
@@ -318,56 +303,45 @@ async def in_turn(
     model = chosen_model(request)
     async with _admitted(request, model=model, on_wait=on_wait, placed=placed, may_load=may_load):
         app = tenant_of(request).app
-        counted = _CountedEvents(service, tenant, app, emit)
+
+        async def settle() -> None:
+            if tokens := app.usage.settle():
+                await service.quota.spend(tenant, tokens)
+
         try:
-            await answering(app, counted.emit)
+            await answering(app, _counted(service, tenant, settle, emit))
         finally:
             # Tokens of an answer that was left before its Usage are counted too.
             with anyio.CancelScope(shield=True):
-                await counted.settle()
+                await settle()
 
 
 async def loaded(request: Request) -> None:
-    """Wait until the model that a request chose is loaded, in its turn.
-
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait.
-        RkllmMcpError: it could not be loaded.
-    """
+    """Wait until the model that a request chose is loaded, in its turn; see ``_admitted``."""
     async with _admitted(request, model=chosen_model(request), may_load=True):
         await tenant_of(request).app.model_host.ready()
 
 
-class _CountedEvents(Generic[_T]):
-    """The events of an answer: metrics, traces and the tenant's quota, before they are forwarded."""
+def _counted(
+    service: ServiceState, tenant: Tenant, settle: Callable[[], Awaitable[None]], emit: _Emit[_T | End]
+) -> _Emit[_T]:
+    """Return a function that counts the events of an answer in metrics, traces and quota, and forwards them."""
 
-    def __init__(
-        self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | Status | End]
-    ) -> None:
-        self._service = service
-        self._tenant = tenant
-        self._app = app
-        self._emit = emit
-
-    async def emit(self, events: Sequence[_T]) -> None:
-        """Count the events and forward them."""
+    async def forward(events: Sequence[_T]) -> None:
         seen: Sequence[_T | End] = events
         for event in events:
             # Most events are text, which counts nothing.
             if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
-                self._service.metrics.take(event)
-                self._service.traces.take(event)
+                service.metrics.take(event)
+                service.traces.take(event)
                 if isinstance(event, Usage):
-                    self._service.count(self._tenant.name, event)
-                    await self.settle()
+                    service.count(tenant.name, event)
+                    await settle()
                 elif isinstance(event, End):
                     seen = [*events[:-1], as_told(event)]
-        await self._emit(seen)
+        await emit(seen)
 
-    async def settle(self) -> None:
-        """Subtract what the assistant's answers have cost from the tenant's quota."""
-        if tokens := self._app.usage.settle():
-            await self._service.quota.spend(self._tenant, tokens)
+    return forward
 
 
 async def evaluated(
@@ -376,17 +350,10 @@ async def evaluated(
     work: Callable[[AuxiliaryModel], Awaitable[_T]],
     cost: Callable[[], Awaitable[int]],
 ) -> _T:
-    """Return the result of an evaluation, once its turn has come.
+    """Return what ``work`` evaluates with a configured model, or the chat model, once the request's turn has come.
 
-    Args:
-        request: the request; a disconnect cancels the evaluation.
-        name: the embedding or reranking model in the configuration; the chat model if there is none.
-        work: evaluates with the model.
-        cost: counts its tokens, also of an evaluation that was cancelled; called where there is a quota.
-
-    Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
-        RkllmMcpError: it cannot be evaluated, which costs nothing.
+    ``cost`` counts its tokens, also of an evaluation that was cancelled; it is called where there is a quota. What
+    cannot be evaluated costs nothing. See ``_admitted`` for refusals.
     """
     service, tenant = service_of(request), tenant_of(request)
 

@@ -15,7 +15,8 @@ import pexpect
 import pytest
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.chat.forms import UnattendedApprover
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover
+from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import libraries
 from tests.support.fake_hub import COMMIT, FakeHub, running
@@ -214,7 +215,7 @@ def test_a_person_who_says_no_keeps_the_model(environment: dict[str, str], tmp_p
 
 def test_where_nobody_can_be_asked_the_option_is_named() -> None:
     with pytest.raises(UsageError, match=r"^Why\? Say it with --x: a, b$"):
-        UnattendedApprover().choose("Why?", "--x", ["a", "b"])
+        TerminalApprover(Terminal()).choose("Why?", "--x", ["a", "b"])
 
 
 def test_a_person_at_a_terminal_watches_a_bar(environment: dict[str, str]) -> None:

@@ -35,7 +35,7 @@ def test_arguments_are_read_as_people_type_them(words: list[str], expected: dict
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["東京"], "'東京' is no argument; write KEY=VALUE, or all of them as one JSON object in quotes"),
+        (["東京"], "'東京' has no '=' behind a name; write KEY=VALUE, or all of them as one JSON object in quotes"),
         (
             ["{a}"],
             "the arguments are not JSON: Expecting property name enclosed in double quotes at column 2; mend them",
