@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import socket
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.browser import PHONE, chromium, visiting
@@ -14,25 +10,7 @@ from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import make_features
 from tests.support.served import scripted_model
-
-
-@contextmanager
-def serving(demo: Demo, port: int = 0) -> Generator[tuple[str, subprocess.Popen[str]]]:
-    """The service's address and process, once its model is loaded."""
-    with demo.started("serve", "--port", str(port)) as process:
-        address = ""
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"Serving at (http://[\d.]+:\d+)", line):
-                address = found[1]
-            if line.startswith("Ready"):
-                break
-        assert address
-        yield address, process
-        if process.poll() is None:
-            process.terminate()
-            _, said = process.communicate(timeout=30)
-            assert process.returncode == 0, said
+from tests.support.tour_board import serving
 
 
 def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) -> None:

@@ -98,17 +98,21 @@ test("a field that is required has to be filled in", () => {
   for (const field of fields) assert.deepEqual(read(field, ""), { problem: { phrase: "form.required" } });
 });
 
-test("Enter sends, but not with Shift and not while an input method composes", () => {
+test("Enter sends, but not with Shift, on a phone, or while an input method composes", () => {
   const enter = { key: "Enter", shiftKey: false, isComposing: false, keyCode: 13 };
-  const cases = /** @type {[object, boolean][]} */ ([
-    [{}, true],
-    [{ shiftKey: true }, false],
-    [{ isComposing: true }, false],
-    [{ keyCode: 229 }, false],
-    [{ key: "a" }, false],
+  const cases = /** @type {[object, boolean, boolean][]} */ ([
+    [{}, true, false],
+    [{ ctrlKey: true }, true, true],
+    [{ metaKey: true }, true, true],
+    [{ shiftKey: true }, false, false],
+    [{ isComposing: true }, false, false],
+    [{ keyCode: 229 }, false, false],
+    [{ key: "a" }, false, false],
   ]);
-  for (const [change, expected] of cases)
-    assert.equal(isSending(/** @type {any} */ ({ ...enter, ...change })), expected);
+  for (const [change, withKeys, onPhone] of cases) {
+    const event = /** @type {any} */ ({ ...enter, ...change });
+    assert.deepEqual([isSending(event, false), isSending(event, true)], [withKeys, onPhone]);
+  }
 });
 
 test("a line has gaps where nothing was measured, and its newest point at the right", () => {

@@ -1,6 +1,7 @@
 /**
- * Where a question is written. Enter sends and Shift+Enter begins a line, but while an input method is composing Enter
- * belongs to it: in Japanese it confirms a word.
+ * Where a question is written. Enter sends and Shift+Enter begins a line; on a phone, whose keyboard has no Shift+Enter,
+ * Enter begins a line and the button sends. While an input method is composing Enter belongs to it: in Japanese it
+ * confirms a word.
  */
 import { byId } from "../dom.js";
 import { t } from "../i18n.js";
@@ -121,9 +122,11 @@ export class Composer {
 
 /**
  * @param {KeyboardEvent} event
+ * @param {boolean} [isPhone] the keyboard is on the screen
  * @returns {boolean}
  */
-export function isSending(event) {
+export function isSending(event, isPhone = matchMedia("(hover: none) and (pointer: coarse)").matches) {
   // 229: what Safari sends for the Enter that ends a composition, when it says no longer that there was one.
-  return event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229;
+  if (event.key !== "Enter" || event.isComposing || event.keyCode === 229) return false;
+  return event.ctrlKey || event.metaKey || !(event.shiftKey || isPhone);
 }

@@ -3,11 +3,13 @@ import { byId } from "../dom.js";
 
 const NEAR_PX = 80;
 const MARGIN_PX = 12;
+const ROUNDING_PX = 2;
 
 export class Following {
   #pane = byId("messages");
   #button = byId("to-end");
   #isAtEnd = true;
+  #before = { scrollTop: 0, end: 0 };
 
   constructor() {
     this.#pane.addEventListener("scroll", () => this.#look(), { passive: true });
@@ -19,12 +21,16 @@ export class Following {
   }
 
   follow() {
+    const end = this.#end();
+    if (this.#isUp(end)) this.#isAtEnd = false;
     if (!this.#isAtEnd) this.#button.hidden = false;
-    else if (this.#end() > this.#pane.scrollTop) this.toEnd();
+    else if (end > this.#pane.scrollTop) this.toEnd();
   }
 
   toEnd() {
-    this.#pane.scrollTop = this.#end();
+    const end = this.#end();
+    this.#pane.scrollTop = end;
+    this.#before = { scrollTop: end, end };
     this.#isAtEnd = true;
     this.#button.hidden = true;
   }
@@ -38,7 +44,22 @@ export class Following {
   }
 
   #look() {
-    this.#isAtEnd = this.#end() - this.#pane.scrollTop < NEAR_PX;
+    const { scrollTop } = this.#pane;
+    const end = this.#end();
+    const gap = end - scrollTop;
+    if (this.#isUp(end)) this.#isAtEnd = false;
+    if (gap < ROUNDING_PX) this.#isAtEnd = true;
+    else if (scrollTop > this.#before.scrollTop) this.#isAtEnd = gap < NEAR_PX;
+    this.#before = { scrollTop, end };
     if (this.#isAtEnd) this.#button.hidden = true;
+  }
+
+  /**
+   * Whether the reader has begun to scroll up, by however little: not if the end itself came nearer.
+   *
+   * @param {number} end
+   */
+  #isUp(end) {
+    return this.#pane.scrollTop < this.#before.scrollTop - ROUNDING_PX && end >= this.#before.end;
   }
 }

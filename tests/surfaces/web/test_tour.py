@@ -1,0 +1,511 @@
+"""Thirty tasks of a week with the page, each by keyboard alone in English and by touch at 360 px in Japanese.
+
+A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
+Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
+in place of a screen reader. Tasks 5, 14, 21, 22 and 25 to 28 are not in the table yet.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tests.support.browser import DESKTOP, PHONE, visiting
+from tests.support.demo_app import Demo
+from tests.support.person import Keyboard, Person, Touch
+from tests.support.tour_board import serving, tour_demo
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, FilePayload, Locator, Page
+
+KEY = "a-key-of-the-tour"
+# What a board has in its configuration besides, and how fast it reads, tokens per second.
+BOARDS: Mapping[str, tuple[str, int]] = {
+    "usual": ("", 20_000),
+    "hurried": ("\n[security]\nquestion_timeout_s = 4\n", 20_000),
+    "locked": (f'\n[[service.keys]]\nkey = "{KEY}"\n', 20_000),
+    "slow": ("", 150),
+}
+
+
+@dataclass
+class Boards:
+    """The boards of this file, each started when a task first needs it."""
+
+    folder: Path
+    running: ExitStack = field(default_factory=ExitStack)
+    started: dict[str, tuple[Demo, str]] = field(default_factory=dict[str, tuple[Demo, str]])
+
+    def get(self, name: str) -> tuple[Demo, str]:
+        """A board and its address."""
+        if name not in self.started:
+            demo = tour_demo(self.folder / name, *BOARDS[name])
+            address, _ = self.running.enter_context(serving(demo))
+            self.started[name] = (demo, address)
+        return self.started[name]
+
+
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory: pytest.TempPathFactory) -> Generator[Boards]:
+    """No board yet; all end with the file."""
+    found = Boards(tmp_path_factory.mktemp("tour"))
+    with found.running:
+        yield found
+
+
+# --- the tasks --------------------------------------------------------------------------------------------------------
+
+
+def opens_the_page_from_the_code_and_gives_the_key(person: Person, demo: Demo) -> None:
+    """1. Open the page on a phone from the QR code, give the key."""
+    page = person.page
+    link = re.search(r"http://\S+#/link/\S+", demo.run("service", "link").stdout)
+    assert link is not None
+    page.goto(page.url.partition("#")[0].rstrip("/") + "/" + link[0][link[0].index("#") :])
+    page.reload()
+    person.sees("This device is linked", "この端末を登録しました")
+    person.press("Keep on this device", "この端末に保存")
+    person.sees("What can I do for you?", "何をお手伝いしましょうか？")
+    open_panel(person, "Settings", "設定")
+    person.sees("This window has a key.", "このウィンドウにはキーがあります。")
+    person.press("Forget the key", "キーを消す")
+    person.write("Key", "キー", KEY, within="dialog")
+    person.press("Use this key", "このキーを使う")
+    person.sees("This window has a key.", "このウィンドウにはキーがあります。")
+
+
+def asks_a_suggested_question(person: Person, _: Demo) -> None:
+    """2. Ask a suggested question on the empty page."""
+    person.press("What time is it in London?", "ロンドンは今何時ですか？")
+    person.sees("In London it is", "In London it is")
+
+
+def writes_three_lines_with_an_input_method(person: Person, _: Demo) -> None:
+    """3. Write a three-line question in Japanese with an input method."""
+    page = person.page
+    composing = cast("Any", page.context.new_cdp_session(page))
+    field = page.get_by_label(person.say("Your question", "質問"), exact=True)
+    person.go_to(field)
+    for line, reading in enumerate(("ばんごう", "いち", "10")):
+        end = len(reading)
+        composing.send("Input.imeSetComposition", {"text": reading, "selectionStart": end, "selectionEnd": end})
+        # This Enter belongs to the input method.
+        composing.send("Input.dispatchKeyEvent", {"type": "rawKeyDown", "key": "Enter", "windowsVirtualKeyCode": 229})
+        composing.send("Input.insertText", {"text": ("番号", "一", "10")[line]})
+        if line < 2:
+            person.new_line()
+    assert field.input_value() == "番号\n一\n10"
+    person.send()
+    assert person.sees("番号 一 10", "番号 一 10", within=".message.user").inner_text() == "番号\n一\n10"
+    person.sees("Number 10 it is.", "10 番ですね。")
+
+
+def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
+    """4. Stop an answer while it is reading; see when it stopped."""
+    copy(person.page, person.say("A sentence of some length is to be read. ", "そこそこ長い文を読ませます。") * 24)
+    person.go_to(person.page.locator("#question"))
+    person.paste()
+    person.send()
+    # Seconds stand behind it from the second one on.
+    person.sees("2 s", "2 s", within=".waiting-line")
+    if not person.shortcut("Escape"):
+        person.press("Stop the answer", "回答を止める")
+    person.sees("Stopping when reading ends", "読み取りが終わりしだい停止します")
+    person.sees("Stopped.", "中止しました。")
+    person.is_over()
+
+
+def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
+    """6. Ask again without tools; compare both versions."""
+    person.answered("What time is it?", "今は何時？")
+    person.sees("In London it is", "In London it is")
+    person.press("Ask again", "もう一度尋ねる")
+    person.press("Without tools", "ツールを使わずに尋ねる", "menuitem")
+    person.sees("I have no clock.", "時計がありません。")
+    person.is_over()
+    person.press("Earlier version", "前の版")
+    person.sees("In London it is", "In London it is")
+    person.press("Later version", "次の版")
+    person.sees("I have no clock.", "時計がありません。")
+
+
+def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> None:
+    """7. Edit the first of five questions, read the cost, go back to the old version."""
+    for number in range(1, 6):
+        person.answered(f"Number {number}", f"番号 {number}")
+    person.sees("Number 5 it is.", "5 番ですね。")
+    first = person.page.locator(".message.user").first
+    person.use(first.get_by_role("button", name=person.say("Edit", "編集"), exact=True))
+    person.write("Edit", "編集", person.say("Number 77", "番号 77"), within=".editing")
+    person.sees("tokens are read again", "トークンを読み直します")
+    person.press("Edit and ask", "編集して尋ね直す")
+    person.sees("Number 77 it is.", "77 番ですね。")
+    person.is_over()
+    person.sees_no("Number 5 it is.", "5 番ですね。")
+    person.press("Earlier version", "前の版")
+    person.sees("Number 1 it is.", "1 番ですね。")
+    assert person.page.locator(".message").count() == 10
+
+
+def queues_a_second_question_changes_and_deletes_it(person: Person, _: Demo) -> None:
+    """8. Queue a second question, change it, delete it."""
+    person.ask("Tell at length", "長く話して")
+    person.sees("Line 1 of", "Line 1 of")
+    person.ask("Number 2", "番号 2")
+    waiting = person.sees("Number 2", "番号 2", within="#queued")
+    person.sees("Sent after this answer", "この回答のあとに送信します")
+    person.press("Edit", "編集", within="#queued")
+    waiting.wait_for(state="detached")
+    person.page.wait_for_selector("#question:focus")
+    person.type("2")
+    person.send()
+    person.sees("Number 22", "番号 22", within="#queued")
+    person.press("Leave out", "取り消す", within="#queued")
+    person.sees_no("Number 22", "番号 22")
+    stop(person)
+    person.sees("Stopped.", "中止しました。")
+    assert person.page.locator(".message.user").count() == 1
+
+
+def allows_a_file_to_be_written_once_and_sees_what(person: Person, demo: Demo) -> None:
+    """9. Allow a file to be written, once, and see what was written."""
+    person.ask("Save it in once.txt", "once.txt に保存して")
+    person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
+    person.sees("Sunny, 21 degrees.", "Sunny, 21 degrees.")
+    if not person.shortcut("Control+Alt+Enter"):
+        person.press("Allow once", "今回だけ許可")
+    person.sees("once.txt is written.", "once.txt に書きました。")
+    person.unfold("write_file", "write_file", within=".card")
+    person.sees("Wrote once.txt (18 bytes).", "Wrote once.txt (18 bytes).")
+    assert (demo.folder.parent / "files" / "once.txt").read_text("utf-8") == "Sunny, 21 degrees."
+
+
+def refuses_a_call_and_finds_the_same_words_after_a_reload(person: Person, demo: Demo) -> None:
+    """10. Refuse a call; reload; find the same words."""
+    person.ask("Save it in refused.txt", "refused.txt に保存して")
+    person.press("Don’t allow", "許可しない")
+    person.sees("Then I leave it.", "では書きません。")
+    person.is_over()
+    person.sees("You did not allow this.", "許可しませんでした。")
+    before = person.page.inner_text("#thread")
+    person.page.reload()
+    person.sees("You did not allow this.", "許可しませんでした。")
+    assert person.page.inner_text("#thread") == before
+    assert not (demo.folder.parent / "files" / "refused.txt").exists()
+
+
+def allows_a_tool_always_and_takes_it_back(person: Person, _: Demo) -> None:
+    """11. Allow a tool always, find that permission and take it back."""
+    person.ask("Save it in always.txt", "always.txt に保存して")
+    person.unfold("More choices", "ほかの選択肢")
+    person.press("Always allow", "常に許可")
+    person.sees("Servers takes it back", "「サーバー」で取り消せます")
+    person.press("Always allow", "常に許可")
+    person.sees("always.txt is written.", "always.txt に書きました。")
+    person.is_over()
+    open_panel(person, "Servers", "サーバー")
+    person.unfold("Remembered permissions", "記憶された許可")
+    person.sees("files / write_file", "files / write_file")
+    person.press("Ask again", "再び確認する", within="#panel")
+    person.sees("Nothing is allowed or refused for good.", "常に許可または拒否するものはありません。")
+
+
+def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
+    """12. Let an approval run out; understand why nothing happened."""
+    person.ask("Save it in late.txt", "late.txt に保存して")
+    person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
+    person.is_over()
+    person.sees("not run", "実行しませんでした")
+
+
+def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
+    """13. Fill in a server's form; decline another."""
+    person.ask("Book a table", "予約して")
+    person.sees("Who are you?", "Who are you?")
+    # The server's own words: it knows one language.
+    person.write("Name (required)", "Name （必須）", "Taro")
+    person.press("Large", "Large", "radio")
+    person.press("Send", "送る", within=".question")
+    person.sees("Booked for Taro.", "Taro 様で予約しました。")
+    person.is_over()
+    person.ask("Book another", "もう一つ予約して")
+    person.press("Decline", "断る")
+    person.sees("Not booked.", "予約しませんでした。")
+
+
+def turns_a_long_paste_back_into_text(person: Person, _: Demo) -> None:
+    """15. Paste 5,000 characters; turn the file back into text."""
+    page = person.page
+    long = "0123456789 " * 455
+    copy(page, long)
+    person.go_to(page.locator("#question"))
+    person.paste()
+    person.sees("Pasted text", "貼り付けた文章")
+    person.press("Paste as text", "文章として貼り付ける")
+    person.sees_no("Pasted text", "貼り付けた文章")
+    assert page.input_value("#question").strip() == long.strip()
+
+
+def pastes_a_photo_for_a_model_that_reads_none(person: Person, _: Demo) -> None:
+    """16. Paste a photo to a model that reads none."""
+    page = person.page
+    page.evaluate("""async () => {
+      const canvas = new OffscreenCanvas(4, 4);
+      canvas.getContext("2d").fillRect(0, 0, 4, 4);
+      const photo = await canvas.convertToBlob({ type: "image/png" });
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": photo })]);
+    }""")
+    person.go_to(page.locator("#question"))
+    person.paste()
+    person.sees("This model cannot read images.", "このモデルは画像を読めません。")
+    person.press("Leave the file out", "ファイルを外す")
+    person.sees_no("This model cannot read images.", "このモデルは画像を読めません。")
+
+
+def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
+    """17. Drop two files onto the page; remove one."""
+
+    def open_dialog() -> None:
+        person.press("Add", "追加")
+        person.press("File", "ファイル", "menuitem")
+
+    files: list[FilePayload] = [
+        {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
+        for name, text in (("one.txt", "The first."), ("two.txt", "The second."))
+    ]
+    person.choose_files(open_dialog, *files)
+    person.sees("one.txt", "one.txt")
+    person.sees("two.txt", "two.txt")
+    person.press("Leave the file out", "ファイルを外す")
+    person.sees_no("two.txt", "two.txt")
+    person.answered("How many lines?", "何行ですか？")
+    person.sees("The first.", "The first.", within=".message.user")
+    person.sees_no("The second.", "The second.")
+
+
+def copies_an_answer_a_code_block_and_a_table(person: Person, _: Demo) -> None:
+    """18. Copy an answer, one code block, one table into a sheet."""
+    page = person.page
+    person.answered("Show a wide table", "広い表を見せて")
+    for place, start, end in (
+        (".code .copy", "total = value_0 + ", "# the end"),
+        (".prose > div:has(table) .copy", "place\tday 1\tday 2", "\t14 degrees"),
+        (".message-foot .copy", "```python\ntotal", "That is all."),
+    ):
+        person.use(page.locator(f".message.assistant {place}"))
+        person.sees("Copied", "コピーしました")
+        copied = page.evaluate("navigator.clipboard.readText()").strip()
+        assert (copied[: len(start)], copied[-len(end) :]) == (start, end)
+        person.sees_no("Copied", "コピーしました")
+
+
+def reads_a_wide_table_without_the_page_moving(person: Person, _: Demo) -> None:
+    """19. Read a long table and a long code line on a phone without the page moving sideways."""
+    page = person.page
+    person.answered("Show a wide table", "広い表を見せて")
+    for place, last in ((".code pre", "# the end"), (".table", "14 degrees")):
+        pane = page.locator(place)
+        read_to_the_right(person, pane)
+        assert pane.evaluate("(node) => node.scrollLeft + node.clientWidth >= node.scrollWidth - 2")
+        person.sees(last, last, within=place)
+        person.has_not_moved_sideways()
+
+
+def scrolls_up_during_an_answer_and_jumps_to_the_end(person: Person, _: Demo) -> None:
+    """20. Scroll up during an answer, read, jump to the end."""
+    page = person.page
+    person.ask("Tell at length", "長く話して")
+    person.sees("Line 20 of", "Line 20 of")
+    reading = page.locator("#thread").get_by_text("Line 1 of")
+    person.scroll(page.locator("#messages"), -800)
+    while not reading.evaluate(IN_SIGHT):
+        person.scroll(page.locator("#messages"), -800)
+    top = resting_place(reading)
+    page.locator("#thread").get_by_text("Line 35 of").wait_for()
+    assert abs(resting_place(reading) - top) < 1, f"what is read moves: {top}"
+    person.press("To the end", "最後へ")
+    person.sees("Line 50 of", "Line 50 of")
+
+
+def finds_a_conversation_of_last_week_by_a_word_of_a_call(person: Person, _: Demo) -> None:
+    """23. Find a conversation of last week by a word from a tool call."""
+    page = person.page
+    person.answered("What time is it?", "今は何時？")
+    page.clock.set_system_time(time.time() + 5 * 86_400)
+    if not person.shortcut("Control+k"):
+        person.press("Conversations and settings", "会話と設定")
+    person.write("Search conversations", "会話を検索", "Europe/London")
+    person.sees("Previous 7 days", "過去 7 日間")
+    found = page.locator("#conversations a").first
+    person.use(found)
+    person.sees("In London it is", "In London it is")
+
+
+def pins_renames_exports_deletes_and_undoes(person: Person, _: Demo) -> None:
+    """24. Pin, rename, export, delete, undo."""
+    page = person.page
+    name = person.say("A list", "リスト")
+    person.answered("Number 24", "番号 24")
+
+    def act(en: str, ja: str) -> None:
+        person.press("This conversation", "この会話")
+        person.press(en, ja, "menuitem")
+
+    act("Rename", "題名を変える")
+    person.write("Title", "題名", name)
+    person.press("Save", "保存", within="dialog")
+    person.sees(name, name, within="#title")
+    act("Pin", "固定する")
+    with page.expect_download() as download:
+        act("Save as Markdown", "Markdown で保存")
+    assert (download.value.suggested_filename, "24" in Path(download.value.path()).read_text("utf-8")) == (
+        f"{name}.md",
+        True,
+    )
+    act("Delete", "削除")
+    person.sees("Deleted.", "削除しました。")
+    person.press("Undo", "元に戻す")
+    person.sees("Number 24 it is.", "24 番ですね。")
+    if isinstance(person, Touch):
+        person.press("Conversations and settings", "会話と設定")
+    person.sees("Pinned", "固定", within="#conversations")
+    person.sees(name, name, within="#conversations")
+
+
+def sees_why_the_board_is_slow(person: Person, _: Demo) -> None:
+    """29. See why the board is slow: queue, heat, context."""
+    person.ask("Tell at length", "長く話して")
+    open_panel(person, "Board", "ボード")
+    person.sees("1\u00a0running", "実行中\u00a01", within="#panel")
+    person.sees("Temperature", "温度", within="#panel")
+    person.press("Close", "閉じる", within="#panel")
+    stop(person)
+
+
+def changes_language_size_and_colours_and_allows_a_call_by_its_name(person: Person, _: Demo) -> None:
+    """30. Change language, text size 200 %, dark; repeat task 9 with a screen reader."""
+    page = person.page
+    sizes = {"standard": 32, "fixed": 26}
+    cast("Any", page.context.new_cdp_session(page)).send("Page.setFontSizes", {"fontSizes": sizes})
+    open_panel(person, "Settings", "設定")
+    person.press("Dark", "ダーク", "radio")
+    person.press("日本語", "English", "radio")
+    person.language = "en" if person.language == "ja" else "ja"
+    person.press("Close", "閉じる", within="#panel")
+    dark = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((part) => part < 64)"
+    assert page.evaluate(dark)
+    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#question')).fontSize)") == 32
+    person.ask("Save it in large.txt", "large.txt に保存して")
+    name = person.say("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
+    card = page.get_by_role("group", name=name)
+    card.wait_for()
+    said = person.say("Calling tool write_file", "ツール write_file を呼び出しています")
+    page.locator("#announcements", has_text=said).wait_for(state="attached")
+    person.use(card.get_by_role("button", name=person.say("Allow once", "今回だけ許可"), exact=True))
+    person.sees("large.txt is written.", "large.txt に書きました。")
+    person.has_not_moved_sideways()
+
+
+# --- what several tasks do --------------------------------------------------------------------------------------------
+
+IN_SIGHT = "(node) => { const box = node.getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight }"
+
+
+def resting_place(place: Locator) -> float:
+    """Where it is on the screen, once it does not move any more."""
+    top = "(node) => node.getBoundingClientRect().top"
+    seen = [place.evaluate(top)]
+    while len(seen) < 4 or len(set(seen[-4:])) > 1:
+        place.page.wait_for_timeout(100)
+        seen.append(place.evaluate(top))
+    return seen[-1]
+
+
+def stop(person: Person) -> None:
+    """Stop the answer."""
+    if not person.shortcut("Escape"):
+        person.press("Stop the answer", "回答を止める")
+    person.is_over()
+
+
+def open_panel(person: Person, en: str, ja: str) -> None:
+    """Open a panel, through the list on a phone."""
+    if person.page.is_visible("#menu"):
+        person.press("Conversations and settings", "会話と設定")
+    person.press(en, ja, within="#sidebar")
+
+
+def copy(page: Page, text: str) -> None:
+    """Have a text in the clipboard, from another program."""
+    page.evaluate("(text) => navigator.clipboard.writeText(text)", text)
+
+
+def read_to_the_right(person: Person, pane: Locator) -> None:
+    """Move what is wider than its place until its right end is seen."""
+    if isinstance(person, Touch):
+        for _ in range(20):
+            person.swipe_left(pane, 300)
+    else:
+        person.go_to(pane)
+        person.page.keyboard.press("End")
+        for _ in range(80):
+            person.page.keyboard.press("ArrowRight")
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+# The tasks by their numbers in the tour, and the board where it is not the usual one.
+TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
+    1: (opens_the_page_from_the_code_and_gives_the_key, "locked"),
+    2: (asks_a_suggested_question, "usual"),
+    3: (writes_three_lines_with_an_input_method, "usual"),
+    4: (stops_an_answer_that_is_being_read, "slow"),
+    6: (asks_again_without_tools_and_compares, "usual"),
+    7: (edits_the_first_of_five_questions_and_goes_back, "usual"),
+    8: (queues_a_second_question_changes_and_deletes_it, "usual"),
+    9: (allows_a_file_to_be_written_once_and_sees_what, "usual"),
+    10: (refuses_a_call_and_finds_the_same_words_after_a_reload, "usual"),
+    11: (allows_a_tool_always_and_takes_it_back, "usual"),
+    12: (understands_why_an_approval_ran_out, "hurried"),
+    13: (fills_in_a_form_and_declines_another, "usual"),
+    15: (turns_a_long_paste_back_into_text, "usual"),
+    16: (pastes_a_photo_for_a_model_that_reads_none, "usual"),
+    17: (gives_two_files_and_removes_one, "usual"),
+    18: (copies_an_answer_a_code_block_and_a_table, "usual"),
+    19: (reads_a_wide_table_without_the_page_moving, "usual"),
+    20: (scrolls_up_during_an_answer_and_jumps_to_the_end, "usual"),
+    23: (finds_a_conversation_of_last_week_by_a_word_of_a_call, "usual"),
+    24: (pins_renames_exports_deletes_and_undoes, "usual"),
+    29: (sees_why_the_board_is_slow, "usual"),
+    30: (changes_language_size_and_colours_and_allows_a_call_by_its_name, "usual"),
+}
+
+
+@contextmanager
+def somebody(browser: Browser, address: str, way: str) -> Generator[Person]:
+    """A person in front of the page, in the way that ``way`` says."""
+    allowed = ["clipboard-read", "clipboard-write"]
+    if way == "keyboard":
+        with visiting(browser, address, DESKTOP, permissions=allowed) as visit:
+            yield Keyboard(visit.page, "en")
+    else:
+        phone = {"has_touch": True, "is_mobile": True, "device_scale_factor": 2}
+        with visiting(browser, address, PHONE, locale="ja-JP", permissions=allowed, **phone) as visit:
+            yield Touch(visit.page, "ja")
+
+
+@pytest.mark.parametrize("way", ["keyboard", "touch"])
+@pytest.mark.parametrize("number", TASKS)
+def test_a_task_of_the_tour(browser: Browser, boards: Boards, number: int, way: str) -> None:
+    task, board = TASKS[number]
+    demo, address = boards.get(board)
+    with somebody(browser, address, way) as person:
+        task(person, demo)
+        person.has_not_moved_sideways()
