@@ -75,7 +75,6 @@ class PageService:
         storage: why nothing is stored; empty when all is well.
         form_error: the error with which the first form comes back; empty when it is taken.
         pace_s: how long each piece of a text takes.
-        stops_late: an answer that is cancelled ends when ``go_on`` is called.
     """
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
@@ -97,7 +96,6 @@ class PageService:
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     pace_s: float = 0.0
-    stops_late: bool = False
     port: int = 0
     _gate: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -179,8 +177,7 @@ class PageService:
 
     async def cancel(self, request: Request) -> Response:
         self.conversations[request.path_params["id"]]["cancelled"] = True
-        if not self.stops_late:
-            self._gate.set()
+        self._gate.set()
         return JSONResponse({"cancelled": True})
 
     async def list_conversations(self, request: Request) -> Response:

@@ -157,6 +157,7 @@ class Board(DocumentedModel):
     generated_tokens: int = Field(description="Written, in the same answers.")
     worker_restarts: int = Field(description="How often the runtime's process was started again.")
     queue: QueueShown
+    stopping: bool = Field(description="An answer that was stopped still reads its prompt, which the NPU ends first.")
     uptime_s: float
 
 
@@ -194,6 +195,7 @@ async def board(request: Request) -> Response:
         generated_tokens=usage.generated_tokens,
         worker_restarts=engine.restarts if engine else 0,
         queue=QueueShown(waiting=scheduler.waiting(), running=scheduler.running()),
+        stopping=engine is not None and engine.is_stopping,
         uptime_s=round(service.uptime_s, 1),
     )
     return JSONResponse(shown.model_dump())

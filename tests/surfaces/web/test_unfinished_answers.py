@@ -141,23 +141,17 @@ def test_what_was_answered_to_a_form_is_there_after_a_reload(browser: Browser, s
             visit.reload()
 
 
-def test_a_stop_while_the_prompt_is_read_says_when_it_stops_and_waits_for_that(browser: Browser) -> None:
-    service = PageService({"x": [HOLD, text("Never.")]}, stops_late=True)
-    with running(service), visiting(browser, service.url) as visit:
+def test_a_stop_while_the_prompt_is_read_says_when_the_npu_has_stopped(browser: Browser, tmp_path: Path) -> None:
+    model = speaking(tmp_path, "prefill 40 decode 10")
+    with served(tmp_path / "home", model, speed="") as service, visiting(browser, service.url) as visit:
         page = visit.page
-        visit.ask("x")
-        page.wait_for_selector(".waiting-line")
-        page.wait_for_url("**/#/c/c1")
-        page.clock.install()
-        with page.expect_response("**/cancel"):
-            page.click("#stop")
-        page.wait_for_selector("text=Stopping when reading ends")
-        page.clock.fast_forward(60_000)
-        assert page.is_visible("#stop")
-        assert "Stopping when reading ends" in page.inner_text(".waiting-line")
-        service.go_on()
-        page.wait_for_selector("text=Stopped.")
-        assert page.locator("text=What was written is kept.").count() == 0
+        visit.ask("a long question " * 60)
+        page.wait_for_url("**/#/c/*")
+        page.click("#stop")
+        page.wait_for_selector("#stop", state="hidden")
+        page.wait_for_selector(".ending >> text=Stopping when reading ends")
+        page.wait_for_selector(".ending >> text=Stopped.")
+        assert page.locator(".go-on").count() == 0
 
 
 def test_the_model_that_is_loaded_first_is_named_in_the_readers_language(browser: Browser) -> None:

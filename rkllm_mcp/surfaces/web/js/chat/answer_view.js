@@ -18,6 +18,7 @@ import { Sentences } from "./sentences.js";
 import { ToolCard } from "./tool_card.js";
 
 const SECOND_MS = 1000;
+const LONGEST_READING_S = 300;
 const LOADING = /^\[NPU: Loading model '(.*)'\]$/;
 /** @type {Record<string, string>} */
 const ENDINGS = {
@@ -151,11 +152,28 @@ export class AnswerView {
     this.#line.remove();
     const { reason = "", error = null } = this.answer.ending ?? {};
     const phrase = reason === "cancelled" && this.answer.text ? "end.kept" : ENDINGS[reason];
-    if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(h("p", { class: "muted ending" }, say(phrase)));
+    const line = h("p", { class: "muted ending" }, phrase ? say(phrase) : null);
+    if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(line);
+    if (reason === "cancelled" && this.isReading && !this.#isPast) void this.#untilFree(line);
     // Why it failed stands beside what can be done about it.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
     this.#foot.append(...this.#footParts());
+  }
+
+  /**
+   * The answer is over, but the NPU goes on reading before it stops.
+   *
+   * @param {HTMLElement} line
+   */
+  async #untilFree(line) {
+    for (let left = LONGEST_READING_S; left > 0; left--) {
+      const { stopping } = await this.around.api.get("/v1/board").catch(() => ({ stopping: false }));
+      if (!stopping) break;
+      line.replaceChildren(say("chat.stopping"));
+      await new Promise((resolve) => setTimeout(resolve, SECOND_MS));
+    }
+    line.replaceChildren(say("end.cancelled"));
   }
 
   #footParts() {

@@ -27,7 +27,6 @@ import { Reading } from "./reading.js";
 
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
 const STOPPING_MS = 4000;
-const READING_MS = 300_000;
 const NOT_FOUND = 404;
 
 export class Thread {
@@ -312,18 +311,10 @@ export class Thread {
     const { run, view } = this.#reading;
     view.stopping();
     // The board ends the answer properly; the connection is cut when it does not, or when it is too early to name it.
-    let limit = setTimeout(() => run.abort(), this.id ? STOPPING_MS : 0);
+    const limit = setTimeout(() => run.abort(), this.id ? STOPPING_MS : 0);
     run.signal.addEventListener("abort", () => clearTimeout(limit));
     if (!this.id) return;
-    const path = `/v1/conversations/${encodeURIComponent(this.id)}/cancel`;
-    const { cancelled } = await this.#api.post(path).catch(() => {
-      run.abort();
-      return { cancelled: false };
-    });
-    if (!cancelled || !view.isReading || run.signal.aborted) return;
-    // The NPU reads to the end of the prompt before it stops; the board says when.
-    clearTimeout(limit);
-    limit = setTimeout(() => run.abort(), READING_MS);
+    await this.#api.post(`/v1/conversations/${encodeURIComponent(this.id)}/cancel`).catch(() => run.abort());
   }
 
   /**
