@@ -21,6 +21,8 @@ from rkllm_mcp.surfaces.cli.main import main
 from scripts.shape import Graph, Module, repeated_classes
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# Python 3.10 does not have tomllib, which is imported there only from 3.11 on.
+STANDARD = sys.stdlib_module_names | {"tomllib"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def forbidden_libraries(graph: Graph, layers: Layers) -> list[str]:
         if part in layers.pure:
             wrong += [f"{module.name} imports {name}: it may do no IO" for name in sorted(libraries & NEVER_IN_PURE)]
         if part in layers.libraries:
-            foreign = libraries - sys.stdlib_module_names - layers.libraries[part]
+            foreign = libraries - STANDARD - layers.libraries[part]
             wrong += [f"{module.name} imports {name}: not a library of its layer" for name in sorted(foreign)]
     return wrong
 
@@ -173,7 +175,7 @@ def what_the_worker_may_not_load(graph: Graph, layers: Layers) -> list[str]:
         if not is_worker_side and layers.part_of(name) not in layers.values:
             wrong.append(f"the worker loads {name}")
         loaded = {each.name.split(".")[0] for each in graph.modules[name].imports if each.kind != "typing"}
-        foreign = loaded - sys.stdlib_module_names - {"rkllm_mcp"}
+        foreign = loaded - STANDARD - {"rkllm_mcp"}
         wrong += [f"the worker loads {each}, which {name} imports" for each in sorted(foreign)]
     return wrong
 

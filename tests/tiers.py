@@ -46,6 +46,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_linking.py",
         "tests/surfaces/web/test_options.py",
         "tests/surfaces/web/test_panels.py",
+        "tests/surfaces/web/test_servers.py",
         "tests/surfaces/web/test_tour.py",
     ),
     "system": (

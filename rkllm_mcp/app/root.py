@@ -24,7 +24,7 @@ from rkllm_mcp.providers.remote_settings import egress_notices
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
-    from rkllm_mcp.mcp_client.oauth import ShowAddress
+    from rkllm_mcp.mcp_client.oauth import BrowserConsent, Consent, ShowAddress
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.protocols import Sampler
     from rkllm_mcp.runtime.engine import Engine
@@ -52,7 +52,7 @@ async def open_tools(
     status: Callable[[str], None] | None = None,
     sampler: Sampler | None = None,
     required: bool = False,
-    log_in: ShowAddress | None = None,
+    log_in: ShowAddress | BrowserConsent | None = None,
     tenant: str = "",
 ) -> AsyncGenerator[ToolEnvironment, None]:
     """Connect the configured servers; on exit all of them are closed and everything is written.
@@ -97,14 +97,13 @@ async def open_tools(
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
-        from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
         from rkllm_mcp.mcp_client.sandbox import SandboxFolders, cache_folder
         from rkllm_mcp.tools.tool_servers import open_toolbox
 
         with open_connection_services(
             store.database.path.parent,
             remembered=await store.texts(SERVER_FACTS),
-            consent=NoConsent(tenant) if log_in is None else BrowserConsent(log_in),
+            consent=_consent(log_in, tenant),
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
             sandbox=SandboxFolders(cache_folder(os.environ), _own_places(config)),
@@ -119,6 +118,14 @@ async def open_tools(
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
                 yield ToolEnvironment(toolbox, store)
+
+
+def _consent(log_in: ShowAddress | BrowserConsent | None, tenant: str) -> Consent:
+    from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
+
+    if log_in is None:
+        return NoConsent(tenant)
+    return log_in if isinstance(log_in, BrowserConsent) else BrowserConsent(log_in)
 
 
 def _no_resources(_toolbox: Toolbox) -> ResourceHub:

@@ -24,6 +24,7 @@ from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import ModelHost, open_task_group
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
+from rkllm_mcp.app.servers import Login
 from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import ModelExchangeError, RkllmMcpError, UsageError
@@ -93,6 +94,8 @@ class Tenants:
         self._keep_alive_s = math.inf
         self._expiry: asyncio.TimerHandle | None = None
         self._exchange = anyio.CancelScope()
+        # The latest login of the owner to each server.
+        self.logins: dict[str, Login] = {}
 
     @property
     def models(self) -> ModelSwitch:
@@ -159,6 +162,15 @@ class Tenants:
     def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``work`` apart from its caller, until the service ends; it must not raise."""
         self._tasks.start_soon(work)
+
+    def log_in(self, server: str) -> Login:
+        """Begin a login of the owner to a server, in place of one that is not over."""
+        if (before := self.logins.get(server)) is not None:
+            before.cancel()
+        login = self.logins[server] = Login(server)
+        owner = self.tenant(OWNER).app
+        self._tasks.start_soon(login.run, owner.config, owner.toolbox)
+        return login
 
     async def ready(self) -> None:
         """Wait until the model is loaded, or raise a RuntimeUnusableError; servers may still be connecting."""
@@ -308,6 +320,8 @@ class Tenants:
             self._tasks.start_soon(_close_drained, opened, drain_s)
 
     async def _close(self, drain_s: float) -> None:
+        for login in self.logins.values():
+            login.cancel()
         apps, self._apps, self._tenants = list(self._apps.values()), {}, {}
         async with anyio.create_task_group() as closing:
             for opened in apps:

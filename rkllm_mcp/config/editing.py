@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from rkllm_mcp.config.loading import read_file
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.config.claude_desktop import entries_of
+from rkllm_mcp.config.loading import build_config, read_file
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ConfigError, UsageError
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
@@ -43,6 +45,43 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     blocks = "\n".join(to_toml(server, "servers") for server in servers)
     wanted = {**before, "servers": [*cast("list[Any]", before.get("servers", [])), *(_plain(s) for s in servers)]}
     _edit(path, before, wanted, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+
+
+def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Check one server and append it to a configuration file; return its table.
+
+    Raises:
+        UsageError: the file has a server of this name.
+    """
+    raw = {"servers": [dict(entry)]}
+    checked_servers(raw, "the new server", path)
+    if entry["name"] in names_in(path):
+        raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
+    (table,) = (tidy(each.table) for each in entries_of(raw, {}, "the new server"))
+    add_servers(path, [table])
+    return table
+
+
+def checked_servers(raw: Mapping[str, Any], source: str, path: Path) -> Config:
+    """Check servers that may be used on another day, with every variable set; ``path`` is their future file."""
+    names = re.findall(r"\$\{(?:env:)?([A-Za-z_]\w*)", json.dumps(raw))
+    every_variable = {**dict.fromkeys(names, "http://unset.invalid"), **os.environ}
+    return build_config(raw, every_variable, source, path.absolute())
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the names of the servers in a configuration file; empty if it does not exist."""
+    if not path.is_file():
+        return set()
+    return {str(entry.table.get("name")) for entry in entries_of(read_file(path), {}, str(path))}
+
+
+def tidy(entry: dict[str, Any]) -> dict[str, Any]:
+    """Remove a transport that the command or URL implies."""
+    implied = {"command": "stdio", "url": "http"}
+    if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
+        return {key: value for key, value in entry.items() if key != "transport"}
+    return entry
 
 
 def remove_server(path: Path, name: str) -> None:

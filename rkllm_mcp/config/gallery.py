@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
@@ -16,7 +16,7 @@ _VERSION_MARK = {"npm": "@", "pypi": "=="}
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
     """Return the servers: name, title, description, description_ja, version, command, reaches, needs_folder."""
-    text = resources.files("rkllm_mcp.config").joinpath("gallery.json").read_text("utf-8")
+    text = Path(__file__).with_name("gallery.json").read_text("utf-8")
     return tuple(_shown(entry) for entry in json.loads(text)["servers"])
 
 

@@ -351,6 +351,10 @@ class SecuritySection(Section):
     """Time limit for the user's approval of a call and for a server's form; then the answer continues without."""
     allowed_commands: Names | None = None
     """The only programs that stdio servers may start: names or paths, optionally with arguments; any when not given."""
+    install_servers: bool = False
+    """Let a key of the owner with all rights add servers over HTTP, as the page does: those of the gallery, and others
+    by address.
+    """
     sandbox: bool = False
     """Start stdio servers under bubblewrap: without network, and with access only to the folders configured for them.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rkllm_mcp.app.preview import AUTOMATIC, EMULATOR
 from rkllm_mcp.app.settings import unset_rights, unsupported_settings
@@ -23,7 +23,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
-from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError
+from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, choose_model
 from rkllm_mcp.models.rkllm_header import read_rkllm_file
@@ -187,6 +187,22 @@ def refused_servers(config: Config) -> dict[str, str]:
             refused = refusal_here(spec, config.security.allowed_commands)
             refusals[spec.name] = refused or (problem or missing_place(spec) if spec.sandbox else "")
     return {name: refusal for name, refusal in refusals.items() if refusal}
+
+
+def gallery_server(name: str, folder: str | None, config: Config, path: Path) -> dict[str, Any]:
+    """Return the table of a server of the gallery that may be started here; ``path`` is its future file.
+
+    Raises:
+        UsageError: there is no such server, its folder is missing or superfluous, or it would not be started.
+    """
+    from rkllm_mcp.config.editing import checked_servers
+    from rkllm_mcp.config.gallery import server_table
+
+    table = server_table(name, folder)
+    new = checked_servers({"servers": [table]}, "the new server", path)
+    if refused := refused_servers(config.model_copy(update={"servers": new.servers})):
+        raise UsageError(f"{name} is not installed: {refused[name]}")
+    return table
 
 
 async def start_servers(config: Config) -> dict[str, ServerState]:

@@ -26,7 +26,13 @@ from rkllm_mcp.config.header_templates import keys_of
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import ask_for_log
-from rkllm_mcp.mcp_client.errors import call_failure, connect_failure, is_connection_closed, is_session_lost
+from rkllm_mcp.mcp_client.errors import (
+    call_failure,
+    connect_failure,
+    failure_kind,
+    is_connection_closed,
+    is_session_lost,
+)
 from rkllm_mcp.mcp_client.lifecycle import (
     PING_PATIENCE_S,
     ConnectionServices,
@@ -151,7 +157,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     # --- one connection, in the task of run() ------------------------------------------------------------------------
 
     async def _live_once(self) -> None:
-        self._unused, self._verdict = False, ""
+        self._unused, self._verdict, self.failure = False, "", ""
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         era: ProtocolRevision | None = self._memory.era
         reported = outcome = await self._attempt(era, deadline)
@@ -284,6 +290,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
 
     def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:
+        self.failure = "" if was_ready or self._stopping else failure_kind(self.spec, error)
         if self._stopping:
             return "stopped", "it was stopped"
         if was_ready:

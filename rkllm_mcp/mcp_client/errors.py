@@ -7,7 +7,7 @@ exception groups of them, ``OSError``, and the errors of httpx2.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
 from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REFUSALS = (_UNAUTHORIZED, _FORBIDDEN)
+_SERVER_ERRORS = 500
 _MAX_CHARS = 400
 _MAX_COMMAND_CHARS = 120
 
@@ -61,10 +62,15 @@ def is_session_lost(error: BaseException) -> bool:
 
 def http_status(error: BaseException) -> int:
     """Return the HTTP status of a refused request; 0 for other errors."""
+    status = _data(error).get("httpStatus")
+    return status if isinstance(status, int) else int(getattr(leaf(error), "status", 0))
+
+
+def _data(error: BaseException) -> dict[str, Any]:
+    """Return the data of a JSON-RPC error; empty without any."""
     error = leaf(error)
     data: Any = error.error.data if _is_mcp_error(error) else None
-    status = cast("dict[str, Any]", data).get("httpStatus") if isinstance(data, dict) else None
-    return status if isinstance(status, int) else int(getattr(error, "status", 0))
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
 def may_be_an_older_server(error: BaseException | None) -> bool:
@@ -110,6 +116,23 @@ def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) ->
     if status in _REFUSALS:
         return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
     return f"{spec.url} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
+
+
+# Kinds of failed connections that a person can mend in different ways; empty for all others.
+FailureKind: TypeAlias = Literal["", "slow", "login", "key", "unreachable", "not_mcp"]
+
+
+def failure_kind(spec: MCPServerConfig, error: BaseException | None) -> FailureKind:
+    """Return the kind of a failed connection; ``error`` is None if it was not ready in time."""
+    if error is None:
+        return "slow"
+    if isinstance(spec, StdioServer):
+        return ""
+    status = http_status(error)
+    if status in _REFUSALS:
+        return "key" if spec.auth == "none" else "login"
+    kind = _data(error).get("kind", "")
+    return kind or ("" if status >= _SERVER_ERRORS else "not_mcp")
 
 
 def _start_failure(spec: StdioServer, error: BaseException, ending: str) -> str:

@@ -16,7 +16,7 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import Callbacks
-from rkllm_mcp.mcp_client.errors import is_connection_closed
+from rkllm_mcp.mcp_client.errors import FailureKind, is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
@@ -217,6 +217,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
 
     Attributes:
         spec: settings of the server.
+        failure: kind of the failure of the last attempt to connect.
         tools: tools under the server's own names.
         resource_names: names and URIs of its first resources; empty if it has none.
         notes: recent output and log lines of the server, redacted.
@@ -234,6 +235,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self.spec = spec
         self.state: State = "connecting"
         self.reason = ""
+        self.failure: FailureKind = ""
         self.notes = LastLines()
         self.tools: tuple[ToolSpec, ...] = ()
         self.resource_names: tuple[str, ...] = ()
@@ -305,9 +307,9 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """True if the last start failed, also while it is tried again."""
         return self._backoff.has_failed
 
-    def retry(self) -> None:
-        """Start a server that has failed again, in the background, if that is due."""
-        if self.state == "failed" and self._restarts and self._backoff.is_due:
+    def retry(self, *, now: bool = False) -> None:
+        """Start a server that has failed again, in the background, if that is due; ``now``, also before."""
+        if self.state == "failed" and self._restarts and (now or self._backoff.is_due):
             self._want()
 
     async def available(self) -> _Opened:

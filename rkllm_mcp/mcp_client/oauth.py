@@ -37,66 +37,79 @@ _REQUEST_TIMEOUT_S = 10.0
 _PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
 
 
-@asynccontextmanager
-async def redirected(
-    redirect_uri: str, timeout_s: float
-) -> AsyncGenerator[Callable[[], Awaitable[dict[str, str] | None]]]:
-    """Listen at ``redirect_uri`` inside this block; yield a function that waits for the redirect.
+class Redirect:
+    """The redirect that ends a login at ``uri``: a browser sends it there, or a person hands its address over."""
 
-    The function returns the query of the first request to the right path, or None after ``timeout_s`` seconds.
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._arrived = anyio.Event()
+        self._query: dict[str, str] = {}
+
+    def take(self, address: str) -> bool:
+        """Take the address that a browser was sent to, the first one only; return False if it is not below ``uri``."""
+        try:
+            ours, theirs = urlsplit(self.uri), urlsplit(address.strip())
+        except ValueError:
+            return False
+        if ours[:3] != theirs[:3]:
+            return False
+        if not self._arrived.is_set():
+            self._query = dict(parse_qsl(theirs.query))
+            self._arrived.set()
+        return True
+
+    async def wait(self, timeout_s: float) -> dict[str, str] | None:
+        """Return the query of the redirect, or None after ``timeout_s`` seconds."""
+        with anyio.move_on_after(timeout_s):
+            await self._arrived.wait()
+            return self._query
+        return None
+
+
+@asynccontextmanager
+async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
+    """Listen for a browser at the address of ``redirect`` inside this block.
 
     Raises:
         ServerUnavailableError: the port is in use, or the address is not a loopback address.
     """
-    parts = urlsplit(redirect_uri)
+    parts = urlsplit(redirect.uri)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise ServerUnavailableError(f"{redirect_uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
+        raise ServerUnavailableError(f"{redirect.uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
     try:
         listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
     except OSError as error:
         raise ServerUnavailableError(
-            f"cannot listen on {redirect_uri}: {error.strerror}; set another redirect_uri"
+            f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
         ) from None
-    arrived = anyio.Event()
-    found: dict[str, str] = {}
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
             with anyio.move_on_after(_REQUEST_TIMEOUT_S):
-                query = await _query(stream, parts.path)
-                text = "Not found." if query is None else "You can close this window and return."
-                await _reply(stream, 404 if query is None else 200, text)
-                if query is not None and not arrived.is_set():
-                    found.update(query)
-                    arrived.set()
-
-    async def wait() -> dict[str, str] | None:
-        with anyio.move_on_after(timeout_s):
-            await arrived.wait()
-            return found
-        return None
+                target = await _target(stream)
+                is_taken = redirect.take(f"{parts.scheme}://{parts.netloc}{target}")
+                text = "You can close this window and return." if is_taken else "Not found."
+                await _reply(stream, 200 if is_taken else 404, text)
 
     async with listener, anyio.create_task_group() as serving:
         serving.start_soon(listener.serve, answer)
         try:
-            yield wait
+            yield
         finally:
             serving.cancel_scope.cancel()
 
 
-async def _query(stream: SocketStream, path: str) -> dict[str, str] | None:
-    """Return the query of a GET of ``path``; None for any other request."""
+async def _target(stream: SocketStream) -> str:
+    """Return path and query of a GET; empty for any other request."""
     head = b""
     try:
         while b"\r\n\r\n" not in head and len(head) < _MAX_REQUEST_BYTES:
             head += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
-        return None
+        return ""
     method, _, rest = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
-    target = urlsplit(rest.partition(" ")[0])
-    if method != "GET" or target.path != path:
-        return None
-    return dict(parse_qsl(target.query))
+    target = rest.partition(" ")[0]
+    return target if method == "GET" and target.startswith("/") else ""
 
 
 async def _reply(stream: SocketStream, status: int, text: str) -> None:
@@ -124,18 +137,24 @@ Consent: TypeAlias = "Callable[[str, str, str], Awaitable[AuthorizationCodeResul
 
 @dataclass(frozen=True)
 class BrowserConsent:
-    """Shows the URL and waits for the browser's redirect to the loopback port."""
+    """Shows the URL and waits for the browser's redirect to the loopback port.
+
+    ``expect`` is called before with the redirect, which a person on another machine hands over by ``Redirect.take``.
+    """
 
     show: ShowAddress
     timeout_s: float = _CONSENT_TIMEOUT_S
+    expect: Callable[[Redirect], None] = lambda _: None
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
         """Ask for consent; see ``Consent``."""
         from mcp.shared.auth import AuthorizationCodeResult
 
-        async with redirected(redirect_uri, self.timeout_s) as wait_for_redirect:
+        redirect = Redirect(redirect_uri)
+        async with _listening(redirect):
+            self.expect(redirect)
             await self.show(server, url)
-            answer = await wait_for_redirect()
+            answer = await redirect.wait(self.timeout_s)
         if answer is None:
             raise ServerUnavailableError(
                 f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"

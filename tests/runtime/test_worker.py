@@ -131,7 +131,9 @@ def test_the_worker_imports_nothing_heavy() -> None:
         check=True,
         timeout=60,
     ).stdout
-    assert not HEAVY & set(printed.split())
+    # Python 3.10's uuid loads subprocess.
+    heavy = HEAVY if sys.version_info >= (3, 11) else HEAVY - {"subprocess"}
+    assert not heavy & set(printed.split())
 
 
 async def test_modules_in_the_working_directory_cannot_shadow_the_workers(

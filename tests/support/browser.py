@@ -84,6 +84,7 @@ class Visit:
             self.page.click("#menu")
         self.page.click(f"[data-panel={name}]")
         self.page.wait_for_selector(f"#tab-{name}[aria-selected=true]")
+        self.page.wait_for_selector("#panel-content .panel-body")
 
 
 @contextmanager

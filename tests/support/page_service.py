@@ -73,6 +73,8 @@ class PageService:
         refusals: for one question after the other, an error to answer with: status, body and headers.
         key: what has to come as a bearer; empty when nothing has to.
         storage: why nothing is stored; empty when all is well.
+        can_add: the key may add servers.
+        tests: what the tests of servers come to, by name; ``TESTED`` for all others.
         form_error: the error with which the first form comes back; empty when it is taken.
         pace_s: how long each piece of a text takes.
     """
@@ -89,6 +91,8 @@ class PageService:
     questions: list[Json] = field(default_factory=list[Json])
     models: list[Json] = field(default_factory=list[Json])
     permissions: list[Json] = field(default_factory=list[Json])
+    can_add: bool = False
+    tests: dict[str, Json] = field(default_factory=dict[str, Json])
     documents: dict[str, str] | None = None
     resources: Json = field(default_factory=lambda: {"resources": [], "templates": []})
     prompts: list[Json] = field(default_factory=list[Json])
@@ -254,7 +258,13 @@ class PageService:
         return JSONResponse({})
 
     async def gallery(self, request: Request) -> Response:
-        return JSONResponse({"servers": [{**each, "installed": False} for each in gallery()]})
+        names = {server["name"] for server in self.servers}
+        servers = [{**each, "installed": each["name"] in names} for each in gallery()]
+        return JSONResponse({"servers": servers, "can_add": self.can_add})
+
+    async def try_server(self, request: Request) -> Response:
+        body = await request.json()
+        return JSONResponse(self.tests.get(body.get("gallery") or body["name"], TESTED))
 
     async def export(self, request: Request) -> Response:
         stored = self.conversations[request.path_params["id"]]
@@ -264,6 +274,8 @@ class PageService:
 
     async def switch(self, request: Request) -> Response:
         name, _, action = request.path_params["name"].rpartition(":")
+        if action == "test":
+            return JSONResponse({**self.tests.get(name, TESTED), "name": name})
         for entry in self.tools + self.servers:
             if name in (entry.get("qualified_name"), entry["name"]):
                 entry["enabled"] = action == "enable"
@@ -321,6 +333,7 @@ class PageService:
             Route("/v1/attachments", self.upload, methods=["POST"]),
             Route("/v1/approvals/lasting", self.forget, methods=["GET", "DELETE"]),
             Route("/v1/servers/gallery", self.gallery),
+            Route("/v1/servers:try", self.try_server, methods=["POST"]),
             Route("/v1/models:load", self.load, methods=["POST"]),
             Route("/v1/tools/{name}", self.switch, methods=["POST"]),
             Route("/v1/servers/{name}", self.switch, methods=["POST"]),
@@ -329,6 +342,16 @@ class PageService:
         ]
 
 
+TESTED: Json = {
+    "name": "new",
+    "state": "ready",
+    "problem": "",
+    "failure": "",
+    "seconds": 0.8,
+    "tokens": 210,
+    "tools": [{"name": "fetch"}],
+    "output": [],
+}
 BOARD: Json = {
     "npu_load": [62, 58, 0],
     "temperature_c": 48.5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.browser import Visit
-from tests.support.page_service import HOLD, USAGE, Json, PageService, call, result, text
+from tests.support.page_service import HOLD, TESTED, USAGE, Json, PageService, call, result, text
 
 LONG = "a_very_long_word_" + "x" * 90
 LOADING = "[data-say=loading]"
@@ -90,7 +90,7 @@ def tool(name: str, server: str, *, enabled: bool = True, destructive: bool = Fa
     }
 
 
-def server(name: str, state: str = "ready", error: str = "") -> Json:
+def server(name: str, state: str = "ready", error: str = "", *, can_log_in: bool = False) -> Json:
     """A server as the service lists it."""
     return {
         "name": name,
@@ -100,6 +100,7 @@ def server(name: str, state: str = "ready", error: str = "") -> Json:
         "tools": 1,
         "tokens": 120,
         "enabled": True,
+        "can_log_in": can_log_in,
     }
 
 
@@ -122,13 +123,21 @@ def busy_service() -> PageService:
     """A service with something of everything."""
     return PageService(
         dict(ANSWERS),
-        servers=[server("weather"), server("files"), server("notes", "failed", "it exited with code 1")],
+        servers=[
+            server("weather"),
+            server("files"),
+            server("notes", "failed", "it exited with code 1"),
+            server("crm", "failed", "log in", can_log_in=True),
+        ],
         tools=[tool("get_weather", "weather"), tool("delete_file", "files", destructive=True)],
         calls=[
             past("delete_file", 9, error="there is no such file"),
             past("a_tool_with_a_very_long_name_of_many_words", 1),
         ],
         permissions=[{"server": "files", "tool": LONG, "kind": "always"}],
+        tests={
+            "files": {**TESTED, "state": "failed", "failure": "key", "problem": LONG, "output": [LONG], "tools": []}
+        },
         documents={f"{LONG}.pdf": f"At the office. {LONG}"},
         resources={
             "resources": [{"uri": "m://1", "name": "One", "server": "desk", "description": "D"}],
@@ -145,6 +154,7 @@ def views(visit: Visit, service: PageService) -> Iterator[str]:
     yield "welcome"
     yield from _conversations(visit, service)
     yield from _drawers(visit)
+    yield from _new_server(visit, service)
     yield from _dialogs(visit, service)
 
 
@@ -195,6 +205,22 @@ def _drawers(visit: Visit) -> Iterator[str]:
             page.evaluate(_UNFOLD)
         yield name
         page.click("#panel-close")
+
+
+def _new_server(visit: Visit, service: PageService) -> Iterator[str]:
+    page = visit.page
+    service.can_add = True
+    visit.open_panel("servers")
+    folded = page.locator(".fold > summary").first
+    for _ in range(2):  # it is open; what is in it is fetched when it is opened
+        folded.click()
+    page.wait_for_selector(".fold [name=url]")
+    page.locator(".fold form [type=submit]").first.click()
+    page.wait_for_selector(".fold .outcome .primary")
+    page.locator("[data-control='test files']").click()
+    page.wait_for_selector("[data-say='server.failure.key']")
+    yield "servers, adding"
+    page.click("#panel-close")
 
 
 def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _run(it: Served, config: Path, stop: threading.Event) -> None:
     async def serve() -> None:
         async with open_tenants(load_config(config)) as tenants:
             await tenants.ready()
-            service = ServiceState(tenants)
+            service = ServiceState(tenants, config_file=config, reload=lambda: tenants.reload(load_config(config)))
             settings = uvicorn.Config(create_app(service, mounts=mounts()), log_level="error", lifespan="off")
             server = uvicorn.Server(settings)
             # It listens before the server does: whoever connects early waits.

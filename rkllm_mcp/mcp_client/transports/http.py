@@ -146,7 +146,9 @@ def _client(
             try:
                 response = await super().send(request, **settings)
             except (httpx2.TransportError, RkllmMcpError, OAuthFlowError) as error:
-                return await _error_response(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
+                kind = {"kind": "unreachable" if isinstance(error, httpx2.TransportError) else "login"}
+                failure = _error(call, _reason(spec, error), _CONNECTION_CLOSED, kind)
+                return await _error_response(request, failure, deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
                 return _bounded(response) if deliver is None else response
             # 404 means an expired session or an unknown method: the SDK distinguishes them.

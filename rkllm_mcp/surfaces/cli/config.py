@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -51,13 +50,13 @@ class NewConfiguration:
 
 def filled_template(name: str, values: Mapping[str, str]) -> str:
     """Return the template ``NAME.txt`` of this package with ``@KEY@`` replaced by each value."""
-    text = (resources.files("rkllm_mcp.surfaces.cli") / f"{name}.txt").read_text("utf-8")
+    text = (Path(__file__).parent / f"{name}.txt").read_text("utf-8")
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
 
 
-def write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, text: str, advice: str = "; name another file with --config") -> None:
     """Write a file in one piece, or raise a UsageError: half a configuration would be taken for its owner's wish."""
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
@@ -67,7 +66,7 @@ def write_whole(target: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise UsageError(f"{target} cannot be written ({error.strerror}); name another file with --config") from None
+        raise UsageError(f"{target} cannot be written ({error.strerror}){advice}") from None
 
 
 def write_new(path: Path, data: bytes) -> None:

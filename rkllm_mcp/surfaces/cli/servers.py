@@ -111,8 +111,8 @@ def import_command(
 ) -> None:
     """Import servers from another MCP host's configuration (mcpServers); those whose name is taken are left out."""
     from rkllm_mcp.config.claude_desktop import entries_of
-    from rkllm_mcp.config.editing import add_servers
-    from rkllm_mcp.config.loading import build_config, read_file
+    from rkllm_mcp.config.editing import add_servers, checked_servers, names_in, tidy
+    from rkllm_mcp.config.loading import read_file
 
     session: Session = context.obj
     path = Path(file).expanduser()
@@ -124,16 +124,16 @@ def import_command(
     # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
     entries = entries_of(raw, {}, str(path))
     tables = [entry.table for entry in entries]
-    build_config(raw, _every_variable(raw), str(path), path.absolute())
+    checked_servers(raw, str(path), path)
     if not tables:
         raise ConfigError(
             str(path), "mcpServers", "no servers", 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
         )
     target = session.target_file()
-    taken = _names_in(target)
+    taken = names_in(target)
     new = [entry for entry in tables if entry["name"] not in taken]
     if new:
-        add_servers(target, [_tidy(entry) for entry in new])
+        add_servers(target, [tidy(entry) for entry in new])
     for remark in filter(None, (entry.remark for entry in entries)):
         session.status(remark)
     for entry in tables:
@@ -185,34 +185,23 @@ def install_command(
     ] = None,
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox."""
-    from rkllm_mcp.config.gallery import server_table
-    from rkllm_mcp.config.loading import build_config
-    from rkllm_mcp.diagnostics.doctor import refused_servers
+    from rkllm_mcp.diagnostics.doctor import gallery_server
 
     session: Session = context.obj
-    table = server_table(name, str(Path(folder).expanduser().absolute()) if folder else None)
-    new = build_config({"servers": [table]}, {}, "the new server", session.target_file().absolute())
-    config = session.config().model_copy(update={"servers": new.servers})
-    if refused := refused_servers(config):
-        raise UsageError(f"{name} is not installed: {refused[name]}")
+    at = str(Path(folder).expanduser().absolute()) if folder else None
+    table = gallery_server(name, at, session.config(), session.target_file())
     _add(session, table)
     session.status(f"It runs '{shlex.join([table['command'], *table['args']])}' in a sandbox, with the network.")
     session.status(f"Try it with: rkllm-mcp servers test {name}")
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
-    from rkllm_mcp.config.claude_desktop import entries_of
-    from rkllm_mcp.config.editing import add_servers
-    from rkllm_mcp.config.loading import build_config
+    from rkllm_mcp.config.editing import add_server
 
-    target, name, raw = session.target_file(), str(entry["name"]), {"servers": [entry]}
-    build_config(raw, _every_variable(raw), "the new server", target.absolute())
-    if name in _names_in(target):
-        raise UsageError(f"{target} has a server {name!r}; remove it first, or choose another name")
-    tables = [table.table for table in entries_of(raw, {}, "the new server")]
-    add_servers(target, [_tidy(table) for table in tables])
-    sys.stdout.write(f"{name}: added to {target}\n")
-    _tell_unset(session, tables)
+    target = session.target_file()
+    table = add_server(target, entry)
+    sys.stdout.write(f"{entry['name']}: added to {target}\n")
+    _tell_unset(session, [table])
 
 
 @app.command("remove")
@@ -254,23 +243,6 @@ def _how(server: ServerConfig) -> str:
     return redacted_text(str(getattr(server, "url", "") or getattr(server, "openapi_base_url", "") or ""))
 
 
-def _names_in(path: Path) -> set[str]:
-    from rkllm_mcp.config.claude_desktop import entries_of
-    from rkllm_mcp.config.loading import read_file
-
-    if not path.is_file():
-        return set()
-    return {str(entry.table.get("name")) for entry in entries_of(read_file(path), {}, str(path))}
-
-
-def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
-    """Remove a transport that the command or URL implies."""
-    implied = {"command": "stdio", "url": "http"}
-    if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
-        return {key: value for key, value in entry.items() if key != "transport"}
-    return entry
-
-
 def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
     """Name the variables that the servers just written need and the environment lacks."""
     used = [table for table in tables if table.get("enabled", True)]
@@ -280,12 +252,6 @@ def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
     if needed:
         names = ", ".join(sorted(needed))
         session.terminal.note(f"Not set in the environment: {names}. Without, the server is left out.", YELLOW)
-
-
-def _every_variable(raw: dict[str, Any]) -> dict[str, str]:
-    """An environment in which every variable is set, to check servers that may be used on another day."""
-    names = re.findall(r"\$\{(?:env:)?([A-Za-z_]\w*)", json.dumps(raw))
-    return {**dict.fromkeys(names, "http://unset.invalid"), **os.environ}
 
 
 FILES = ("server.py", "test_server.py", "pyproject.toml", "README.md")

@@ -26,6 +26,7 @@ from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli.config import write_whole
 from rkllm_mcp.surfaces.cli.options import Host, Port, asynchronous
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -76,10 +77,10 @@ class UnitLocation:
             raise ServiceControlError(f"'{' '.join(command)}' failed: {said}{see}")
         return done.stdout
 
-    def refused(self, error: OSError) -> UsageError:
-        """Return the error for a unit file that cannot be changed."""
-        advice = "" if self.is_user else "; run it with sudo, or for yourself alone with --user"
-        return UsageError(f"{self.file} cannot be changed ({error.strerror}){advice}")
+    @property
+    def advice(self) -> str:
+        """The end of the error for a unit file that cannot be changed."""
+        return "" if self.is_user else "; run it with sudo, or for yourself alone with --user"
 
     @property
     def log_command(self) -> str:
@@ -121,14 +122,7 @@ def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (),
     text = unit_text(session, is_user=is_user, credentials=credentials)
     place = UnitLocation(is_user)
     _need_systemctl()
-    try:
-        place.file.parent.mkdir(parents=True, exist_ok=True)
-        # The service must never find half a file.
-        new = place.file.with_suffix(".service.new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(place.file)
-    except OSError as error:
-        raise place.refused(error) from None
+    write_whole(place.file, text, place.advice)
     session.status(f"Wrote {place.file}")
     place.run("daemon-reload")
     place.run("enable", UNIT_NAME)
@@ -152,7 +146,7 @@ def uninstall(session: Session, *, is_user: bool) -> int:
     try:
         place.file.unlink()
     except OSError as error:
-        raise place.refused(error) from None
+        raise UsageError(f"{place.file} cannot be removed ({error.strerror}){place.advice}") from None
     place.run("daemon-reload")
     session.status(f"Removed {place.file}; what it remembered stays in its state folder")
     return EXIT_DONE

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -494,8 +493,7 @@ class _Setup:
 def _texts() -> Mapping[str, Mapping[str, str]]:
     from rkllm_mcp.config.loading import read_file
 
-    with resources.as_file(resources.files("rkllm_mcp.surfaces.cli") / "setup_texts.toml") as path:
-        return read_file(path)
+    return read_file(Path(__file__).with_name("setup_texts.toml"))
 
 
 def _figures(folder: ModelFolder) -> tuple[float, int]:

@@ -30,6 +30,7 @@ from rkllm_mcp.surfaces.http import (
     openapi,
     page,
     resources,
+    servers,
     tools,
 )
 from rkllm_mcp.surfaces.http.middleware import ROUTE, RequestMiddleware
@@ -47,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     *execute.ROUTES,
     *conversations.ROUTES,
     *tools.ROUTES,
+    *servers.ROUTES,
     *approvals.ROUTES,
     *devices.ROUTES,
     *resources.ROUTES,

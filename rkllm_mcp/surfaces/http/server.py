@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Literal, TextIO
 
@@ -476,6 +477,8 @@ class _Serving:
         self._notifier.extend_start(self._config.runtime.start_timeout_s)
         async with open_tenants(self._config, status=self._session.status) as tenants:
             service = self._service = ServiceState(tenants)
+            service.config_file = self._config.origin.source or self._session.target_file()
+            service.reload = partial(self._apply, service, tasks)
             listener = self._listener = _Listener(_settings(service))
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
@@ -519,7 +522,7 @@ class _Serving:
                 service, listener = self._service, self._listener
                 if number == signal.SIGHUP:
                     if service is not None and not service.is_draining:
-                        tasks.start_soon(self._reload, service)
+                        tasks.start_soon(self._reload, service, tasks)
                     continue
                 self._code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_DONE
                 if service is None or listener is None:
@@ -543,8 +546,19 @@ class _Serving:
         service.stop_answers()
         self._leave()
 
-    async def _reload(self, service: ServiceState) -> None:
+    async def _reload(self, service: ServiceState, tasks: TaskGroup) -> None:
         """Put the configuration in force as it is now; one that cannot be used changes nothing."""
+        try:
+            await self._apply(service, tasks)
+        except RkllmMcpError as error:
+            self._session.terminal.error(f"The configuration stays as it was: {error}")
+
+    async def _apply(self, service: ServiceState, tasks: TaskGroup) -> None:
+        """Put the configuration in force as it is now.
+
+        Raises:
+            RkllmMcpError: it cannot be used.
+        """
         self._notifier.reloading()
         async with self._reloading:
             # The model that is being watched may go now, and is no failure then.
@@ -554,15 +568,13 @@ class _Serving:
                 check_key(self._host, config)
                 before = service.config.service
                 is_same_model = await service.tenants.reload(config, drain_s=config.service.drain_s)
-            except RkllmMcpError as error:
-                self._session.terminal.error(f"The configuration stays as it was: {error}")
-            else:
                 model = "the model stays" if is_same_model else "another model"
                 self._session.status(f"Configuration in force; {model}")
                 if (config.service.host, config.service.port) != (before.host, before.port):
                     self._session.status("Another host or port is used after a restart")
-        # Another model is being loaded now; one that cannot be is the end, as at the start.
-        await self._watch(service)
+            finally:
+                # Another model is being loaded now; one that cannot be is the end, as at the start.
+                tasks.start_soon(self._watch, service)
 
 
 def _settings(service: ServiceState) -> uvicorn.Config:

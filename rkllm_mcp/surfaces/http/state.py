@@ -8,11 +8,13 @@ while the service runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 from starlette.requests import Request
 
 from rkllm_mcp.completions.conversation_cache import ConversationCache
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 2**20
 OWNER = ""
+_MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -41,6 +44,11 @@ class ServiceState:
 
     tenants: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
+    config_file: Path | None = None  # the file that servers are added to; None if there is none
+    reload: Callable[[], Awaitable[object]] | None = None  # puts the configuration as it is now in force
+    # Servers that are added, one after the other, and that are tested at once, each of which may be a program.
+    adding: anyio.Lock = field(default_factory=anyio.Lock)
+    testing: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_MOST_TESTS))
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
     # conversations of clients that send the whole conversation with each request

@@ -1,4 +1,4 @@
-"""Tools and servers of a tenant: lists, switches, direct calls, and the call history."""
+"""Tools of a tenant: lists, switches, direct calls, documents, permanent decisions, and the call history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
-from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.messages import ToolCall, ToolSpec
@@ -129,46 +128,27 @@ class HistoryQueryBody(bodies.RequestBody):
     """Of this conversation alone."""
 
 
-class ServerShown(DocumentedModel):
-    """A server."""
-
-    name: str
-    transport: str
-    state: str = Field(description="ready, waiting, connecting, failed or died.")
-    error: str = Field(description="Why it is not ready; empty when it is.")
-    tools: int
-    tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
-    enabled: bool = Field(description="True if it is enabled.")
-
-
-class Servers(DocumentedModel):
-    """All servers, in the order of the configuration."""
-
-    servers: list[ServerShown]
-
-
-_SWITCHED = (RouteResponse(SwitchResult),)
-_A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/name"
+SWITCHED = (RouteResponse(SwitchResult),)
+_A_TOOL = "$response.body#/tools/0/name"
 _OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
-_OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
 
 
 @Route("GET", "/v1/tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),))
 async def list_tools(request: Request) -> Response:
     """List the tools."""
     app = tenant_of(request).app
-    tools = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
-    tools += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
+    tools = [shown_tool(app, tool, enabled=True) for tool in app.toolbox.tools()]
+    tools += [shown_tool(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
     return JSONResponse({"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])})
 
 
-@Route("POST", "/v1/tools/{name}:enable", answers=_SWITCHED, problems=(404,))
+@Route("POST", "/v1/tools/{name}:enable", answers=SWITCHED, problems=(404,))
 async def enable(request: Request) -> Response:
     """Switch a tool on."""
     return await _switch(request, is_on=True)
 
 
-@Route("POST", "/v1/tools/{name}:disable", answers=_SWITCHED, problems=(404,))
+@Route("POST", "/v1/tools/{name}:disable", answers=SWITCHED, problems=(404,))
 async def disable(request: Request) -> Response:
     """Switch a tool off."""
     return await _switch(request, is_on=False)
@@ -340,54 +320,6 @@ async def history(request: Request) -> Response:
     return JSONResponse({"calls": records})
 
 
-@Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
-async def list_servers(request: Request) -> Response:
-    """List the servers and their state."""
-    app = tenant_of(request).app
-    transports = {server.name: server.transport for server in app.config.servers}
-    tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
-    servers = [
-        {
-            "name": state.name,
-            "transport": transports[state.name],
-            "state": state.state,
-            "error": state.reason,
-            "tools": state.tool_count,
-            "tokens": sum(app.model_host.listing.cost(tool) for tool in tools if tool.server == state.name),
-            "enabled": app.toolbox.switches.is_server_on(state.name),
-        }
-        for state in app.toolbox.servers()
-    ]
-    return JSONResponse({"servers": servers})
-
-
-class GalleryServer(DocumentedModel):
-    """A server that can be installed by name."""
-
-    name: str
-    title: str
-    description: str
-    description_ja: str
-    version: str = Field(description="The version that is installed.")
-    command: list[str] = Field(description="What runs on the board; FOLDER stands for a folder of its owner.")
-    reaches: list[str] = Field(description="internet, folder: what it works with.")
-    needs_folder: bool
-    installed: bool
-
-
-class Gallery(DocumentedModel):
-    """The servers that are shipped as a list with the release."""
-
-    servers: list[GalleryServer]
-
-
-@Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
-async def list_gallery(request: Request) -> Response:
-    """List the servers that can be installed by name."""
-    names = {server.name for server in tenant_of(request).app.config.servers}
-    return JSONResponse({"servers": [{**each, "installed": each["name"] in names} for each in gallery()]})
-
-
 class Permission(DocumentedModel):
     """A permanent decision about a tool."""
 
@@ -434,33 +366,12 @@ async def forget_permission(request: Request) -> Response:
     return Response(status_code=204)
 
 
-@Route("POST", "/v1/servers/{name}:enable", answers=_SWITCHED, problems=(404,))
-async def enable_server(request: Request) -> Response:
-    """Switch a server on."""
-    return await _switch_server(request, is_on=True)
-
-
-@Route("POST", "/v1/servers/{name}:disable", answers=_SWITCHED, problems=(404,))
-async def disable_server(request: Request) -> Response:
-    """Switch a server off."""
-    return await _switch_server(request, is_on=False)
-
-
 async def _switch(request: Request, *, is_on: bool) -> Response:
     app = tenant_of(request).app
     tool = _tool(app, request.path_params["name"])
     app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
     await app.store.settled()
     return JSONResponse({"name": tool.name, "enabled": is_on})
-
-
-async def _switch_server(request: Request, *, is_on: bool) -> Response:
-    app, name = tenant_of(request).app, request.path_params["name"]
-    if name not in {state.name for state in app.toolbox.servers()}:
-        raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
-    app.toolbox.switches.turn_server(name, is_on=is_on)
-    await app.store.settled()
-    return JSONResponse({"name": name, "enabled": is_on})
 
 
 def _tool(app: Assistant, name: str) -> ToolSpec:
@@ -472,13 +383,13 @@ def _tool(app: Assistant, name: str) -> ToolSpec:
     return tool
 
 
-def _shown(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
+def shown_tool(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
+    """Return a tool as ``ToolShown``, with its cost."""
     tokens = app.model_host.listing.cost(tool)
     return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)
 
 
 ROUTES = (
-    list_gallery,
     list_permissions,
     forget_permission,
     list_tools,
@@ -489,7 +400,4 @@ ROUTES = (
     ask_knowledge,
     attach,
     history,
-    list_servers,
-    enable_server,
-    disable_server,
 )

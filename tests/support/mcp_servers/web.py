@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from anyio.from_thread import start_blocking_portal
 
 from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, Handler, TinyServer, tool
 
@@ -83,6 +85,13 @@ async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncGen
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def serving_beside(answer: Answer) -> Generator[str]:
+    """Answer HTTP requests in a thread beside the test, as ``serving`` does."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(answer)) as url:
+        yield url
 
 
 async def _answer(answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

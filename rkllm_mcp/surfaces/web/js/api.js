@@ -72,10 +72,11 @@ export class Api {
   /**
    * @param {string} path
    * @param {unknown} [body]
+   * @param {number} [patience_ms] the longest wait for the answer
    * @returns {Promise<any>}
    */
-  post(path, body = {}) {
-    return this.#json("POST", path, body);
+  post(path, body = {}, patience_ms = PATIENCE_MS) {
+    return this.#json("POST", path, body, patience_ms);
   }
 
   /**
@@ -151,9 +152,10 @@ export class Api {
    * @param {string} method
    * @param {string} path
    * @param {unknown} [body]
+   * @param {number} [patience_ms]
    */
-  async #json(method, path, body) {
-    const response = await this.#send(method, path, body, AbortSignal.timeout(PATIENCE_MS));
+  async #json(method, path, body, patience_ms = PATIENCE_MS) {
+    const response = await this.#send(method, path, body, AbortSignal.timeout(patience_ms));
     if (response.status === 204) return null;
     return response.json().catch(() => {
       throw this.#lost();

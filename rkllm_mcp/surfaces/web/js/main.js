@@ -10,15 +10,13 @@ import { Conversations } from "./conversations.js";
 import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
 import { byId, h, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
-import { BoardPanel } from "./panels/board.js";
 import { keepPage, notify } from "./home.js";
 import { onKey } from "./keys.js";
 import { openMenu } from "./menu.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
-import { Panel } from "./panels/panel.js";
+import { lateTab, Panel } from "./panels/panel.js";
 import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
-import { ServersPanel } from "./panels/servers.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf } from "./router.js";
 
@@ -74,9 +72,9 @@ const documents = new DocumentsPanel(api);
 const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
 const panel = new Panel(
   {
-    servers: new ServersPanel(api),
+    servers: lateTab(async () => new (await import("./panels/servers.js")).ServersPanel(api)),
     documents,
-    board: new BoardPanel(api),
+    board: lateTab(async () => new (await import("./panels/board.js")).BoardPanel(api)),
     settings: new SettingsPanel({
       isSet: () => access.isKeySet,
       change: () => access.change(),

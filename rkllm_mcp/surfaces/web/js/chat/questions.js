@@ -236,7 +236,7 @@ export function sayLate(seconds) {
  * @param {string} url
  * @returns {URL | null} null unless it opens a page
  */
-function webAddress(url) {
+export function webAddress(url) {
   const target = URL.canParse(url) ? new URL(url) : null;
   return target && (target.protocol === "https:" || target.protocol === "http:") ? target : null;
 }

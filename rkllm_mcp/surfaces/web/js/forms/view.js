@@ -12,7 +12,7 @@ import { fieldsOf, read } from "./schema.js";
 // So many choices are shown side by side; more become a list to open.
 const MOST_RADIOS = 5;
 /** @type {Record<string, string>} */
-const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
+const INPUTS = { email: "email", uri: "url", password: "password", date: "date", "date-time": "datetime-local" };
 const counter = { last: 0 };
 
 export class FormView {

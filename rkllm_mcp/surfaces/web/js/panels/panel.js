@@ -6,6 +6,36 @@
  */
 import { byId, h } from "../dom.js";
 import { say } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+
+/**
+ * A tab whose script is fetched when it is first shown.
+ *
+ * @param {() => Promise<Tab>} make
+ * @returns {Tab}
+ */
+export function lateTab(make) {
+  const node = h("div");
+  /** @type {{tab: Tab | null, isShown: boolean}} */
+  const state = { tab: null, isShown: false };
+  return {
+    node,
+    load: async () => {
+      state.isShown = true;
+      try {
+        state.tab ??= await make();
+        if (node.firstChild !== state.tab.node) node.replaceChildren(state.tab.node);
+        if (state.isShown) await state.tab.load();
+      } catch (error) {
+        node.replaceChildren(h("p", { class: "error" }, sentenceOf(error)));
+      }
+    },
+    leave: () => {
+      state.isShown = false;
+      state.tab?.leave?.();
+    },
+  };
+}
 
 export class Panel {
   #node = byId("panel");

@@ -3,12 +3,13 @@
  *
  * @typedef {import("../api.js").Api} Api
  */
-import { button, copyButton } from "../buttons.js";
+import { button } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h } from "../dom.js";
-import { language, say, t } from "../i18n.js";
+import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { HistoryPanel } from "./history.js";
+import { serversToAdd } from "./new_server.js";
 import { ToolsPanel } from "./tools.js";
 
 export class ServersPanel {
@@ -54,24 +55,11 @@ export class ServersPanel {
 
   /** @param {HTMLElement} place */
   async #gallery(place) {
-    const { servers } = await this.#api.get("/v1/servers/gallery");
-    const row = (/** @type {any} */ server) => {
-      const command = `rkllm-mcp servers install ${server.name}${server.needs_folder ? " --folder PATH" : ""}`;
-      const reaches = server.reaches.length > 0 ? server.reaches : ["nothing"];
-      return h(
-        "section",
-        { class: "server" },
-        h("div", { class: "names" }, h("h3", {}, server.title), h("span", { class: "muted" }, server.version)),
-        h("p", {}, language() === "ja" ? server.description_ja : server.description),
-        h("p", { class: "small" }, say("servers.may"), " ", reaches.flatMap((/** @type {string} */ name) => [say(`servers.may.${name}`), " "])),
-        h("p", { class: "small" }, say("servers.runs")),
-        h("pre", { tabindex: 0 }, server.command.join(" ")),
-        server.installed
-          ? h("p", { class: "muted small" }, say("servers.installed"))
-          : h("div", { class: "command" }, h("code", {}, command), copyButton(() => command, announce)),
-      );
+    const added = async (/** @type {string} */ name) => {
+      await this.#tools.load();
+      if (name) await this.#tools.test(name);
     };
-    fill(place, h("p", { class: "muted small" }, say("servers.add_help")), servers.map(row));
+    fill(place, await serversToAdd(this.#api, added));
   }
 
   /** @param {HTMLElement} place */

@@ -11,6 +11,7 @@ import { fill, h, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { holds } from "../words.js";
+import { ServerActions } from "./server_actions.js";
 
 // As many can be looked through.
 const FEW = 20;
@@ -36,6 +37,8 @@ export class ToolsPanel {
   #list = h("div");
   /** @type {Set<string>} servers whose tools are shown */
   #unfolded = new Set();
+  /** @type {Map<string, ServerActions>} by server; what they show outlives a drawing of the list */
+  #actions = new Map();
   /** @type {Found} */
   #found = { servers: [], tools: [], tokens: 0, size: 0 };
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -117,7 +120,9 @@ export class ToolsPanel {
       this.#switch("servers", server.name, isOn),
     );
     control.dataset["control"] = `server ${server.name}`;
-    const state = h("span", { class: "badge", "data-state": server.state }, stateWord(server.state));
+    const state = server.can_log_in
+      ? h("span", { class: "badge caution" }, say("server.needs_login"))
+      : h("span", { class: "badge", "data-state": server.state }, stateWord(server.state));
     const facts = [server.transport, server.tokens ? say("tools.tokens", { count: server.tokens }) : null].filter(
       Boolean,
     );
@@ -132,9 +137,27 @@ export class ToolsPanel {
       { class: "muted" },
       facts.flatMap((fact, place) => (place > 0 ? [" · ", fact] : [fact])),
     );
-    const error = server.error && h("p", { class: "error" }, server.error);
+    const error = server.error && !server.can_log_in && h("p", { class: "error" }, server.error);
     const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
-    return h("section", { class: "server" }, head, line, error, list);
+    return h("section", { class: "server" }, head, line, error, this.#actionsOf(server.name).show(server), list);
+  }
+
+  /**
+   * Test a server and show the result with it.
+   *
+   * @param {string} name
+   */
+  async test(name) {
+    const actions = this.#actionsOf(name);
+    actions.node.scrollIntoView({ block: "center" });
+    await actions.test();
+  }
+
+  /** @param {string} name */
+  #actionsOf(name) {
+    const actions = this.#actions.get(name) ?? new ServerActions(this.#api, name, () => this.load());
+    this.#actions.set(name, actions);
+    return actions;
   }
 
   /**

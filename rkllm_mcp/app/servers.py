@@ -1,0 +1,165 @@
+"""Servers that a person tests or logs in to while the answers go on with theirs.
+
+A test starts a server of its own and ends it, or pings one that is connected. A login opens a connection of its own as
+well; its tokens are stored for the connections of the same name and address.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import anyio
+
+from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError, ToolboxError
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.mcp_client.errors import FailureKind
+    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, State
+    from rkllm_mcp.mcp_client.oauth import BrowserConsent, Redirect
+    from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+# A connected server answers a ping in milliseconds, and its user waits for the result.
+_PING_S = 10.0
+
+LoginState: TypeAlias = Literal["starting", "waiting", "ready", "failed"]
+
+
+@dataclass(frozen=True)
+class ServerTest:
+    """Result of the test of a server."""
+
+    state: State  # ready if it works
+    problem: str = ""  # why it does not, and the remedy
+    failure: FailureKind = ""
+    tools: tuple[ToolSpec, ...] = ()
+    seconds: float = 0.0  # from start to the list of tools, or of the ping
+    output: tuple[str, ...] = ()  # its last lines if it does not work, else remarks about what was left out
+
+
+async def start_apart(config: Config, name: str, log_in: BrowserConsent | None = None) -> ServerTest:
+    """Start the server ``name`` of a configuration, list its tools and stop it.
+
+    Raises:
+        RkllmMcpError: the store cannot be opened.
+    """
+    from rkllm_mcp.app.root import open_tools
+
+    async with open_tools(config.only_servers([name]), log_in=log_in) as environment:
+        await environment.toolbox.started()
+        return _outcome(environment.toolbox, name)
+
+
+async def test_server(config: Config, toolbox: Toolbox, name: str) -> ServerTest:
+    """Ping a server of ``toolbox`` if it is connected, else start one of its own and stop it."""
+    from rkllm_mcp.mcp_client.connection import Connection
+    from rkllm_mcp.mcp_client.lifecycle import answers
+
+    server = _named(toolbox, name)
+    if server.state == "connecting":
+        with suppress(ServerUnavailableError):
+            await server.available()
+        return _outcome(toolbox, name)
+    if server.state != "ready":
+        return await start_apart(config, name)
+    started = time.monotonic()
+    if isinstance(server, Connection):
+        try:
+            is_there = await server.request(lambda client: answers(client, _PING_S))
+        except ToolboxError as error:
+            return ServerTest("failed", str(error))
+        if not is_there:
+            return ServerTest("failed", f"it did not answer a ping within {_PING_S:g} s")
+    return replace(_outcome(toolbox, name), seconds=time.monotonic() - started)
+
+
+def _outcome(toolbox: Toolbox, name: str) -> ServerTest:
+    server = _named(toolbox, name)
+    state = server.describe()
+    is_ready = state.state == "ready"
+    lines = tuple(line for line in state.last_lines if not is_ready or line.startswith("("))
+    tools = (*toolbox.tools(), *toolbox.tools(disabled=True))
+    own = tuple(tool for tool in tools if tool.server == name)
+    return ServerTest(state.state, state.reason, server.failure, own, state.connect_seconds, lines)
+
+
+def _named(toolbox: Toolbox, name: str) -> AnyToolServer:
+    return next(server for server in toolbox.connections if server.spec.name == name)
+
+
+class Login:
+    """A login that a person completes in a browser, on this machine or on another one.
+
+    Attributes:
+        server: name of the server.
+        state: ``waiting`` while the person is to visit ``address``.
+        address: of the authorization server.
+        problem: why it failed, and the remedy.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.state: LoginState = "starting"
+        self.address = ""
+        self.problem = ""
+        self._redirect: Redirect | None = None
+        self._news = anyio.Event()
+        self._scope = anyio.CancelScope()
+
+    async def run(self, config: Config, toolbox: Toolbox) -> None:
+        """Log in, and have ``toolbox`` connect the server again."""
+        from rkllm_mcp.mcp_client.oauth import BrowserConsent
+
+        with self._scope:
+            consent = BrowserConsent(self._show, expect=self._expect)
+            try:
+                result = await start_apart(config, self.server, consent)
+            except RkllmMcpError as error:
+                result = ServerTest("failed", str(error))
+            if result.state == "ready":
+                await _reconnect(toolbox, self.server)
+            self._become("ready" if result.state == "ready" else "failed", result.problem)
+        if self._scope.cancelled_caught:
+            self._become("failed", "the login was given up; begin another one")
+
+    def cancel(self) -> None:
+        """End it, if it is not over."""
+        self._scope.cancel()
+
+    def take(self, address: str) -> bool:
+        """Take the address that the browser was sent to; return False if this login does not wait for it."""
+        return self.state == "waiting" and self._redirect is not None and self._redirect.take(address)
+
+    async def changed(self, state: LoginState, timeout_s: float) -> None:
+        """Wait until the state is another one than ``state``, for at most ``timeout_s`` seconds."""
+        with anyio.move_on_after(timeout_s):
+            while self.state == state:
+                await self._news.wait()
+
+    def _expect(self, redirect: Redirect) -> None:
+        self._redirect = redirect
+
+    async def _show(self, server: str, url: str) -> None:
+        # A login that was not accepted is asked for again with an older protocol; the person begins another one.
+        if self.address:
+            raise ServerUnavailableError(f"the login to server '{server}' was not accepted; begin another one")
+        self.address = url
+        self._become("waiting")
+
+    def _become(self, state: LoginState, problem: str = "") -> None:
+        self.state, self.problem = state, problem
+        self._news.set()
+        self._news = anyio.Event()
+
+
+async def _reconnect(toolbox: Toolbox, name: str) -> None:
+    server = _named(toolbox, name)
+    if server.state != "ready":
+        server.retry(now=True)
+        # What is wrong with it is shown with its state.
+        with suppress(ServerUnavailableError):
+            await server.available()

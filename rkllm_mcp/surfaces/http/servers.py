@@ -1,0 +1,427 @@
+"""Servers of a tenant: state, switches and tests; logins and new servers for the owner alone.
+
+    body ─▶ entry ─▶ checked ─▶ tried, or added to the configuration file ─▶ reload
+
+A key that adds servers decides which programs run on the board and which addresses it asks. So this takes a key of the
+owner with all rights, and ``install_servers`` in ``[security]``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.servers import Login, LoginState, ServerTest, start_apart, test_server
+from rkllm_mcp.config.editing import add_server, checked_servers, names_in
+from rkllm_mcp.config.gallery import gallery
+from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.sections import RIGHTS, Config
+from rkllm_mcp.config.servers import RemoteServer
+from rkllm_mcp.diagnostics.doctor import gallery_server
+from rkllm_mcp.errors import ConfigError, RkllmMcpError
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import while_connected
+from rkllm_mcp.surfaces.http.tools import SWITCHED, ToolShown, shown_tool
+
+# The longest wait for the progress of a login; proxies and the page wait longer for an answer, seconds.
+_LOGIN_NEWS_S = 20.0
+# Slashes end a part of an address, and a name stands in the addresses of this module.
+_Name = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]*$", max_length=64)]
+_HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")]
+_HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,8192}$")]
+
+
+class ServerShown(DocumentedModel):
+    """A server."""
+
+    name: str
+    transport: str
+    state: str = Field(description="ready, waiting, connecting, failed or died.")
+    error: str = Field(description="Why it is not ready; empty when it is.")
+    tools: int
+    tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
+    enabled: bool = Field(description="True if it is enabled.")
+    can_log_in: bool = Field(description="It waits for a login with a browser, which this key may begin.")
+
+
+class Servers(DocumentedModel):
+    """All servers, in the order of the configuration."""
+
+    servers: list[ServerShown]
+
+
+_A_SERVER = "$response.body#/servers/0/name"
+_OF_SERVERS = tuple(
+    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable", "test")
+)
+
+
+@Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
+async def list_servers(request: Request) -> Response:
+    """List the servers and their state."""
+    app, is_owner = tenant_of(request).app, _refusal_of_key(request) is None
+    tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
+    servers = [
+        {
+            "name": server.spec.name,
+            "transport": server.spec.transport,
+            "state": server.state,
+            "error": server.explanation(),
+            "tools": len(server.tools),
+            "tokens": sum(app.model_host.listing.cost(tool) for tool in tools if tool.server == server.spec.name),
+            "enabled": app.toolbox.switches.is_server_on(server.spec.name),
+            "can_log_in": is_owner and server.failure == "login" and _has_login(server.spec),
+        }
+        for server in app.toolbox.connections
+    ]
+    return JSONResponse({"servers": servers})
+
+
+class GalleryServer(DocumentedModel):
+    """A server that can be installed by name."""
+
+    name: str
+    title: str
+    description: str
+    description_ja: str
+    version: str = Field(description="The version that is installed.")
+    command: list[str] = Field(description="What runs on the board; FOLDER stands for a folder of its owner.")
+    reaches: list[str] = Field(description="internet, folder: what it works with.")
+    needs_folder: bool
+    installed: bool
+
+
+class Gallery(DocumentedModel):
+    """The servers that are shipped as a list with the release."""
+
+    servers: list[GalleryServer]
+    can_add: bool = Field(description="This key may add servers, of the gallery and by address.")
+
+
+@Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
+async def list_gallery(request: Request) -> Response:
+    """List the servers that can be installed by name."""
+    names = {server.name for server in tenant_of(request).app.config.servers}
+    servers = [{**each, "installed": each["name"] in names} for each in gallery()]
+    return JSONResponse({"servers": servers, "can_add": _refusal_of_adding(request) is None})
+
+
+@Route("POST", "/v1/servers/{name}:enable", answers=SWITCHED, problems=(404,))
+async def enable_server(request: Request) -> Response:
+    """Switch a server on."""
+    return await _switch_server(request, is_on=True)
+
+
+@Route("POST", "/v1/servers/{name}:disable", answers=SWITCHED, problems=(404,))
+async def disable_server(request: Request) -> Response:
+    """Switch a server off."""
+    return await _switch_server(request, is_on=False)
+
+
+class ServerTested(DocumentedModel):
+    """Result of the test of a server."""
+
+    name: str
+    state: str = Field(description="ready if it works.")
+    problem: str = Field(description="Why it does not work, and the remedy; empty when it does.")
+    failure: str = Field(
+        description="The same as a word: login, key, unreachable, not_mcp or slow; empty for all other reasons."
+    )
+    seconds: float = Field(description="From its start to its list of tools; of a ping if it is connected.")
+    tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
+    tools: list[ToolShown]
+    output: list[str] = Field(description="The last lines that it wrote, if it does not work.")
+
+
+_TESTED = (RouteResponse(ServerTested, says="What it came to; a server that does not work is no failure."),)
+
+
+@Route("POST", "/v1/servers/{name}:test", answers=_TESTED, problems=(404,))
+async def test(request: Request) -> Response:
+    """Ping a server, or start and stop it if it is not connected."""
+    app, name = tenant_of(request).app, _known(request)
+
+    async def work() -> ServerTest:
+        async with service_of(request).testing:
+            return await test_server(app.config, app.toolbox, name)
+
+    return JSONResponse(_tested(request, name, await while_connected(request, work)))
+
+
+class NewServerBody(bodies.RequestBody):
+    """A server of the gallery, or one by its address."""
+
+    gallery: str = ""
+    """Its name in the gallery; empty for a server by its address."""
+    folder: Annotated[str, Field(max_length=4096)] = ""
+    """The folder on the board that a server of the gallery may read and change, an absolute path."""
+    name: _Name = ""
+    """The name of a server by its address."""
+    url: Annotated[str, Field(max_length=2048)] = ""
+    """Its address, http:// or https://; variables are not filled in."""
+    headers: Annotated[dict[_HeaderName, _HeaderValue], Field(max_length=20)] = Field(default_factory=dict[str, str])
+    """HTTP headers to send, such as Authorization. They are stored in the configuration file and never shown again."""
+    oauth: bool = False
+    """A person logs in to it with a browser."""
+
+
+class AddedServer(DocumentedModel):
+    """A server that was added to the configuration."""
+
+    name: str
+    is_in_force: bool = Field(description="False: the service uses it after a restart.")
+    problem: str = Field(description="Why it is not in force; empty when it is.")
+
+
+@Route("POST", "/v1/servers:try", body=NewServerBody, answers=_TESTED, problems=(403,))
+async def try_server(request: Request) -> Response:
+    """Start a server that is not in the configuration, list its tools and stop it."""
+    body = await bodies.read(request, NewServerBody)
+    _check_adding(request)
+    service, app = service_of(request), tenant_of(request).app
+    entry = _entry(body, service)
+    new = checked_servers({"servers": [entry]}, "the new server", _file(service))
+    config = app.config.model_copy(update={"servers": new.servers})
+
+    async def work() -> ServerTest:
+        async with service.testing:
+            return await start_apart(config, entry["name"])
+
+    return JSONResponse(_tested(request, entry["name"], await while_connected(request, work)))
+
+
+@Route("POST", "/v1/servers", body=NewServerBody, answers=(RouteResponse(AddedServer, 201),), problems=(403,))
+async def add(request: Request) -> Response:
+    """Add a server to the configuration and use it."""
+    body = await bodies.read(request, NewServerBody)
+    _check_adding(request)
+    service = service_of(request)
+    entry, path = _entry(body, service), _file(service)
+    async with service.adding:
+        try:
+            add_server(path, entry)
+        except ConfigError as error:
+            raise _refused(error) from None
+        problem = await _put_in_force(service)
+    added = AddedServer(name=entry["name"], is_in_force=not problem, problem=problem)
+    return JSONResponse(added.model_dump(), 201)
+
+
+class LoginBody(bodies.RequestBody):
+    """The end of a login that goes on, or nothing to begin one."""
+
+    address: Annotated[str, Field(max_length=8192)] = ""
+    """The address that the browser was sent to after the login, if the browser is not on the board's own machine."""
+
+
+class LoginQuery(bodies.RequestBody):
+    """What is known of a login."""
+
+    known: str = ""
+    """The state that is known: the answer waits for another one, for at most 20 seconds."""
+
+
+class LoginShown(DocumentedModel):
+    """A login to a server."""
+
+    name: str
+    state: LoginState = Field(description="starting; waiting for the person at the address; ready; failed.")
+    address: str = Field(description="The address of the authorization server to open in a browser.")
+    problem: str = Field(description="Why it failed, and the remedy.")
+
+
+_LOGIN = (RouteResponse(LoginShown),)
+
+
+@Route("POST", "/v1/servers/{name}:login", body=LoginBody, answers=_LOGIN, problems=(400, 403, 404))
+async def log_in(request: Request) -> Response:
+    """Begin a login to a server, or hand over the address that the browser was sent to."""
+    body = await bodies.read(request, LoginBody)
+    _check_key(request)
+    name, tenants = _known(request), service_of(request).tenants
+    if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
+        raise HTTPError(400, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
+    if not body.address:
+        login = tenants.log_in(name)
+        await login.changed("starting", _LOGIN_NEWS_S)
+        return _shown_login(login)
+    login = _login(request)
+    # Without a code or an error it is not what an authorization server sent the browser to.
+    if not any(f"{word}=" in body.address for word in ("code", "error")) or not login.take(body.address):
+        sentence = "this is not the address that the browser was sent to after the login; copy all of its address bar"
+        raise HTTPError(422, sentence, param="address")
+    await login.changed("waiting", _LOGIN_NEWS_S)
+    return _shown_login(login)
+
+
+@Route("GET", "/v1/servers/{name}:login", query=LoginQuery, answers=_LOGIN, problems=(403, 404))
+async def follow_login(request: Request) -> Response:
+    """Wait for the progress of a login."""
+    known = bodies.query(request, LoginQuery).known
+    _check_key(request)
+    login = _login(request)
+    if known == login.state:
+        await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
+    return _shown_login(login)
+
+
+async def _switch_server(request: Request, *, is_on: bool) -> Response:
+    app, name = tenant_of(request).app, _known(request)
+    app.toolbox.switches.turn_server(name, is_on=is_on)
+    await app.store.settled()
+    return JSONResponse({"name": name, "enabled": is_on})
+
+
+def _known(request: Request) -> str:
+    """Return the name of a server in the path."""
+    name: str = request.path_params["name"]
+    if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
+        raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
+    return name
+
+
+def _has_login(spec: object) -> bool:
+    return isinstance(spec, RemoteServer) and spec.auth == "oauth"
+
+
+def _refusal_of_key(request: Request) -> HTTPError | None:
+    """Return the refusal of a key that may not do what only the owner decides."""
+    if request.state.tenant == OWNER and set(RIGHTS) <= set(request.state.rights):
+        return None
+    return HTTPError(403, "this takes a key of the owner with all rights", code="key_purpose")
+
+
+def _check_key(request: Request) -> None:
+    if refusal := _refusal_of_key(request):
+        raise refusal
+
+
+def _refusal_of_adding(request: Request) -> HTTPError | None:
+    """Return the refusal of a request that may not add servers."""
+    if refusal := _refusal_of_key(request):
+        return refusal
+    if not service_of(request).config.security.install_servers:
+        advice = "set install_servers = true in [security], or run 'rkllm-mcp servers' on the board"
+        return HTTPError(403, f"servers are not added over HTTP; {advice}", code="install_servers")
+    if not request.state.key:
+        # Without keys every program on this machine is the owner.
+        advice = "'rkllm-mcp config add-key' makes one"
+        return HTTPError(403, f"servers are added with a key of the owner; {advice}", code="needs_key")
+    return None
+
+
+def _check_adding(request: Request) -> None:
+    if refusal := _refusal_of_adding(request):
+        raise refusal
+
+
+def _file(service: ServiceState) -> Path:
+    """Return the configuration file in force."""
+    if service.config_file is None:
+        raise HTTPError(403, "this service has no configuration file to change", code="install_servers")
+    return service.config_file
+
+
+def _entry(body: NewServerBody, service: ServiceState) -> dict[str, Any]:
+    """Return the checked table of a new server.
+
+    Raises:
+        HTTPError: 422, with the field.
+        UsageError: a server of the gallery would not be started.
+    """
+    if bool(body.gallery) == bool(body.url):
+        raise HTTPError(422, "a server has either an address or a name in the gallery", param="url")
+    path = _file(service)
+    entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
+    try:
+        checked_servers({"servers": [entry]}, "the new server", path)
+        taken = names_in(path)
+    except ConfigError as error:
+        raise _refused(error) from None
+    if entry["name"] in taken:
+        sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
+        raise HTTPError(422, sentence, param="name", code="name_taken")
+    return entry
+
+
+def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:
+    folder = Path(body.folder)
+    if body.folder and ("${" in body.folder or not (folder.is_absolute() and folder.is_dir())):
+        sentence = f"there is no folder {body.folder!r} on the board; write an absolute path"
+        raise HTTPError(422, sentence, param="folder")
+    return gallery_server(body.gallery, body.folder or None, config, path)
+
+
+def _address_entry(body: NewServerBody) -> dict[str, Any]:
+    # Variables are those of the board's environment, which a client must not send anywhere.
+    for field, values in (("name", [body.name]), ("url", [body.url]), ("headers", body.headers.values())):
+        if any("${" in value for value in values):
+            raise HTTPError(422, f"{field}: variables are not filled in here; write the value itself", param=field)
+    if not body.name.strip():
+        raise HTTPError(422, "name: is missing; choose a name for the server", param="name")
+    entry: dict[str, Any] = {"name": body.name.strip(), "url": body.url.strip()}
+    entry |= {"headers_template": dict(body.headers)} if body.headers else {}
+    return entry | ({"auth": "oauth"} if body.oauth else {})
+
+
+def _refused(error: ConfigError) -> HTTPError:
+    return HTTPError(422, str(error), param=error.key.rpartition(".")[2] or None, code="configuration")
+
+
+async def _put_in_force(service: ServiceState) -> str:
+    """Have the service use the changed configuration; return why it does not."""
+    if service.reload is None:
+        return "restart the service"
+    try:
+        await service.reload()
+    except RkllmMcpError as error:
+        return str(error)
+    return ""
+
+
+def _tested(request: Request, name: str, result: ServerTest) -> dict[str, Any]:
+    app = tenant_of(request).app
+    tools = [shown_tool(app, tool, enabled=True) for tool in result.tools]
+    shown = ServerTested(
+        name=name,
+        state=result.state,
+        problem=result.problem,
+        failure=result.failure,
+        seconds=round(result.seconds, 3),
+        tokens=sum(tool["tokens"] for tool in tools),
+        tools=[],
+        output=list(result.output),
+    )
+    return {**shown.model_dump(), "tools": tools}
+
+
+def _login(request: Request) -> Login:
+    login = service_of(request).tenants.logins.get(request.path_params["name"])
+    if login is None:
+        raise HTTPError(404, "no login to this server was begun; POST begins one", param="name")
+    return login
+
+
+def _shown_login(login: Login) -> Response:
+    shown = LoginShown(name=login.server, state=login.state, address=login.address, problem=login.problem)
+    return JSONResponse(shown.model_dump())
+
+
+ROUTES = (
+    list_servers,
+    list_gallery,
+    try_server,
+    add,
+    test,
+    log_in,
+    follow_login,
+    enable_server,
+    disable_server,
+)

@@ -1,0 +1,142 @@
+/**
+ * Servers to add: those of the gallery and others by address. Each is tried first; where the key may not add servers, the
+ * command for the terminal stands in its place.
+ *
+ * @typedef {import("../api.js").Api} Api
+ * @typedef {(name: string) => Promise<void>} Added told when a server was added
+ */
+import { Refusal } from "../api.js";
+import { button, copyButton } from "../buttons.js";
+import { announce } from "../chat/announcer.js";
+import { fill, h } from "../dom.js";
+import { FormView } from "../forms/view.js";
+import { language, say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { STARTING_MS, testView } from "./server_actions.js";
+
+/**
+ * @param {Api} api
+ * @param {Added} added
+ */
+export async function serversToAdd(api, added) {
+  const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
+  return [
+    h("p", { class: "muted small" }, say(canAdd ? "servers.trust" : "servers.add_help")),
+    ...servers.map((/** @type {any} */ server) => offered(api, server, canAdd, added)),
+    byAddress(api, canAdd, added),
+  ];
+}
+
+/**
+ * @param {Api} api
+ * @param {any} server
+ * @param {boolean} canAdd
+ * @param {Added} added
+ */
+function offered(api, server, canAdd, added) {
+  const reaches = server.reaches.length > 0 ? server.reaches : ["nothing"];
+  const command = `rkllm-mcp servers install ${server.name}${server.needs_folder ? " --folder PATH" : ""}`;
+  const adding = () => {
+    const folder = { type: "string", title: t("servers.folder"), maxLength: 200 };
+    const schema = server.needs_folder ? { properties: { folder }, required: ["folder"] } : {};
+    return trial(api, schema, (given) => ({ gallery: server.name, ...given }), added);
+  };
+  return h(
+    "section",
+    { class: "server" },
+    h("div", { class: "names" }, h("h3", {}, server.title), h("span", { class: "muted" }, server.version)),
+    h("p", {}, language() === "ja" ? server.description_ja : server.description),
+    h("p", { class: "small" }, say("servers.may"), " ", reaches.flatMap((/** @type {string} */ name) => [say(`servers.may.${name}`), " "])),
+    h("p", { class: "small" }, say("servers.runs")),
+    h("pre", { tabindex: 0 }, server.command.join(" ")),
+    server.installed && h("p", { class: "muted small" }, say("servers.installed")),
+    !server.installed && (canAdd ? adding() : typed(command)),
+  );
+}
+
+/**
+ * @param {Api} api
+ * @param {boolean} canAdd
+ * @param {Added} added
+ */
+function byAddress(api, canAdd, added) {
+  const schema = {
+    properties: {
+      name: { type: "string", title: t("servers.name"), maxLength: 64 },
+      url: { type: "string", format: "uri", title: t("servers.url"), description: t("servers.url_help"), maxLength: 200 },
+      key: { type: "string", format: "password", title: t("servers.key"), description: t("servers.key_help"), maxLength: 200 },
+      headers: { type: "string", title: t("servers.headers"), description: t("servers.headers_help"), maxLength: 8000 },
+      oauth: { type: "boolean", title: t("servers.oauth") },
+    },
+    required: ["name", "url"],
+  };
+  return h(
+    "section",
+    { class: "server" },
+    h("h3", {}, say("servers.by_address")),
+    canAdd ? trial(api, schema, entryOf, added) : typed("rkllm-mcp servers add NAME --url URL"),
+  );
+}
+
+/**
+ * What is sent of a server by its address: its key is one of its headers.
+ *
+ * @param {Record<string, any>} given
+ */
+function entryOf({ name, url, key, headers = "", oauth }) {
+  const lines = headers.split("\n").filter((/** @type {string} */ line) => line.trim());
+  const pairs = lines.map((/** @type {string} */ line) => {
+    const [header = "", ...rest] = line.split(":");
+    return [header.trim(), rest.join(":").trim()];
+  });
+  if (key) pairs.push(["Authorization", `Bearer ${key.trim()}`]);
+  return { name, url, headers: Object.fromEntries(pairs), oauth };
+}
+
+/** @param {string} command */
+function typed(command) {
+  return h("div", { class: "command" }, h("code", {}, command), copyButton(() => command, announce));
+}
+
+/**
+ * A form that tries a server, and adds it as it was tried.
+ *
+ * @param {Api} api
+ * @param {any} schema of the form
+ * @param {(given: Record<string, any>) => object} entry what is sent
+ * @param {Added} added
+ */
+function trial(api, schema, entry, added) {
+  const outcome = h("div", { class: "outcome", role: "status" });
+  const send = async (/** @type {string} */ path, /** @type {object} */ server, /** @type {string} */ phrase) => {
+    fill(outcome, h("p", {}, say(phrase)), h("progress", { "aria-label": t(phrase) }));
+    try {
+      return await api.post(path, server, STARTING_MS);
+    } catch (error) {
+      const field = error instanceof Refusal ? (error.param.split(".")[0] ?? "") : "";
+      const isOwn = language() !== "en" && ["folder", "name", "url"].includes(field);
+      const isSaid = field !== "" && form.complain(field, isOwn ? t(`servers.wrong.${field}`) : sentenceOf(error));
+      fill(outcome, !isSaid && h("p", { class: "error" }, sentenceOf(error)));
+      return null;
+    }
+  };
+  const add = async (/** @type {object} */ server) => {
+    const made = await send("/v1/servers", server, "servers.adding");
+    if (!made) return;
+    const phrase = made.is_in_force ? "servers.added" : "servers.added_later";
+    announce(t(phrase, { name: made.name }));
+    fill(outcome, h("p", {}, say(phrase, { name: made.name })), h("p", { class: "muted" }, made.problem));
+    await added(made.is_in_force ? made.name : "");
+  };
+  const form = new FormView(schema, async (given) => {
+    const server = entry(given);
+    const tried = await send("/v1/servers:try", server, "servers.trying");
+    if (!tried) return;
+    // A login needs a server that is there.
+    const canBeAdded = tried.state === "ready" || tried.failure === "login";
+    const choices = h("div", { class: "choices" }, button("servers.add_it", () => add(server), { class: "primary" }));
+    fill(outcome, testView(tried), canBeAdded && choices);
+  });
+  form.node.append(h("div", { class: "choices" }, h("button", { type: "submit" }, say("servers.try"))), outcome);
+  return form.node;
+}

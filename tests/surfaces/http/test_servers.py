@@ -1,0 +1,269 @@
+"""Servers over HTTP: tested, logged in to, tried and added; and who may do that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.servers import RemoteServer, StdioServer
+from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.mcp_servers.protected import Protected
+from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving_beside
+from tests.support.served import Served, scripted_model, served
+
+Json = dict[str, Any]
+TINY: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
+RULES = "rule\n  say Hello there.\n"
+OWNER, TENANT, LIMITED = "key-of-the-owner-1", "key-of-the-tenant-1", "key-of-the-owner-2"
+KEYS = (
+    f'[service]\napi_keys = ["{OWNER}"]\n[[service.keys]]\nkey = "{LIMITED}"\nallow = ["chat", "tools", "approve"]\n'
+    f'[[tenants]]\nname = "kitchen"\napi_key = "{TENANT}"\nmay_approve = true\nmay_write = true\n'
+)
+INSTALLS = "[security]\ninstall_servers = true\n"
+SECRET = "a-secret-of-the-crm-4711"
+
+
+def ask(
+    service: Served, method: str, path: str, body: Mapping[str, Any] | None = None, key: str = OWNER, **more: Any
+) -> httpx2.Response:
+    client = httpx2.Client(base_url=service.url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+    with client:
+        return client.request(method, path, json=body, **more)
+
+
+def trial_of(service: Served, name: str, key: str = OWNER) -> Json:
+    return ask(service, "POST", f"/v1/servers/{name}:test", {}, key).raise_for_status().json()
+
+
+def states(service: Served) -> dict[str, str]:
+    servers = ask(service, "GET", "/v1/servers").raise_for_status().json()["servers"]
+    return {server["name"]: server["state"] for server in servers}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return scripted_model(tmp_path / "model", RULES)
+
+
+@pytest.fixture
+def crm() -> Generator[Mcp]:
+    """A server at an address that takes a key."""
+
+    class Crm(Mcp):
+        url = ""
+
+    def look(request: Request) -> Reply | None:
+        if request.path == "/page":
+            return Reply(200, b"<html>")
+        if request.path == "/down":
+            return Reply(503)
+        return None if request.headers.get("x-api-key") == SECRET else Reply(401)
+
+    server = Crm({"echo": echoed})
+    server.meanwhile = look
+    with serving_beside(server) as server.url:
+        yield server
+
+
+def test_a_server_is_pinged_where_it_runs_and_else_started_and_stopped(tmp_path: Path, model: Path) -> None:
+    lazy = (
+        '[[servers]]\nname = "lazy"\ncommand = "${PYTHON}"\nargs = ["-m", "tests.support.mcp_servers.notebook"]\n'
+        'lazy = true\n[[servers]]\nname = "broken"\ncommand = "false"\n'
+    )
+    with served(tmp_path / "home", model, (TINY,), extra=lazy + KEYS) as it:
+        running = trial_of(it, "notes")
+        assert (running["state"], running["problem"], running["failure"]) == ("ready", "", "")
+        assert running["tokens"] == sum(tool["tokens"] for tool in running["tools"]) > 0
+        # Without tools of its own from before, a lazy server is started once, at its first use.
+        before = states(it)
+        for key in (OWNER, TENANT):
+            assert trial_of(it, "lazy", key)["state"] == "ready"
+        assert states(it) == before
+        broken = trial_of(it, "broken")
+        assert (broken["state"], broken["tools"]) == ("failed", [])
+        assert "exited with code 1" in broken["problem"]
+        assert ask(it, "POST", "/v1/servers/nothing:test", {}).status_code == 404
+
+
+def test_a_person_logs_in_on_the_board_or_hands_the_address_over(tmp_path: Path, model: Path) -> None:
+    server = Protected()
+    with serving_beside(server) as server.url:
+        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
+        with served(tmp_path / "home", model, (TINY,), extra=entry + KEYS) as it:
+            assert trial_of(it, "crm")["failure"] == "login"
+            (crm, _) = ask(it, "GET", "/v1/servers").json()["servers"]
+            assert (crm["state"], crm["can_log_in"]) == ("failed", True)
+            assert not any(each["can_log_in"] for each in ask(it, "GET", "/v1/servers", key=TENANT).json()["servers"])
+            for key in (TENANT, LIMITED):
+                assert ask(it, "POST", "/v1/servers/crm:login", {}, key).status_code == 403
+                assert ask(it, "GET", "/v1/servers/crm:login", key=key).status_code == 403
+            assert ask(it, "GET", "/v1/servers/crm:login").status_code == 404, "none was begun"
+            assert ask(it, "POST", "/v1/servers/notes:login", {}).status_code == 400
+
+            # The browser is on another machine: its address bar is pasted.
+            login = ask(it, "POST", "/v1/servers/crm:login", {}).json()
+            assert (login["state"], login["address"].startswith(f"{server.url}/authorize?")) == ("waiting", True)
+            sent_to = httpx2.get(login["address"]).headers["location"]
+            for wrong in (
+                "https://example.com/?code=1",
+                sent_to.partition("?")[0],
+                "code",
+                sent_to.replace(":6", ":5"),
+            ):
+                refused = ask(it, "POST", "/v1/servers/crm:login", {"address": wrong})
+                assert (refused.status_code, refused.json()["error"]["param"]) == (422, "address"), wrong
+            login = ask(it, "POST", "/v1/servers/crm:login", {"address": sent_to}).json()
+            assert (login["state"], login["problem"]) == ("ready", "")
+            assert states(it)["crm"] == "ready"
+            assert trial_of(it, "crm")["state"] == "ready"
+            (crm, _) = ask(it, "GET", "/v1/servers").json()["servers"]
+            assert (crm["error"], crm["can_log_in"]) == ("", False)
+
+
+def test_a_login_with_a_browser_on_the_board_is_followed_and_a_refused_one_says_so(tmp_path: Path, model: Path) -> None:
+    server = Protected()
+    with serving_beside(server) as server.url:
+        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
+        with served(tmp_path / "home", model, extra=entry + KEYS) as it:
+            for server.denies in (True, False):
+                first = ask(it, "POST", "/v1/servers/crm:login", {}).json()
+                login = ask(it, "POST", "/v1/servers/crm:login", {}).json()
+                assert login["address"] != first["address"], "it begins anew"
+                # A state that the service did not make ends the login, and nothing is exchanged for it.
+                back = httpx2.get(login["address"]).headers["location"]
+                assert "close this window" in httpx2.get(back).text
+                over = ask(it, "GET", "/v1/servers/crm:login", params={"known": "waiting"}).json()
+                assert over["state"] == ("failed" if server.denies else "ready")
+                assert ("not today" in over["problem"]) == server.denies
+            ask(it, "POST", "/v1/servers/crm:login", {}).raise_for_status()
+            assert states(it) == {"crm": "ready"}
+
+
+def test_an_address_with_a_foreign_state_is_no_login(tmp_path: Path, model: Path) -> None:
+    server = Protected()
+    with serving_beside(server) as server.url:
+        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
+        with served(tmp_path / "home", model, extra=entry + KEYS) as it:
+            login = ask(it, "POST", "/v1/servers/crm:login", {}).json()
+            back = httpx2.get(login["address"]).headers["location"]
+            forged = {"address": f"{back.partition('?')[0]}?code=stolen&state=mine"}
+            over = ask(it, "POST", "/v1/servers/crm:login", forged).json()
+            assert over["state"] == "failed"
+            assert "was not accepted" in over["problem"]
+            assert server.grants == []
+
+
+def test_a_server_is_tried_and_then_added_by_its_address_and_its_key_is_never_shown(
+    tmp_path: Path, model: Path, crm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    new: Json = {"name": "crm", "url": f"{crm.url}/mcp", "headers": {"X-Api-Key": SECRET}}
+    said = ""
+    with served(tmp_path / "home", model, (TINY,), extra=INSTALLS + KEYS) as it:
+        assert ask(it, "GET", "/v1/servers/gallery").json()["can_add"] is True
+        for change, status, what in (
+            ({"url": "crm.example.com"}, 422, "url"),
+            ({"url": "ftp://example.com/mcp"}, 422, "url"),
+            ({"url": f"{crm.url}/${{HOME}}"}, 422, "url"),
+            ({"name": "a/b"}, 422, "name"),
+            ({"name": ""}, 422, "name"),
+            ({"headers": {"X-Api-Key": f"{SECRET}\n"}}, 422, "headers.X-Api-Key"),
+            ({"headers": {"X-Api-Key": f"${{{SECRET}}}"}}, 422, "headers"),
+            ({"gallery": "time"}, 422, "url"),
+        ):
+            for path in ("/v1/servers:try", "/v1/servers"):
+                refused = ask(it, "POST", path, {**new, **change})
+                assert (refused.status_code, refused.json()["error"]["param"]) == (status, what), refused.text
+                said += refused.text
+        failing: tuple[tuple[Json, str], ...] = (
+            ({"url": "http://127.0.0.1:9/mcp"}, "unreachable"),
+            ({"url": f"{crm.url}/page"}, "not_mcp"),
+            ({"url": f"{crm.url}/down"}, ""),
+            ({"headers": {}}, "key"),
+        )
+        for change, failure in failing:
+            tried = ask(it, "POST", "/v1/servers:try", {**new, **change})
+            assert (tried.status_code, tried.json()["state"], tried.json()["failure"]) == (200, "failed", failure)
+            assert tried.json()["problem"]
+            said += tried.text
+        tried = ask(it, "POST", "/v1/servers:try", new)
+        assert [tool["name"] for tool in tried.json()["tools"]] == ["echo"]
+        assert tried.json()["tokens"] > 0
+        assert list(states(it)) == ["notes"], "nothing is added by a try"
+        added = ask(it, "POST", "/v1/servers", new)
+        assert (added.status_code, added.json()) == (201, {"name": "crm", "is_in_force": True, "problem": ""})
+        assert trial_of(it, "crm")["state"] == "ready"
+        again = ask(it, "POST", "/v1/servers", new)
+        assert (again.status_code, again.json()["error"]["code"]) == (422, "name_taken")
+        for path in ("/v1/servers", "/v1/tools", "/v1/servers/gallery", "/v1/tools/history", "/v1/me"):
+            said += ask(it, "GET", path).text
+        said += tried.text + added.text + again.text
+        config = tmp_path / "home" / "mcp_config.toml"
+        (server,) = [each for each in load_config(config).servers if each.name == "crm"]
+        assert isinstance(server, RemoteServer)
+        assert server.headers_template == {"X-Api-Key": SECRET}
+    assert SECRET not in said
+    assert SECRET not in caplog.text
+
+
+def test_only_a_whole_key_of_the_owner_adds_servers_and_only_where_the_configuration_says_so(
+    tmp_path: Path, model: Path, crm: Any
+) -> None:
+    new: Json = {"name": "crm", "url": f"{crm.url}/mcp"}
+    for extra, codes in (
+        (INSTALLS + KEYS, {TENANT: "key_purpose", LIMITED: "key_purpose"}),
+        (KEYS, {OWNER: "install_servers", TENANT: "key_purpose", LIMITED: "key_purpose"}),
+        (INSTALLS, {OWNER: "needs_key"}),
+    ):
+        with served(tmp_path / "home", model, extra=extra) as it:
+            for key, code in codes.items():
+                for path in ("/v1/servers:try", "/v1/servers"):
+                    for body in (new, {"gallery": "time"}):
+                        refused = ask(it, "POST", path, body, key)
+                        assert (refused.status_code, refused.json()["error"]["code"]) == (403, code), (key, path)
+                assert ask(it, "GET", "/v1/servers/gallery", key=key).json()["can_add"] is False
+            assert states(it) == {}
+            foreign = {"Origin": "https://evil.example.com", "Authorization": f"Bearer {OWNER}"}
+            assert httpx2.post(f"{it.url}/v1/servers", json=new, headers=foreign).status_code == 403
+    assert crm.heard == [], "no address was asked"
+
+
+def test_a_server_of_the_gallery_is_installed_as_the_command_does_it(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("uvx", "npx"):
+        (programs / name).write_text("#!/bin/sh\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    allowed = f'{INSTALLS}allowed_commands = ["{programs}/npx"]\n'
+    with served(tmp_path / "home", model, extra=allowed + KEYS) as it:
+        for body, said in (
+            ({"gallery": "nothing"}, "the gallery has no server 'nothing'"),
+            ({"gallery": "files"}, "works in a folder"),
+            ({"gallery": "files", "folder": "notes"}, "write an absolute path"),
+            ({"gallery": "files", "folder": str(tmp_path / "gone")}, "there is no folder"),
+            ({"gallery": "time"}, "security.allowed_commands allows"),
+        ):
+            for path in ("/v1/servers:try", "/v1/servers"):
+                refused = ask(it, "POST", path, body)
+                assert refused.status_code in {400, 422}
+                assert said in refused.text
+        config = tmp_path / "home" / "mcp_config.toml"
+        assert load_config(config).servers == ()
+        installed = ask(it, "POST", "/v1/servers", {"gallery": "files", "folder": str(tmp_path)})
+        if "bubblewrap" in installed.text:
+            pytest.skip("there is no usable bubblewrap here")
+        assert installed.json() == {"name": "files", "is_in_force": True, "problem": ""}
+        (server,) = load_config(config).servers
+        assert isinstance(server, StdioServer)
+        assert (server.command, server.sandbox, server.sandbox_write) == ("npx", True, (tmp_path,))
+        assert "exited with code 1" in trial_of(it, "files")["problem"]
+        gallery = ask(it, "GET", "/v1/servers/gallery").json()["servers"]
+        assert [each["name"] for each in gallery if each["installed"]] == ["files"]

@@ -1,0 +1,146 @@
+"""The Servers panel in a real Chromium, with a real service: tests, logins and new servers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browser import DESKTOP, PHONE, Visit, visiting
+from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.mcp_servers.protected import Protected
+from tests.support.mcp_servers.web import Mcp, Reply, echoed, serving_beside
+from tests.support.page_service import PageService, running
+from tests.support.served import Served, scripted_model, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+KEY, SECRET = "key-of-the-owner-1", "a-secret-of-the-shop-4711"
+KEYED = f'[security]\ninstall_servers = true\n[service]\napi_keys = ["{KEY}"]\n'
+NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
+
+
+@contextmanager
+def opened(browser: Browser, it: Served, size: tuple[int, int] = DESKTOP, **profile: Any) -> Generator[Visit]:
+    """The panel, in a window that has the key."""
+    stored = {"origin": it.url, "localStorage": [{"name": "rkllm-mcp.key", "value": KEY}]}
+    with visiting(browser, it.url, size, storage_state={"cookies": [], "origins": [stored]}, **profile) as visit:
+        visit.open_panel("servers")
+        yield visit
+
+
+def card(visit: Visit, name: str) -> Locator:
+    """The card of a server in use."""
+    return visit.page.locator(".server", has=visit.page.locator(f"[data-control='test {name}']"))
+
+
+def test_a_server_is_tested_where_it_stands(browser: Browser, tmp_path: Path) -> None:
+    broken = '[[servers]]\nname = "broken"\ncommand = "false"\n'
+    with (
+        served(tmp_path, scripted_model(tmp_path / "model", "rule\n  say Hi.\n"), (NOTES,), extra=broken + KEYED) as it,
+        opened(browser, it, PHONE, locale="ja-JP", has_touch=True, is_mobile=True) as visit,
+    ):
+        test = card(visit, "notes").get_by_role("button", name="テスト")
+        test.focus()
+        visit.page.keyboard.press("Enter")
+        card(visit, "notes").get_by_text("動作しています").wait_for()
+        assert card(visit, "notes").locator(".outcome code", has_text="write_file").count() == 1
+        assert test.evaluate("(node) => node === document.activeElement"), "the focus stays where it was"
+        assert test.evaluate("(node) => node.getBoundingClientRect().height") >= 44
+        card(visit, "broken").get_by_role("button", name="テスト").click()
+        card(visit, "broken").get_by_text("動作しません。").wait_for()
+        assert "exited with code 1" in card(visit, "broken").locator(".outcome").inner_text()
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_person_logs_in_with_this_browser_or_hands_the_last_address_over(
+    browser: Browser, tmp_path: Path, is_here: bool
+) -> None:
+    server = Protected()
+    with serving_beside(server) as server.url:
+        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
+        model = scripted_model(tmp_path / "model", "rule\n  say Hi.\n")
+        with served(tmp_path, model, extra=entry + KEYED) as it, opened(browser, it) as visit:
+            page, crm = visit.page, card(visit, "crm")
+            crm.get_by_text("wants a login").wait_for()
+            crm.get_by_role("button", name="Log in").click()
+            link = crm.get_by_role("link", name="Open the page")
+            link.wait_for()
+            assert server.url.removeprefix("http://") in crm.inner_text(), "its host is shown before"
+            assert server.challenges == {}, "nothing opens by itself"
+            if is_here:
+                with page.context.expect_page() as popup:
+                    link.click()
+                popup.value.get_by_text("You can close this window").wait_for()
+            else:
+                other = page.context.request.get(link.get_attribute("href") or "", max_redirects=0)
+                crm.locator("summary", has_text="cannot open the last page").click()
+                field = crm.get_by_label("Address that the browser shows")
+                field.fill("https://example.com/?code=1")
+                crm.get_by_role("button", name="Finish the login").click()
+                crm.get_by_text("This is not the address").wait_for()
+                field.fill(other.headers["location"])
+                crm.get_by_role("button", name="Finish the login").click()
+            crm.get_by_text("Logged in.").wait_for()
+            crm.locator(".badge", has_text="ready").wait_for()
+            assert crm.get_by_role("button", name="Log in").is_hidden()
+            assert "access-" not in page.content()
+
+
+def test_a_server_is_added_by_address_after_a_try_and_its_key_is_gone(browser: Browser, tmp_path: Path) -> None:
+    shop = Mcp({"find_order": echoed})
+    shop.meanwhile = lambda request: (
+        Reply(200, b"<html>")
+        if request.path == "/page"
+        else None
+        if request.headers.get("authorization") == f"Bearer {SECRET}"
+        else Reply(401)
+    )
+    model = scripted_model(tmp_path / "model", "rule\n  say Hi.\n")
+    with (
+        serving_beside(shop) as url,
+        served(tmp_path, model, (NOTES,), extra=KEYED) as it,
+        opened(browser, it, PHONE) as visit,
+    ):
+        page = visit.page
+        page.locator(".fold > summary", has_text="Add a server").click()
+        form = page.locator(".server", has=page.locator("[name=url]"))
+        form.get_by_label("Name").fill("shop")
+        assert form.locator("[name=key]").get_attribute("type") == "password"
+        for address, key, said in (
+            ("shop.example.com", "", "This has to be an address"),
+            ("ftp://shop.example.com", "", "begins with http:// or https://"),
+            ("http://127.0.0.1:9/mcp", "", "Nothing answers at this address."),
+            (f"{url}/page", "", "is not an MCP server"),
+            (f"{url}/mcp", "wrong", "It wants a key"),
+            (f"{url}/mcp", SECRET, "It works. Tools: 1,"),
+        ):
+            form.get_by_label("Address").fill(address)
+            form.locator("[name=key]").fill(key)
+            form.get_by_role("button", name="Try it first").click()
+            form.get_by_text(said).wait_for()
+            can_be_added = form.get_by_role("button", name="Add it").count()
+            assert can_be_added == (1 if key == SECRET else 0), address
+        form.get_by_role("button", name="Add it").click()
+        card(visit, "shop").get_by_text("It works. Tools: 1,").wait_for()
+        assert "find_order" in card(visit, "shop").inner_text()
+        card(visit, "shop").get_by_role("switch", name="Server shop").click()
+        page.wait_for_selector("[role=switch][aria-label='Server shop'][aria-checked=false]")
+        visit.reload()
+        visit.open_panel("servers")
+        card(visit, "shop").wait_for()
+        assert SECRET not in page.content()
+        assert SECRET in (tmp_path / "mcp_config.toml").read_text("utf-8")
+
+
+def test_where_the_key_may_not_add_the_command_stands_in_place_of_the_form(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url) as visit:
+        visit.open_panel("servers")
+        visit.page.locator(".fold > summary", has_text="Add a server").click()
+        visit.page.get_by_text("install_servers = true").wait_for()
+        assert visit.page.get_by_text("rkllm-mcp servers add NAME --url URL").is_visible()
+        assert visit.page.get_by_role("button", name="Try it first").count() == 0
