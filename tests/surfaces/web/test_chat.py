@@ -117,7 +117,7 @@ def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> 
         visit.page.wait_for_selector("#stop", state="hidden")
         assert service.sent("/v1/conversations/c1/cancel") == [{}]
         assert visit.page.get_attribute(".card", "data-state") == "stopped"
-        assert visit.page.inner_text(".ending") == "Stopped."
+        assert visit.page.inner_text(".ending") == "Stopped. What was written is kept."
 
 
 def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> None:
@@ -432,4 +432,4 @@ def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Br
         visit.ask("now")
         page.locator(".pending").get_by_role("button", name="Stop the answer and send now").click()
         page.wait_for_selector("text=Now.")
-        assert page.inner_text(".ending") == "Stopped."
+        assert page.inner_text(".ending") == "Stopped. What was written is kept."

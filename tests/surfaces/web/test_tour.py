@@ -171,7 +171,7 @@ def queues_a_second_question_changes_and_deletes_it(person: Person, _: Demo) -> 
     person.press("Leave out", "取り消す", within="#queued")
     person.sees_no("Number 22", "番号 22")
     stop(person)
-    person.sees("Stopped.", "中止しました。")
+    person.sees("Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。")
     assert person.page.locator(".message.user").count() == 1
 
 

@@ -23,6 +23,11 @@ import { addressOf, codeOf, conversationOf } from "./router.js";
 applyTheme();
 applyLanguage();
 
+/**
+ * @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null,
+ *   context: import("./chat/context.js").ContextBar | null}}
+ */
+const state = { hasDrawer: false, running: 0, look: null, context: null };
 const access = new Access({
   changed: () => {
     options.forget();
@@ -53,6 +58,7 @@ const composer = new Composer({
     return isTaken;
   },
   stop: () => desk.stop(),
+  changed: () => state.context?.later(),
 });
 const files = new Files(api, {
   write: (text) => composer.insert(text),
@@ -60,6 +66,7 @@ const files = new Files(api, {
     panel.open("documents");
     void documents.add([file]);
   },
+  changed: () => state.context?.later(),
 });
 const documents = new DocumentsPanel(api);
 const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
@@ -77,8 +84,6 @@ const panel = new Panel(
   () => coverPage(),
 );
 const narrow = matchMedia("(max-width: 60rem)");
-/** @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null}} */
-const state = { hasDrawer: false, running: 0, look: null };
 
 /**
  * @param {import("./chat/thread.js").Wish} wish
@@ -93,6 +98,7 @@ function ask(wish) {
 /** What follows from an answer that begins or ends, and from a conversation that has got its id. */
 function followDesk() {
   composer.show(desk.isRunning);
+  state.context?.later();
   /** @type {HTMLButtonElement} */ (byId("prompts")).disabled = desk.isRunning;
   if (desk.thread.id && conversationOf(location.hash) !== desk.thread.id)
     history.replaceState(null, "", addressOf(desk.thread.id));
@@ -145,10 +151,25 @@ async function introduce() {
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
+    document.body.classList.toggle("is-remote", me.context_tokens === 0);
+    files.fits(me.context_tokens);
     await welcome.show(me);
+    await showContext(me.context_tokens);
   } catch (error) {
     tell(byId("welcome-note"), sentenceOf(error));
   }
+}
+
+/** @param {number} size of the model's window */
+async function showContext(size) {
+  const { ContextBar } = await import("./chat/context.js");
+  state.context ??= new ContextBar(api, () => ({
+    draft: composer.text,
+    files: files.tokens,
+    tools: welcome.tokens,
+    used: desk.thread.used,
+  }));
+  state.context.fits(size);
 }
 
 /** Everything anew, for another user perhaps. */

@@ -65,6 +65,7 @@ export const PHRASES = {
   "queue.now": ["Stop the answer and send now", "回答を止めて今すぐ送信"],
   "queue.drop": ["Leave out", "取り消す"],
   "chat.stop": ["Stop the answer", "回答を止める"],
+  "chat.go_on": ["Continue", "続きを書く"],
   "chat.stopping": ["Stopping when reading ends", "読み取りが終わりしだい停止します"],
   "chat.edit": ["Edit", "編集"],
   "chat.edit_ask": ["Edit and ask", "編集して尋ね直す"],
@@ -83,6 +84,8 @@ export const PHRASES = {
   "model.ready": ["ready", "準備完了"],
   "model.loads": ["is loaded first", "読み込みが必要"],
   "model.loading": ["Loading {model}…", "{model} を読み込んでいます…"],
+  "context.title": ["context {n} / {size}", "コンテキスト {n} / {size}"],
+  "context.full": ["Context is {p} % full.", "コンテキストの {p} % を使用中です。"],
   "chat.to_end": ["To the end", "最後へ"],
   "chat.you": ["You", "あなた"],
   "chat.answer": ["Answer", "回答"],
@@ -120,6 +123,7 @@ export const PHRASES = {
   "end.failed": ["The answer failed.", "回答できませんでした。"],
   "end.failed_why": ["The answer failed: {error}", "回答できませんでした：{error}"],
   "end.cancelled": ["Stopped.", "中止しました。"],
+  "end.kept": ["Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。"],
   "end.interrupted": ["Broken off.", "途切れました。"],
   "end.round_limit": [
     "Stopped: the limit of tool rounds (agent.max_rounds) was reached.",
@@ -179,6 +183,15 @@ export const PHRASES = {
   "approval.said.deny": ["You did not allow this.", "許可しませんでした。"],
   "approval.said.never": ["You did not allow this, now or later.", "許可しませんでした。今後も拒否します。"],
 
+  "approval.late": [
+    "No answer in {m} minutes: not run.",
+    "{m} 分間応答がなかったため、実行しませんでした。",
+  ],
+  "approval.late_s": [
+    "No answer in {s} seconds: not run.",
+    "{s} 秒間応答がなかったため、実行しませんでした。",
+  ],
+  "question.left": ["{time} left", "残り {time}"],
   "question.title": ["{name} asks", "{name} からの質問"],
   "question.send": ["Send", "送る"],
   "question.decline": ["Decline", "断る"],

@@ -12,11 +12,14 @@ export class Composer {
   #send = byId("send");
   #stop = byId("stop");
   #isRunning = false;
+  #changed;
 
   /**
-   * @param {{send: (text: string) => boolean, stop: () => void}} actions `send` says whether it took the text
+   * @param {{send: (text: string) => boolean, stop: () => void, changed: () => void}} actions `send` says whether it
+   *   took the text
    */
-  constructor({ send, stop }) {
+  constructor({ send, stop, changed }) {
+    this.#changed = changed;
     this.#field.value = (typed("draft") ?? "");
     this.#field.addEventListener("input", () => {
       this.#fit();
@@ -33,6 +36,10 @@ export class Composer {
     });
     this.#stop.addEventListener("click", stop);
     this.#fit();
+  }
+
+  get text() {
+    return this.#field.value;
   }
 
   focus() {
@@ -112,6 +119,7 @@ export class Composer {
       this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
     }
     keepTyped("draft", this.#field.value);
+    this.#changed();
   }
 }
 

@@ -31,7 +31,7 @@ export class Files {
 
   /**
    * @param {import("../api.js").Api} api
-   * @param {{write: (text: string) => void, index: (file: File) => void}} actions
+   * @param {{write: (text: string) => void, index: (file: File) => void, changed: () => void}} actions
    */
   constructor(api, actions) {
     this.#api = api;
@@ -56,6 +56,11 @@ export class Files {
   /** @param {number} size of the model's window, tokens; 0 when it is not known */
   fits(size) {
     this.#window = size || this.#window;
+  }
+
+  /** What they take of the window. */
+  get tokens() {
+    return this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
   }
 
   get isReading() {
@@ -139,8 +144,8 @@ export class Files {
   }
 
   #show() {
-    const total = this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
-    const over = total - this.#window;
+    const over = this.tokens - this.#window;
+    this.#actions.changed();
     const large = this.#files.find(({ file, problem }) => file && !problem);
     fill(
       this.#place,

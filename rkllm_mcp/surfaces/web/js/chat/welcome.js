@@ -27,6 +27,8 @@ const QUESTIONS = [
 ];
 
 export class Welcome {
+  /** tokens that the tools take of a new conversation */
+  tokens = 0;
   #api;
   #actions;
 
@@ -39,19 +41,19 @@ export class Welcome {
     this.#actions = actions;
   }
 
-  /** @param {{model: string, emulated: boolean}} me */
+  /** @param {{model: string, emulated: boolean, context_tokens: number}} me */
   async show(me) {
     tell(byId("welcome-note"), say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
     if (byId("welcome").hidden) return;
     try {
-      const [{ tools, tokens }, { servers }, board] = await Promise.all([
+      const [{ tools, tokens }, { servers }] = await Promise.all([
         this.#api.get("/v1/tools"),
         this.#api.get("/v1/servers"),
-        this.#api.get("/v1/board"),
       ]);
+      this.tokens = tokens;
       const on = tools.filter((/** @type {any} */ tool) => tool.enabled !== false);
       this.#offer(on);
-      this.#tell(servers.length, on.length, tokens, board.context_tokens);
+      this.#tell(servers.length, on.length, tokens, me.context_tokens);
     } catch (error) {
       tell(byId("welcome-cost"), sentenceOf(error));
     }
