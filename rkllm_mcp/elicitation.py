@@ -48,6 +48,10 @@ _YES = frozenset({"yes", "y", "true", "1", "on", "はい"})
 _NO = frozenset({"no", "n", "false", "0", "off", "いいえ"})
 _KINDS: Mapping[str, FieldKind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
 _ABSENT: Any = object()
+# Names that make a text a secret, whether or not the schema says so.
+_SECRET = re.compile(
+    r"pass(?:word|wd|phrase|code)|secret|token|api[ _-]?key|credential|パスワード|暗証|秘密", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,12 @@ class FormField:
     default: Any  # None: no default
     choices: tuple[FieldChoice, ...]
     schema: Mapping[str, Any]  # the field's part of the schema, for its limits
+
+    @property
+    def is_secret(self) -> bool:
+        """True if the schema marks the value as a secret, or its name or title does: it is never stored."""
+        marked = self.schema.get("format") == "password" or self.schema.get("writeOnly") is True
+        return marked or (self.kind == "text" and _SECRET.search(f"{self.name} {self.title}") is not None)
 
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
         """Convert typed text to a value; ``words`` are the messages for problems.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, get_args
@@ -63,6 +64,8 @@ class Approval:
     name: str
     arguments: Mapping[str, Any]
     reason: str
+    # Reading of time.monotonic() at which it counts as refused; encoded as the seconds that are left by then.
+    refused_at: float | None = field(default=None, compare=False)
     kind: ClassVar[Literal["approval"]] = "approval"
 
 
@@ -75,7 +78,28 @@ class Elicitation:
     message: str
     schema: Mapping[str, Any]  # JSON Schema of the form; empty if url is to be opened
     url: str = ""
+    refused_at: float | None = field(default=None, compare=False)  # as that of an ``Approval``
     kind: ClassVar[Literal["elicitation"]] = "elicitation"
+
+
+@dataclass(frozen=True)
+class QuestionAnswered:
+    """An approval or a form does not wait any more.
+
+    Args:
+        id: that of the question.
+        call: id of the call that needed approval; empty for a form, and for a server that asks the model.
+        action: the decision, or what was done with the form; ``late`` if there was no answer in time.
+        content: what was filled in, without secret fields.
+        seconds: how long it waited.
+    """
+
+    id: str
+    call: str
+    action: str
+    content: Mapping[str, Any]
+    seconds: float
+    kind: ClassVar[Literal["answered"]] = "answered"
 
 
 @dataclass(frozen=True)
@@ -196,6 +220,7 @@ Event: TypeAlias = (
     | ToolCallFailed
     | Approval
     | Elicitation
+    | QuestionAnswered
     | ToolProgress
     | ToolFinished
     | Sources
@@ -212,6 +237,8 @@ EVENT_TYPES: tuple[type[Event], ...] = get_args(Event)
 _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
     **{event: tuple(each.name for each in fields(event)) for event in EVENT_TYPES},
     ToolCallDetected: ("id", "name", "server", "arguments", "repaired"),
+    Approval: ("id", "name", "arguments", "reason"),
+    Elicitation: ("id", "server", "message", "schema", "url"),
     End: ("reason", "error"),
 }
 
@@ -221,7 +248,18 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
     if values.get("ruling") == "":
         del values["ruling"]
+    if isinstance(event, (Approval, Elicitation)) and event.refused_at is not None:
+        values["seconds_left"] = round(max(0.0, event.refused_at - time.monotonic()), 1)
     return {"kind": event.kind, **values}
+
+
+_KINDS: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
+
+
+def event_from_dict(value: Mapping[str, Any]) -> Event:
+    """Return the event of an object that ``event_to_dict`` made; what is never encoded is empty."""
+    given = {name: each for name, each in value.items() if name not in ("kind", "seconds_left")}
+    return _KINDS[value["kind"]](**given)
 
 
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an

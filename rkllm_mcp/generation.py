@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from rkllm_mcp.events import Event
     from rkllm_mcp.messages import ToolSpec
 
 # The only roles that the runtime supports.
@@ -183,6 +184,7 @@ class ModelOptions:
         tool_choice: the tool that the response begins with, if any.
         single_call: end the response after its first call.
         others: callable tools that are not in the tool list, but were described in a turn.
+        continues: go on with the conversation's last message, an answer without calls; its turn becomes one.
     """
 
     max_new_tokens: int | None = None
@@ -192,6 +194,7 @@ class ModelOptions:
     tool_choice: ToolChoice = "auto"
     single_call: bool = False
     others: tuple[ToolSpec, ...] = ()
+    continues: bool = False
 
     @property
     def forced_tool(self) -> str | None:
@@ -226,6 +229,7 @@ class AnswerOptions:
         save: save question and answer before ``End``; a ``Status`` reports what cannot be saved.
         resources: ``@server:uri`` in the question is read.
         language: of questions for approval; None for the configuration's.
+        begun: the events of the answer that is continued, with ``continues`` of the model's options.
     """
 
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -237,6 +241,7 @@ class AnswerOptions:
     save: bool = False
     resources: bool = True
     language: Language | None = None
+    begun: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from rkllm_mcp.events import (
     Elicitation,
     End,
     Event,
+    QuestionAnswered,
     Queued,
     ResourceRead,
     Sources,
@@ -23,6 +26,7 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
+    event_from_dict,
     event_to_dict,
     event_to_json,
 )
@@ -45,6 +49,10 @@ EXAMPLES: list[tuple[Event, str]] = [
             '{"kind":"elicitation","id":"question_1","server":"desk","message":"名前は？","schema":{"type":"object"},'
             '"url":""}'
         ),
+    ),
+    (
+        QuestionAnswered("question_1", "", "accept", {"name": "花"}, 2.5),
+        '{"kind":"answered","id":"question_1","call":"","action":"accept","content":{"name":"花"},"seconds":2.5}',
     ),
     (
         ToolProgress("call_1", 0.5, None, "half"),
@@ -80,3 +88,12 @@ def test_every_kind_has_an_example() -> None:
 def test_an_event_is_one_line_with_its_kind_first(event: Event, line: str) -> None:
     assert event_to_json(event) == line
     assert json.loads(line) == event_to_dict(event)
+    read = event_from_dict(json.loads(line))
+    assert event_to_dict(read) == event_to_dict(event)
+    assert type(read) is type(event)
+
+
+def test_a_question_says_how_long_it_still_waits_whenever_it_is_written() -> None:
+    question = Approval("question_1", "f", {}, "writes", refused_at=time.monotonic() + 100)
+    assert 99 < event_to_dict(question)["seconds_left"] <= 100
+    assert event_to_dict(replace(question, refused_at=0.0))["seconds_left"] == 0

@@ -157,7 +157,7 @@ DIALOGUES: Mapping[str, Dialogue] = {
 
 _MEASURED = frozenset(
     {
-        *("created", "created_at", "expires_at", "system_fingerprint", "seconds", "pid"),
+        *("created", "created_at", "expires_at", "system_fingerprint", "seconds", "seconds_left", "pid"),
         *("prefill_ms", "decode_ms", "time_to_first_token_ms"),
         *("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"),
         # What is in the KV cache already depends on what ran before.

@@ -154,6 +154,12 @@ static void weigh(struct draft *draft, const struct script *script, const struct
         token_values_put(values, vocabulary_find(script->vocabulary, rule->logits[i].token), rule->logits[i].value);
 }
 
+/* Returns how much of the answer the prompt holds already; 0 unless the answer begins so. */
+static size_t begun(const struct draft *draft, const struct prompt_view *view) {
+    size_t len = strlen(view->begun);
+    return len <= draft->text.len && memcmp(view->begun, buf_text(&draft->text), len) == 0 ? len : 0;
+}
+
 /* See answer.h. */
 const struct rule *answer_compose(const struct script *script, const struct prompt_view *view, const char *lora,
                                   struct ids *out, struct token_values *values) {
@@ -168,7 +174,9 @@ const struct rule *answer_compose(const struct script *script, const struct prom
     } else {
         put(&draft, "(emulated model: no rule of the script fits this prompt)");
     }
-    vocabulary_encode(script->vocabulary, buf_text(&draft.text), draft.text.len, buf_text(&draft.plain), out);
+    size_t from = begun(&draft, view);
+    vocabulary_encode(script->vocabulary, buf_text(&draft.text) + from, draft.text.len - from,
+                      buf_text(&draft.plain) + from, out);
     buf_free(&draft.text);
     buf_free(&draft.plain);
     return chosen;

@@ -86,6 +86,16 @@ static enum thinking read_thinking(const struct marked *prompt) {
     return THINKING_FREE;
 }
 
+/* Copies what the prompt has begun of the answer: the text behind the line on which its last control token stands. */
+static void read_begun(struct prompt_view *view, const struct marked *prompt) {
+    size_t len = prompt->text.len, at = len;
+    while (at && !prompt->origin.data[at - 1]) at--;
+    if (!at) at = len; /* a text without turns */
+    while (at < len && prompt->text.data[at] != '\n') at++;
+    while (at < len && prompt->text.data[at] == '\n') at++;
+    view->begun = mem_string_n(prompt->text.data + at, len - at);
+}
+
 /* Fills view from the ids of the whole context; the caller frees it with prompt_view_free. */
 void prompt_view_read(struct prompt_view *view, const struct script *script, const struct ids *ids) {
     const struct vocabulary *v = script->vocabulary;
@@ -106,6 +116,7 @@ void prompt_view_read(struct prompt_view *view, const struct script *script, con
     view->user = mem_string_n(prompt.text.data + start, end - start);
     read_results(view, &prompt, &markers, start ? end : 0);
     view->thinking = read_thinking(&prompt);
+    read_begun(view, &prompt);
     marked_free(&prompt);
     marked_free(&markers.user_open);
     marked_free(&markers.user_close);
@@ -118,5 +129,6 @@ void prompt_view_free(struct prompt_view *view) {
     free(view->text);
     free(view->user);
     free(view->result);
+    free(view->begun);
     *view = (struct prompt_view){0};
 }

@@ -1,5 +1,5 @@
 /* prompt_view.h: a prompt's token ids as the things rules ask about: the last user turn, the tool results after
- * it, and whether the prompt leaves the model thinking. */
+ * it, whether the prompt leaves the model thinking, and what it has begun of the answer. */
 
 #ifndef EMULATOR_PROMPT_VIEW_H
 #define EMULATOR_PROMPT_VIEW_H
@@ -17,6 +17,7 @@ struct prompt_view {
     char *text;   /* the whole prompt; NUL bytes have become spaces */
     char *user;   /* the last user turn that is not a tool result; the whole prompt when no turn is marked */
     char *result; /* the last tool result after it; "" when there is none */
+    char *begun;  /* what stands in the model's own turn already; "" when that is empty */
     int results;
     enum thinking thinking;
 };

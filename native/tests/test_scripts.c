@@ -228,6 +228,17 @@ static void calls_are_spelled_in_the_syntax_of_the_script(void) {
                   "  <argument name=\"n\">[1,2]</argument>\n</tool_call>");
 }
 
+static void an_answer_that_the_prompt_has_begun_is_continued(void) {
+    const char *script = BYTES_HEAD "rule\nsay one two three\n";
+    static const char *const cases[][2] = {
+        {"", "one two three"}, {"one tw", "o three"}, {"one two three", ""}, {"one other", "one two three"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char prompt[200];
+        snprintf(prompt, sizeof prompt, "<|im_start|>user\nCount<|im_end|>\n<|im_start|>assistant\n%s", cases[i][0]);
+        expect_answer(script, prompt, cases[i][1]);
+    }
+}
+
 static void a_user_cannot_fake_a_turn_with_text(void) {
     struct buf error = {0};
     struct ids ids = {0};
@@ -274,6 +285,7 @@ static const struct check_test tests[] = {
     {"an adapter chooses among the rules", an_adapter_chooses_among_the_rules},
     {"thinking follows the end of the prompt", thinking_follows_the_end_of_the_prompt},
     {"calls are spelled in the syntax of the script", calls_are_spelled_in_the_syntax_of_the_script},
+    {"an answer that the prompt has begun is continued", an_answer_that_the_prompt_has_begun_is_continued},
     {"a user cannot fake a turn with text", a_user_cannot_fake_a_turn_with_text},
     {"the cache matches from the first token and never all of a prompt",
      the_cache_matches_from_the_first_token_and_never_all_of_a_prompt},

@@ -153,6 +153,12 @@ class TurnPreparation:
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
+        if request.options.continues:
+            # The prompt stays as it is; after a restart the conversation gets its tool list again.
+            if not conversation.listed_tools:
+                await self._tell_tools(conversation, request)
+            tool_set = self._tool_set(conversation, request)
+            return PreparedTurn(tool_set, self._caller(conversation, request), "", instructions)
         earlier = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
         findings = await self._findings(request, with_earlier_words(request.asked.text, earlier), context, emit)
         news = await self._tell_tools(conversation, request)

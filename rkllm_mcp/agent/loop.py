@@ -212,7 +212,7 @@ async def run_agent(
         GenerationError: a round failed.
     """
     reason: EndReason = "round_limit"
-    later = options if calls.keeps_forced_tool else replace(options, tool_choice="auto")
+    later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
         turn = await _respond(model, conversation, calls, options, emit, may_reveal=counter.reveals > 0)
@@ -351,7 +351,7 @@ async def answer(
 ) -> None:
     """Prepare tools, instructions and context for a question, and answer it with ``answer_with_tools``.
 
-    The conversation is unchanged if the question does not fit.
+    An answer that is continued has its question in the conversation. It is unchanged if the question does not fit.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
@@ -361,9 +361,11 @@ async def answer(
     parallel, instructions = settings.parallel_tools, prepared.instructions
     calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
     question = [*asked.preceding, Message("user", asked.text, context=prepared.context, foreign=asked.foreign)]
+    is_continued = request.options.continues
     try:
-        await answer_with_tools(model, conversation, question, calls, request.options, settings, emit)
+        asked_now = [] if is_continued else question
+        await answer_with_tools(model, conversation, asked_now, calls, request.options, settings, emit)
     finally:
-        if len(conversation.messages) == length:
+        if len(conversation.messages) == length and not is_continued:
             # The question was removed, and with it the tools that its turn described.
             conversation.listed_tools, conversation.told_tools = listed, told

@@ -7,14 +7,17 @@ terminal or an HTTP request. A request without a response in time is refused; on
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 
-from rkllm_mcp.events import Approval, Elicitation
+from rkllm_mcp.elicitation import fields_of
+from rkllm_mcp.events import Approval, Elicitation, QuestionAnswered
 from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EmitEvents, FixedApprover
 
 PendingRequest: TypeAlias = Approval | Elicitation
@@ -52,17 +55,23 @@ class PendingRequests:
         self, emit: EmitEvents, question: PendingRequest, limit_s: float | None = None
     ) -> Decision | ElicitationAnswer | None:
         """Give a request its id, emit it and wait for the response; return None if there was none in time."""
-        question = replace(question, id=f"question_{next(self._numbers)}")
+        limit_s = min(self.patience_s, limit_s or self.patience_s)
+        began, call = time.monotonic(), question.id
+        question = replace(question, id=f"question_{next(self._numbers)}", refused_at=began + limit_s)
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:
             await emit([question])
-            with anyio.move_on_after(min(self.patience_s, limit_s or self.patience_s)):
-                return await answer
-            return None
+            said = None
+            with anyio.move_on_after(limit_s):
+                said = await answer
         finally:
             del self._open[question.id]
             self._settled.pop(question.id, anyio.Event()).set()
+        action = said.action if isinstance(said, ElicitationAnswer) else said or "late"
+        content = without_secrets(question, said)
+        await emit([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
+        return said
 
     def _answer(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
         question, answer = self._open.get(question_id, (None, None))
@@ -70,6 +79,14 @@ class PendingRequests:
             return False
         answer.set_result(value)
         return True
+
+
+def without_secrets(question: PendingRequest, said: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:
+    """Return the content of a form without its secret fields; nothing for other answers."""
+    if not isinstance(question, Elicitation) or not isinstance(said, ElicitationAnswer):
+        return {}
+    secret = {field.name for field in fields_of(question.schema) if field.is_secret}
+    return {name: value for name, value in said.content.items() if name not in secret}
 
 
 class StreamApprover:

@@ -452,7 +452,7 @@ class Assistant:
         markup = MarkupFilter(self.config.agent.person_language)
         if options.save:
             secrets = tuple(options.tokens.values())
-            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words)
+            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun)
             running.save_with(record)
             await record.begin()
             self._tasks.start_soon(record.follow, running.scope.cancel)

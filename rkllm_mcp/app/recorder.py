@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +26,6 @@ from rkllm_mcp.config.header_templates import redacted, redacted_so_far
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import (
     Approval,
-    Elicitation,
     End,
     Event,
     Queued,
@@ -34,6 +34,7 @@ from rkllm_mcp.events import (
     Thinking,
     ToolProgress,
     Usage,
+    event_from_dict,
     event_to_dict,
     to_json,
 )
@@ -47,7 +48,7 @@ SAVE_TIMEOUT_S = 10.0
 WRITE_INTERVAL_S = 1.0
 _DAY_S = 86400.0
 # Events that are not part of an answer when it is over, and the longest text of one, and of all, that is saved.
-_PASSING = (Status, Queued, ToolProgress, Approval, Elicitation, End)
+_PASSING = (Status, Queued, ToolProgress, Approval, End)
 _EVENT_CHARS, _EVENTS_CHARS = 20_000, 400_000
 _NO_DISK = "the disk does not answer; look after it"
 _NO_FILE = "what is remembered lasts until this run ends, because its file cannot be used"
@@ -122,6 +123,7 @@ class AnswerRecord:
         question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
         secrets: texts that are never saved.
         visible: returns the part of the answer's text that its reader received.
+        begun: the events of the answer that is continued; see ``continue_answer``.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class AnswerRecord:
         question: str,
         secrets: Sequence[str],
         visible: Callable[[str], str] = str,
+        begun: Sequence[Event] = (),
     ) -> None:
         self._recorder = recorder
         self._conversation = conversation
@@ -138,17 +141,24 @@ class AnswerRecord:
         self._secrets = secrets
         self._visible = visible
         self._asked_at = recorder.clock()
-        self._before = len(_said(conversation.messages))
+        said = _said(conversation.messages)
+        questions = [place for place, message in enumerate(said) if message.role == "user"]
+        self._before = questions[-1] if begun else len(said)
         # Text and thinking of each round that its reader has received.
         self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
         self._events: list[dict[str, Any]] = []
         self._growing = anyio.CancelScope()
         self._writing = anyio.Lock()
+        # The stored answer is marked as one that is not over.
+        self._has_to_begin = bool(begun)
+        self.hear(begun)
 
     async def begin(self) -> None:
         """Save the question if it is known and not saved yet."""
         self._conversation.broken_off = ()
-        if self._conversation.draft is None and (turns := self._turns("interrupted")):
+        is_new = self._conversation.draft is None or self._has_to_begin
+        if is_new and (turns := self._turns("interrupted")):
+            self._has_to_begin = False
             await self._recorder.begin(self._conversation, turns)
 
     def hear(self, events: Sequence[Event]) -> None:
@@ -304,15 +314,45 @@ def ask_again(conversation: Conversation) -> str:
     Question and answer leave the conversation; the next exchange replaces them in the store.
     """
     broken = conversation.broken_off
-    conversation.broken_off = ()
     if not broken:
         return ""
     question = broken[0].text
-    conversation.kept_turns -= 2
-    conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
+    begin_again(conversation)
     if len(broken) > 1:
         del conversation.messages[-2:]
     return question
+
+
+def continue_answer(kept: StoredConversation, conversation: Conversation) -> tuple[Event, ...]:
+    """Return the events of the last answer so far if the model can go on with it, else nothing.
+
+    That is an answer whose end was cut off in its text. What follows replaces it in the store.
+    """
+    if [turn.role for turn in kept.turns[-2:]] != ["user", "assistant"]:
+        return ()
+    turn = kept.turns[-1]
+    last = conversation.messages[-1] if conversation.messages else Message("system")
+    events = [event_from_dict(event) for event in json.loads(turn.events or "[]")]
+    words = next((event for event in reversed(events) if not isinstance(event, Usage)), None)
+    if turn.ending not in ("cancelled", "token_limit", "interrupted") or last.role != "assistant" or last.calls:
+        return ()
+    if not isinstance(words, Text) or not words.text.strip() or words.text.strip() not in last.text:
+        return ()
+    shown = words.text.strip()
+    end = last.text.rindex(shown) + len(shown)
+    if last.text[end:].strip():
+        # The beginning of a call, which the reader has not seen, is written again.
+        conversation.messages[-1] = last = replace(last, text=last.text[:end])
+    place = len(events) - 1 - events[::-1].index(words)
+    events[place] = Text(words.text.rstrip() + last.text[end:])
+    return tuple(events)
+
+
+def begin_again(conversation: Conversation) -> None:
+    """Take the last exchange of a conversation out of the stored ones: what follows replaces it."""
+    conversation.broken_off = ()
+    conversation.kept_turns -= 2
+    conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:

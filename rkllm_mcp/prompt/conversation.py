@@ -20,6 +20,9 @@ from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 
+# Number of tokens that one character may take.
+_LONGEST_CHARACTER = 6
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -46,6 +49,7 @@ class PromptPart:
 class _Turn:
     message: Message
     end: int
+    text_end: int = 0  # of the generated ids of an answer; 0 for a rendered turn
 
 
 class ConversationPrompt:
@@ -82,6 +86,7 @@ class ConversationPrompt:
         forced_tool: str | None = None,
         any_tool: bool = False,
         thinking: bool | None = None,
+        continues: bool = False,
     ) -> Prompt:
         """Return the prompt for the next answer.
 
@@ -92,15 +97,22 @@ class ConversationPrompt:
             forced_tool: the answer must begin with a call of this tool; the prompt ends inside the call.
             any_tool: the same for any tool; the model writes the name.
             thinking: switches thinking on or off from now on; None leaves it unchanged.
+            continues: the last message is an answer that the model goes on with; ``answered`` is told its whole text.
 
         Raises:
             PromptTooLongError: it does not fit, even after compaction.
         """
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
+        begun, body = (body[-1], body[:-1]) if continues else (None, body)
+        # Before the prefix, which may be written again.
+        generated = self._generated(begun)
         self._write_prefix(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
-        opening = self._tokenizer.encode(self._opening(before, forced_tool, any_tool=any_tool))
+        if begun is None:
+            opening = self._tokenizer.encode(self._opening(before, forced_tool, any_tool=any_tool))
+        else:
+            opening = generated or self._tokenizer.encode(self._template.begun(begun, before))
         self._write_turns(self._compaction.view(body), budget.counted_tokens)
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -115,8 +127,21 @@ class ConversationPrompt:
         The stop token was sampled but never evaluated, so the closing of the turn replaces it.
         """
         self._ledger.extend(takewhile(lambda token_id: token_id not in self._stops, generated))
+        text_end = len(self._ledger)
         self._ledger.extend(self._tokenizer.encode(self._template.closing(message)))
-        self._turns.append(_Turn(message, len(self._ledger)))
+        self._turns.append(_Turn(message, len(self._ledger), text_end))
+
+    def _generated(self, begun: Message | None) -> list[int]:
+        """Return the last turn of the ledger without its closing if it is that of ``begun``, else nothing."""
+        last = self._turns[-1] if self._turns else None
+        if begun is None or last is None or not last.text_end or last.message != begun:
+            return []
+        start = self._turns[-2].end if len(self._turns) > 1 else self._prefix_end
+        ids = list(self._ledger[start : last.text_end])
+        # Tokens of a character that was cut are not part of the text, and the runtime reads each run's text by itself.
+        while ids and self._tokenizer.decode(ids[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
+            del ids[-1]
+        return ids
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Return the prefix of a new conversation's prompts: system text and tools. Nothing is stored."""

@@ -247,6 +247,11 @@ class ChatTemplate:
             ControlText(self.open_thinking if thinking else self.no_thinking),
         ]
 
+    def begun(self, message: Message, before: Before = "user") -> list[Segment]:
+        """Return the open turn of an answer that the model goes on with."""
+        opening = [*self.opening(thinking=False, before=before), ControlText(self.before_answer)]
+        return self._cleaned([*opening, PlainText(message.text)])
+
     def _assistant_opening(self, before: Before) -> str:
         return "" if self._goes_on(before) else self._closed(before) + self.assistant_opening
 

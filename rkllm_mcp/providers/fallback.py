@@ -37,6 +37,8 @@ class FallbackModel:
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
+        if options.continues:
+            return await self._first.respond(conversation, tools, options, emit)
         length = len(conversation.messages)
         if conversation.id not in self._handed_over:
             if self._answering and "busy" in self._rules:

@@ -228,6 +228,7 @@ class RkllmModel:
             forced_tool=options.forced_tool,
             any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
+            continues=options.continues,
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
         prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
@@ -250,6 +251,8 @@ class RkllmModel:
             run.turn.finish()
             message = run.turn.message()
             conversation_prompt.answered(message, run.ids)
+            if options.continues:
+                del conversation.messages[-1]
             conversation.add(message)
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
@@ -279,7 +282,10 @@ class RkllmModel:
         forced = options.forced_tool
         callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
         if forced is None and options.tool_choice != "required":
-            return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
+            mode = form.read_as(options.thinking)
+            # The text that is continued is not thinking.
+            mode = "auto" if options.continues and mode == "open" else mode
+            return Detector(callable_tools, form.syntaxes, thinking=mode)
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         detector.feed("".join(segment.text for segment in form.template.tool_form.call_beginning(forced)))
@@ -289,7 +295,8 @@ class RkllmModel:
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
-        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
+        begun = conversation.messages[-1] if options.continues else None
+        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call, begun=begun)
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )

@@ -38,6 +38,7 @@ class TurnBuilder:
         stop: strings that end the turn; matched in its text only, and not across a call or thinking.
         single_call: the turn ends after its first valid call.
         call_parts: assembles calls that arrive as parts; None ignores them.
+        begun: the answer that this turn continues.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class TurnBuilder:
         stop: Sequence[str] = (),
         single_call: bool = False,
         call_parts: CallParts | None = None,
+        begun: Message | None = None,
     ) -> None:
         self._conversation = conversation
         self._detector = detector
@@ -57,7 +59,8 @@ class TurnBuilder:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._failures: list[ToolCallFailed] = []
-        self._has_text = self._is_finished = False
+        self._begun = begun or Message("assistant")
+        self._has_text, self._is_finished = begun is not None, False
         self._stop_string = ""
         self.calls: list[ToolCall] = []
         self.usage_part: UsagePart | None = None
@@ -107,9 +110,9 @@ class TurnBuilder:
         """Return the assistant message with the events returned so far."""
         return Message(
             "assistant",
-            "".join(self._text),
+            "".join([self._begun.text, *self._text]),
             calls=tuple(self.calls),
-            thinking="".join(self._thinking),
+            thinking="".join([self._begun.thinking, *self._thinking]),
             cut=self._is_cut and not self.is_over,
         )
 

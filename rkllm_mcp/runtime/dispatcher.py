@@ -173,6 +173,11 @@ class Dispatcher:
         loaded = self.supervisor.loaded
         return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
 
+    @property
+    def is_stopping(self) -> bool:
+        """True while a run that is aborted has not returned."""
+        return self._current is not None and self._current.needs_abort
+
     def submit(self, run: Run) -> None:
         """Queue a run."""
         self.waiting.append(run)

@@ -173,6 +173,11 @@ class Engine:
         return self._supervisor.loaded is not None
 
     @property
+    def is_stopping(self) -> bool:
+        """True while a run that was stopped has not returned: a prefill ends first."""
+        return self._dispatcher.is_stopping
+
+    @property
     def context_tokens(self) -> int:
         """Context window that the model is loaded with, tokens."""
         return self._settings.context_tokens

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 import pytest
 
-from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
-from rkllm_mcp.events import Approval, Elicitation, Event
+from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover, without_secrets
+from rkllm_mcp.events import Approval, Elicitation, Event, QuestionAnswered
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from tests.support.turn_events import one_by_one
 
-DELETE = Approval("", "delete", {"path": "a"}, "it deletes")
+DELETE = Approval("call_1", "delete", {"path": "a"}, "it deletes")
 NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
 
 
@@ -44,17 +45,38 @@ async def test_an_answer_by_id_reaches_whoever_asked() -> None:
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) == "conversation"
         assert await asker.elicit(NAME) == ElicitationAnswer("accept", {"name": "Hana"})
-    assert [type(event) for event in stream.events] == [Approval, Elicitation]
+    asked, decided, form, filled = stream.events
+    assert (asked, form) == (replace(DELETE, id="question_1"), replace(NAME, id="question_2"))
+    assert isinstance(decided, QuestionAnswered)
+    assert isinstance(filled, QuestionAnswered)
+    assert (decided.id, decided.call, decided.action) == ("question_1", "call_1", "conversation")
+    assert (filled.id, filled.call, filled.action, filled.content) == ("question_2", "", "accept", {"name": "Hana"})
     assert questions.open() == ()
 
 
 @pytest.mark.anyio
 async def test_a_question_that_nobody_answers_is_refused() -> None:
     questions = PendingRequests(patience_s=0.01)
-    asker = StreamApprover(questions, Stream(questions).emit)
+    stream = Stream(questions)
+    asker = StreamApprover(questions, stream.emit)
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) is None
         assert (await asker.elicit(NAME)).action == "cancel"
+    late = [event for event in stream.events if isinstance(event, QuestionAnswered)]
+    assert [(event.id, event.action) for event in late] == [("question_1", "late"), ("question_2", "late")]
+
+
+def test_secrets_of_a_form_are_not_repeated() -> None:
+    properties = {
+        "name": {"type": "string"},
+        "pin": {"type": "string", "format": "password"},
+        "key": {"type": "string", "writeOnly": True},
+        "field": {"type": "string", "title": "API key"},
+        "max_tokens": {"type": "integer"},
+    }
+    content = {"name": "Hana", "pin": "1", "key": "2", "field": "3", "max_tokens": 4}
+    question = replace(NAME, schema={"type": "object", "properties": properties})
+    assert without_secrets(question, ElicitationAnswer("accept", content)) == {"name": "Hana", "max_tokens": 4}
 
 
 @pytest.mark.anyio
@@ -84,8 +106,8 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
 
     @one_by_one
     async def emit(event: Event) -> None:
-        assert isinstance(event, Approval)
-        refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
+        if isinstance(event, Approval):
+            refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
 
     with anyio.fail_after(60):
         assert await StreamApprover(questions, emit).approve(DELETE) is None
@@ -102,6 +124,8 @@ async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() 
 
             @one_by_one
             async def emit(event: Event) -> None:
+                if isinstance(event, QuestionAnswered):
+                    return
                 assert isinstance(event, Approval)
                 tasks.start_soon(questions.settled, event.id)
                 tasks.start_soon(questions.settled, event.id)

@@ -65,6 +65,30 @@ def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out() -> N
     )
 
 
+def test_an_answer_that_is_continued_stays_open_with_the_ids_that_were_generated() -> None:
+    conversation = prompt_of()
+    messages = [SYSTEM, Message("user", "Weather?")]
+    first = conversation.prepare(messages, [TOOL], BUDGET)
+    # Ids that no encoder would choose, and the first byte of a character that was cut.
+    generated = ids_of("s") + ids_of("u") + ids_of("n")
+    messages.append(Message("assistant", "sun"))
+    conversation.answered(messages[-1], [*generated, *ids_of("\U0002a6a5")[:1]])
+    assert conversation.prepare(messages, [TOOL], BUDGET, continues=True).ids == first.ids + generated
+    messages[-1] = Message("assistant", "sunny")
+    conversation.answered(messages[-1], ids_of("ny"))
+    messages.append(Message("user", "And now?"))
+    text = demo_vocabulary().decode(conversation.prepare(messages, [TOOL], BUDGET).ids)
+    assert text.count("sunny<|im_end|>\n") == 1
+    # Another history, as after a restart, is rendered.
+    again = prompt_of().prepare([*messages[:2], Message("assistant", "sun")], [TOOL], BUDGET, continues=True)
+    assert again.ids == first.ids + ids_of("sun")
+    begun = [Message("user", "Hi"), Message("assistant", "Yo")]
+    rendered = demo_vocabulary().decode(
+        prompt_of("qwen3", thinking=True).prepare(begun, [], BUDGET, continues=True).ids
+    )
+    assert rendered.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\nYo")
+
+
 @pytest.mark.parametrize("ending", [[], ["<|im_end|>"], ["<|endoftext|>"]])
 def test_an_answer_is_closed_once_however_it_ended(ending: list[str]) -> None:
     conversation = prompt_of()

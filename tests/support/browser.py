@@ -51,7 +51,7 @@ class Visit:
     def ask(self, question: str) -> None:
         """Type a question and send it."""
         self.page.fill("#question", question)
-        self.page.press("#question", "Enter")
+        self.page.press("#question", "Control+Enter")
 
     def answered(self, question: str) -> str:
         """Ask, wait for the end, and return what is shown of the answer."""
@@ -109,13 +109,16 @@ def chromium() -> Generator[Browser]:
 
 
 @contextmanager
-def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **profile: Any) -> Generator[Visit]:
+def visiting(
+    browser: Browser, url: str, size: tuple[int, int] = DESKTOP, *, ready: str = READY, **profile: Any
+) -> Generator[Visit]:
     """A fresh profile that has opened the page; at the end nothing may have gone wrong in it.
 
     Args:
         browser: the browser.
         url: the page.
         size: of the window, CSS pixels.
+        ready: the selector of what is there when the page has opened.
         profile: what Playwright calls the options of a context: ``locale``, ``color_scheme``, …
     """
     context = browser.new_context(
@@ -133,7 +136,7 @@ def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **prof
     page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda request: visit.addresses.append(request.url))
     page.goto(url)
-    page.wait_for_selector(READY, state="attached")
+    page.wait_for_selector(ready, state="attached")
     try:
         yield visit
     finally:

@@ -151,9 +151,11 @@ class PageService:
         if body.get("conversation") and body["conversation"] not in self.conversations:
             return _problem(404, "there is no such conversation here", param="conversation")
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
-        asked = body.get("message") or body["prompt"]["name"]
+        asked = "continue" if body.get("continue") else body.get("message") or body["prompt"]["name"]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
         versions = 1
+        if body.get("continue"):
+            del stored["messages"][-2:]
         if (position := body.get("replaces")) is not None:
             earlier = stored["earlier"].setdefault(position, [])
             earlier.append(stored["messages"][position:])
@@ -192,7 +194,7 @@ class PageService:
                         "events": shown,
                     }
                     stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": "answered"})
-                elif event["kind"] not in ("status", "queued", "tool_progress", "approval", "elicitation"):
+                elif event["kind"] not in ("status", "queued", "tool_progress", "approval"):
                     shown.append(event)
                 yield _record(event)
 
@@ -353,6 +355,7 @@ class PageService:
                 "language": "en",
                 "emulated": True,
                 "model": next((each["id"] for each in self.models if each["loaded"]), "demo"),
+                "context_tokens": self.board["context_tokens"],
                 "needs_key": bool(self.key),
                 "storage": self.storage,
             },

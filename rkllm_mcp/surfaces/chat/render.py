@@ -18,6 +18,7 @@ from rkllm_mcp.events import (
     End,
     EndReason,
     Event,
+    QuestionAnswered,
     Queued,
     ResourceRead,
     Sources,
@@ -90,7 +91,7 @@ class TerminalRenderer:
                 self._progress(event)
             case Approval() | Elicitation() | Sources():
                 self._detail(event)
-            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage():
+            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | QuestionAnswered():
                 pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
             case End():
                 self._end(event)

@@ -157,6 +157,7 @@ class Board(DocumentedModel):
     generated_tokens: int = Field(description="Written, in the same answers.")
     worker_restarts: int = Field(description="How often the runtime's process was started again.")
     queue: QueueShown
+    stopping: bool = Field(description="An answer that was stopped still reads its prompt, which the NPU ends first.")
     uptime_s: float
 
 
@@ -167,6 +168,7 @@ class Me(DocumentedModel):
     language: str = Field(description="The language that the configuration asks in: en or ja.")
     emulated: bool
     model: str
+    context_tokens: int = Field(description="The window of the model on the board; 0 where a remote service answers.")
     needs_key: bool = Field(description="Requests without a key are refused.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
@@ -193,6 +195,7 @@ async def board(request: Request) -> Response:
         generated_tokens=usage.generated_tokens,
         worker_restarts=engine.restarts if engine else 0,
         queue=QueueShown(waiting=scheduler.waiting(), running=scheduler.running()),
+        stopping=engine is not None and engine.is_stopping,
         uptime_s=round(service.uptime_s, 1),
     )
     return JSONResponse(shown.model_dump())
@@ -208,6 +211,7 @@ async def me(request: Request) -> Response:
         language=tenant.app.config.agent.person_language,
         emulated=model_host.is_emulated,
         model=model_host.name,
+        context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         needs_key=needs_key(service.config),
         storage=failing.cause if failing else "",
     )

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.recorder import AnswerRecord, ask_again, replace_turns
+from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
@@ -85,12 +85,24 @@ class ExecuteBody(bodies.RequestBody):
                 _is_given("message", "string"),
                 _is_given("prompt", "object"),
                 {"required": ["again"], "properties": {"again": {"const": True}}},
+                {
+                    "required": ["continue", "conversation"],
+                    "properties": {
+                        "continue": {"const": True},
+                        "conversation": {"type": "string", "minLength": 1},
+                        "force_tool": {"type": "null"},
+                    },
+                },
             ],
             "anyOf": [
                 {"properties": {"replaces": {"type": "null"}}},
                 {
                     "required": ["replaces", "conversation"],
-                    "properties": {"conversation": {"type": "string", "minLength": 1}, "again": {"const": False}},
+                    "properties": {
+                        "conversation": {"type": "string", "minLength": 1},
+                        "again": {"const": False},
+                        "continue": {"const": False},
+                    },
                 },
             ],
         }
@@ -105,6 +117,10 @@ class ExecuteBody(bodies.RequestBody):
     it as an earlier version (POST /v1/conversations/{id}/versions)."""
     again: bool = False
     """Instead: the last question of the conversation, whose answer was broken off, is asked again in its place."""
+    continues: Annotated[bool, Field(alias="continue")] = False
+    """Instead: the model goes on with the last answer of the conversation, which was stopped or cut off in its text.
+    The stream begins with the events of that answer so far, and both become one answer. Needs a model on the board,
+    and a conversation that is stored."""
     conversation: _Name | None = None
     """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
     history: tuple[MessageBody, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
@@ -133,10 +149,12 @@ class ExecuteBody(bodies.RequestBody):
 
     @model_validator(mode="after")
     def _check_question(self) -> Self:
-        if (self.message is not None) + (self.prompt is not None) + self.again != 1:
-            raise ValueError("give either message, prompt or again")
-        if self.replaces is not None and (self.again or not self.conversation):
+        if (self.message is not None) + (self.prompt is not None) + self.again + self.continues != 1:
+            raise ValueError("give either message, prompt, again or continue")
+        if self.replaces is not None and (self.again or self.continues or not self.conversation):
             raise ValueError("replaces needs a message or prompt, and a conversation")
+        if self.continues and (self.force_tool or not self.conversation):
+            raise ValueError("continue needs a conversation, and takes no force_tool")
         return self
 
 
@@ -185,6 +203,8 @@ async def execute(request: Request) -> Response:
         raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
     if body.replaces is not None:
         await _replaced(app, conversation.id, body.replaces)
+    if body.continues:
+        await _begun(app, conversation)
     running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
@@ -204,25 +224,27 @@ async def _run(
     """Run the answer in its turn. Its question is stored when it has a place in the queue."""
     service, app = service_of(request), tenant_of(request).app
     question = conversation.broken_off[0].text if body.again else body.message or ""
+    begun: tuple[Event, ...] = ()
     draft: AnswerRecord | None = None
     is_refused = False
 
     async def placed() -> None:
-        nonlocal draft
-        if body.again:
-            ask_again(conversation)
-        if body.replaces is not None:
-            kept = await _replaced(app, conversation.id, body.replaces)
-            replace_turns(replace(kept, turns=kept.turns[: body.replaces]), body.replaces, conversation)
-            conversation.replaces = body.replaces
+        nonlocal draft, begun
+        begun = await _make_room(app, conversation, body)
         service.open_conversations.put(app, conversation)
         if app.config.service.history:
-            draft = AnswerRecord(app.recorder, conversation, question, tuple(body.tokens.values()))
+            secrets = tuple(body.tokens.values())
+            draft = AnswerRecord(app.recorder, conversation, question, secrets, begun=begun)
             await draft.begin()
+
+    async def answer(answering: Assistant, counted: EmitEvents) -> None:
+        # What is continued was counted when it came.
+        await emit(begun)
+        await _answer(request, conversation, body, question, begun, answering, counted)
 
     with service.answers.running(running):
         try:
-            await in_turn(request, partial(_answer, request, conversation, body, question), emit, placed)
+            await in_turn(request, answer, emit, placed)
         except Exception:
             # A reader that has left is told nothing: the question of a detached answer stays.
             is_refused = not running.is_detached
@@ -238,6 +260,34 @@ async def _run(
         if anyio.current_time() >= running.scope.deadline:
             await emit([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
         await emit([End("cancelled")])
+
+
+async def _make_room(app: Assistant, conversation: Conversation, body: ExecuteBody) -> tuple[Event, ...]:
+    """Take away what the answer replaces; return the events of the answer that it continues, if any."""
+    if body.again:
+        ask_again(conversation)
+    if body.replaces is not None:
+        kept = await _replaced(app, conversation.id, body.replaces)
+        replace_turns(replace(kept, turns=kept.turns[: body.replaces]), body.replaces, conversation)
+        conversation.replaces = body.replaces
+    if not body.continues:
+        return ()
+    begun = await _begun(app, conversation)
+    begin_again(conversation)
+    return begun
+
+
+async def _begun(app: Assistant, conversation: Conversation) -> tuple[Event, ...]:
+    """Return the events of the last answer, which the model goes on with."""
+    if app.model_host.npu is None:
+        message = "the remote service that answers here cannot go on with an answer; send a message"
+        raise HTTPError(409, message, param="continue")
+    kept = await app.store.conversations.get(app.tenant, conversation.id)
+    begun = continue_answer(kept, conversation) if kept is not None else ()
+    if not begun:
+        message = "the last answer of this conversation was not cut off in its text, or is not stored; send a message"
+        raise HTTPError(409, message, param="continue")
+    return begun
 
 
 async def _replaced(app: Assistant, conversation_id: str, position: int) -> StoredConversation:
@@ -276,6 +326,7 @@ async def _answer(
     conversation: Conversation,
     body: ExecuteBody,
     question: str,
+    begun: tuple[Event, ...],
     app: Assistant,
     emit: EmitEvents,
 ) -> None:
@@ -289,6 +340,7 @@ async def _answer(
             SamplingOverrides(temperature=settings.temperature, top_p=settings.top_p),
             thinking=settings.thinking,
             tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto",
+            continues=bool(begun),
         ),
         tools="tools" in rights and (allowed is None or bool(allowed)),
         allowed_tools=allowed,
@@ -296,13 +348,15 @@ async def _answer(
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,
         save=app.config.service.history,
-        resources="tools" in rights,
+        resources="tools" in rights and not begun,
         language=reader_language(request),
+        begun=begun,
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
     else:
-        await app.answer(conversation, question, emit, options)
+        asked = (message.text for message in reversed(conversation.messages) if message.role == "user")
+        await app.answer(conversation, next(asked, "") if begun else question, emit, options)
 
 
 def reader_language(request: Request) -> Language | None:

@@ -43,7 +43,7 @@ class RunningAnswer:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     failure: HTTPError | None = None  # the reason why it was refused
-    _events: deque[Numbered] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    _events: deque[tuple[int, Event]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _text: list[str] = field(default_factory=list[str])
     _count: int = 0
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -52,7 +52,7 @@ class RunningAnswer:
         """Number the events and store them for readers."""
         for event in events:
             self._count += 1
-            self._events.append((self._count, event_to_dict(event)))
+            self._events.append((self._count, event))
             if isinstance(event, Text):
                 self._text.append(event.text)
         self._tell()
@@ -75,7 +75,8 @@ class RunningAnswer:
             await send([(after, {"kind": "text", "text": "".join(self._text), "whole": True})])
         while True:
             news = self._news
-            if found := [each for each in self._events if each[0] > after]:
+            # Encoded when it is sent: a question says how long it still waits.
+            if found := [(number, event_to_dict(event)) for number, event in self._events if number > after]:
                 after = found[-1][0]
                 await send(found)
             elif self.done.is_set():

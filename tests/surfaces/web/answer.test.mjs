@@ -55,6 +55,7 @@ test("a call has its progress, its result and its end", () => {
       arguments: { place: "東京" },
       repaired: true,
       question: null,
+      answered: null,
       progress: { progress: 3, total: 10, message: "looking" },
       result: { is_error: false, text: "fine", seconds: 0.5, truncated: true, ruling: "" },
       isRunning: true,

@@ -117,7 +117,7 @@ def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> 
         visit.page.wait_for_selector("#stop", state="hidden")
         assert service.sent("/v1/conversations/c1/cancel") == [{}]
         assert visit.page.get_attribute(".card", "data-state") == "stopped"
-        assert visit.page.inner_text(".ending") == "Stopped."
+        assert visit.page.inner_text(".ending") == "Stopped. What was written is kept."
 
 
 def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> None:
@@ -314,6 +314,7 @@ def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browse
         # The same again, without tools, from the keyboard.
         page.locator(".message.assistant").last.get_by_role("button", name="Ask again").focus()
         page.keyboard.press("Enter")
+        page.wait_for_selector("[role=menu] :focus")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         page.wait_for_selector(".versions >> text=Version 2 of 2")
@@ -443,7 +444,7 @@ def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Br
         visit.ask("now")
         page.locator(".pending").get_by_role("button", name="Stop the answer and send now").click()
         page.wait_for_selector("text=Now.")
-        assert page.inner_text(".ending") == "Stopped."
+        assert page.inner_text(".ending") == "Stopped. What was written is kept."
 
 
 WIDE = f"""| name | {"column " * 12} |

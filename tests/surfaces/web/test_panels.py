@@ -380,7 +380,8 @@ def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:
     with running(PageService({"x": [text("a")]}, models=models)) as service, visiting(browser, service.url) as visit:
         page = visit.page
         page.get_by_role("button", name="small").click()
-        page.get_by_role("menuitemradio", name="large").click()
+        with page.expect_response("**/v1/models:load"):
+            page.get_by_role("menuitemradio", name="large").click()
         page.wait_for_selector("#model:has-text('large')")
         assert service.sent("/v1/models:load") == [{"model": "large"}]
         visit.answered("x")

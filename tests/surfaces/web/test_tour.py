@@ -2,7 +2,7 @@
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
 Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
-in place of a screen reader. Tasks 5, 14, 21, 22 and 25 to 28 are not in the table yet.
+in place of a screen reader. Tasks 5, 14 and 25 to 28 are not in the table yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.support.browser import DESKTOP, PHONE, visiting
+from tests.support.browser import DESKTOP, PHONE, READY, visiting
+from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo
 from tests.support.person import Keyboard, Person, Touch
 from tests.support.tour_board import serving, tour_demo
@@ -109,11 +110,16 @@ def writes_three_lines_with_an_input_method(person: Person, _: Demo) -> None:
 
 def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     """4. Stop an answer while it is reading; see when it stopped."""
+    # The first question of a new board waits for its servers.
+    person.ask("What time is it in London?", "ロンドンは今何時ですか？")
+    person.sees("In London it is", "In London it is")
+    person.is_over()
     copy(person.page, person.say("A sentence of some length is to be read. ", "そこそこ長い文を読ませます。") * 24)
     person.go_to(person.page.locator("#question"))
-    person.paste()
+    # In one piece it would become a file.
+    for _piece in range(3):
+        person.paste()
     person.send()
-    # Seconds stand behind it from the second one on.
     person.sees("2 s", "2 s", within=".waiting-line")
     if not person.shortcut("Escape"):
         person.press("Stop the answer", "回答を止める")
@@ -170,7 +176,7 @@ def queues_a_second_question_changes_and_deletes_it(person: Person, _: Demo) -> 
     person.press("Leave out", "取り消す", within="#queued")
     person.sees_no("Number 22", "番号 22")
     stop(person)
-    person.sees("Stopped.", "中止しました。")
+    person.sees("Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。")
     assert person.page.locator(".message.user").count() == 1
 
 
@@ -222,7 +228,7 @@ def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
     person.ask("Save it in late.txt", "late.txt に保存して")
     person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
     person.is_over()
-    person.sees("not run", "実行しませんでした")
+    person.sees("not run", "ませんでした。", within=".card")
 
 
 def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
@@ -313,7 +319,6 @@ def reads_a_wide_table_without_the_page_moving(person: Person, _: Demo) -> None:
     for place, last in ((".code pre", "# the end"), (".table", "14 degrees")):
         pane = page.locator(place)
         read_to_the_right(person, pane)
-        assert pane.evaluate("(node) => node.scrollLeft + node.clientWidth >= node.scrollWidth - 2")
         person.sees(last, last, within=place)
         person.has_not_moved_sideways()
 
@@ -332,6 +337,37 @@ def scrolls_up_during_an_answer_and_jumps_to_the_end(person: Person, _: Demo) ->
     assert abs(resting_place(reading) - top) < 1, f"what is read moves: {top}"
     person.press("To the end", "最後へ")
     person.sees("Line 50 of", "Line 50 of")
+
+
+def locks_the_phone_during_an_answer(person: Person, _: Demo) -> None:
+    """21. Lock the phone during an answer, come back, read on."""
+    page = person.page
+    with CutLine(int(page.url.rpartition(":")[2].partition("/")[0])) as line:
+        page.goto(line.url)
+        page.wait_for_selector(READY, state="attached")
+        person.ask("Tell at length", "長く話して")
+        person.sees("Line 5 of", "Line 5 of")
+        line.cut()
+        person.sees("the board goes on with the answer", "回答はボードで続いています")
+        line.mend()
+        person.sees("Line 50 of", "Line 50 of")
+        person.is_over()
+        assert page.locator(".message.assistant .prose p").count() == 50
+
+
+def loses_the_network_while_writing(person: Person, _: Demo) -> None:
+    """22. Lose the network while writing; nothing is lost."""
+    page = person.page
+    person.write("Your question", "質問", person.say("Number ", "番号 "))
+    page.context.set_offline(True)
+    person.type("22")
+    person.send()
+    person.sees("No connection to the board.", "ボードに接続できません。")
+    person.sees("Number 22", "番号 22", within=".message.user")
+    page.context.set_offline(False)
+    person.sees_no("No connection to the board.", "ボードに接続できません。")
+    person.press("Ask again", "もう一度尋ねる", within=".error-notice")
+    person.sees("Number 22 it is.", "22 番ですね。")
 
 
 def finds_a_conversation_of_last_week_by_a_word_of_a_call(person: Person, _: Demo) -> None:
@@ -449,14 +485,16 @@ def copy(page: Page, text: str) -> None:
 
 def read_to_the_right(person: Person, pane: Locator) -> None:
     """Move what is wider than its place until its right end is seen."""
-    if isinstance(person, Touch):
-        for _ in range(20):
-            person.swipe_left(pane, 300)
-    else:
+    if isinstance(person, Keyboard):
         person.go_to(pane)
-        person.page.keyboard.press("End")
-        for _ in range(80):
+    for _ in range(200):
+        if pane.evaluate("(node) => node.scrollLeft + node.clientWidth >= node.scrollWidth - 2"):
+            return
+        if isinstance(person, Touch):
+            person.swipe_left(pane, 300)
+        else:
             person.page.keyboard.press("ArrowRight")
+    raise AssertionError("its right end is not reached")
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -481,6 +519,8 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
     18: (copies_an_answer_a_code_block_and_a_table, "usual"),
     19: (reads_a_wide_table_without_the_page_moving, "usual"),
     20: (scrolls_up_during_an_answer_and_jumps_to_the_end, "usual"),
+    21: (locks_the_phone_during_an_answer, "usual"),
+    22: (loses_the_network_while_writing, "usual"),
     23: (finds_a_conversation_of_last_week_by_a_word_of_a_call, "usual"),
     24: (pins_renames_exports_deletes_and_undoes, "usual"),
     29: (sees_why_the_board_is_slow, "usual"),
@@ -489,15 +529,15 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
 
 
 @contextmanager
-def somebody(browser: Browser, address: str, way: str) -> Generator[Person]:
+def somebody(browser: Browser, address: str, way: str, ready: str = READY) -> Generator[Person]:
     """A person in front of the page, in the way that ``way`` says."""
     allowed = ["clipboard-read", "clipboard-write"]
     if way == "keyboard":
-        with visiting(browser, address, DESKTOP, permissions=allowed) as visit:
+        with visiting(browser, address, DESKTOP, ready=ready, permissions=allowed) as visit:
             yield Keyboard(visit.page, "en")
     else:
         phone = {"has_touch": True, "is_mobile": True, "device_scale_factor": 2}
-        with visiting(browser, address, PHONE, locale="ja-JP", permissions=allowed, **phone) as visit:
+        with visiting(browser, address, PHONE, ready=ready, locale="ja-JP", permissions=allowed, **phone) as visit:
             yield Touch(visit.page, "ja")
 
 
@@ -506,6 +546,7 @@ def somebody(browser: Browser, address: str, way: str) -> Generator[Person]:
 def test_a_task_of_the_tour(browser: Browser, boards: Boards, number: int, way: str) -> None:
     task, board = TASKS[number]
     demo, address = boards.get(board)
-    with somebody(browser, address, way) as person:
+    # A board that wants a key asks for it first.
+    with somebody(browser, address, way, "dialog" if board == "locked" else READY) as person:
         task(person, demo)
         person.has_not_moved_sideways()

@@ -22,6 +22,11 @@ import { showToast } from "./toast.js";
 applyTheme();
 applyLanguage();
 
+/**
+ * @type {{hasDrawer: boolean, running: {id: string, title: string}[], look: Promise<unknown> | null,
+ *   clock: ReturnType<typeof setInterval> | undefined, context: import("./chat/context.js").ContextBar | null}}
+ */
+const state = { hasDrawer: false, running: [], look: null, clock: undefined, context: null };
 const access = new Access({
   changed: () => {
     options.forget();
@@ -52,11 +57,13 @@ const composer = new Composer({
     return isTaken;
   },
   stop: () => desk.stop(),
+  changed: () => state.context?.later(),
 });
 const files = new Files(api, {
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),
   search: (tool) => options.begin(tool),
+  changed: () => state.context?.later(),
 });
 const documents = new DocumentsPanel(api);
 const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
@@ -74,9 +81,6 @@ const panel = new Panel(
   () => coverPage(),
 );
 const narrow = matchMedia("(max-width: 60rem)");
-/** @type {{hasDrawer: boolean, running: {id: string, title: string}[], look: Promise<unknown> | null,
- *   clock: ReturnType<typeof setInterval> | undefined}} */
-const state = { hasDrawer: false, running: [], look: null, clock: undefined };
 const SECOND_MS = 1000;
 
 /**
@@ -92,6 +96,7 @@ function ask(wish) {
 /** What follows from an answer that begins or ends, and from a conversation that has got its id. */
 function followDesk() {
   composer.show(desk.isRunning);
+  state.context?.later();
   /** @type {HTMLButtonElement} */ (byId("prompts")).disabled = desk.isRunning;
   if (desk.thread.id && conversationOf(location.hash) !== desk.thread.id)
     history.replaceState(null, "", addressOf(desk.thread.id));
@@ -146,10 +151,25 @@ async function introduce() {
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
+    document.body.classList.toggle("is-remote", me.context_tokens === 0);
     await welcome.show(me);
+    files.fits(me.context_tokens, welcome.tokens);
+    await showContext(me.context_tokens);
   } catch (error) {
     tell(byId("welcome-note"), sentenceOf(error));
   }
+}
+
+/** @param {number} size of the model's window */
+async function showContext(size) {
+  const { ContextBar } = await import("./chat/context.js");
+  state.context ??= new ContextBar(api, () => ({
+    draft: composer.text,
+    files: files.tokens,
+    tools: welcome.tokens,
+    used: desk.thread.used,
+  }));
+  state.context.fits(size);
 }
 
 /** Everything anew, for another user perhaps. */

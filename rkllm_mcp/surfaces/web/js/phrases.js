@@ -18,10 +18,7 @@ export const PHRASES = {
   retry: ["Ask again", "もう一度尋ねる"],
   emulated: ["emulated", "エミュレーション"],
 
-  "connection.lost": [
-    "No connection to the board. The page keeps trying.",
-    "ボードに接続できません。自動で接続し直しています。",
-  ],
+  "connection.lost": ["No connection to the board. The page keeps trying.", "ボードに接続できません。自動で接続し直しています。"],
   "connection.again": ["No connection. Trying again in {s} s.", "接続できません。{s} 秒後に再接続します。"],
   "connection.trying": ["No connection. Trying now…", "接続できません。再接続しています…"],
   "release.new": ["There is a new release of this page.", "このページの新しい版があります。"],
@@ -29,10 +26,7 @@ export const PHRASES = {
   "connection.retry": ["Try now", "今すぐ試す"],
   "connection.back": ["The board is there again.", "ボードに再び接続しました。"],
 
-  "storage.failing": [
-    "Answers go on, but nothing is stored at the moment: {why}",
-    "回答は続けられますが、今は何も保存されていません: {why}",
-  ],
+  "storage.failing": ["Answers go on, but nothing is stored at the moment: {why}", "回答は続けられますが、今は何も保存されていません: {why}"],
 
   "welcome.tools": [
     "{tools} tools of {servers} servers take {tokens} of the model's {size} tokens.",
@@ -70,6 +64,7 @@ export const PHRASES = {
   "queue.now": ["Stop the answer and send now", "回答を止めて今すぐ送信"],
   "queue.drop": ["Leave out", "取り消す"],
   "chat.stop": ["Stop the answer", "回答を止める"],
+  "chat.go_on": ["Continue", "続きを書く"],
   "chat.stopping": ["Stopping when reading ends", "読み取りが終わりしだい停止します"],
   "chat.edit": ["Edit", "編集"],
   "chat.edit_ask": ["Edit and ask", "編集して尋ね直す"],
@@ -88,16 +83,15 @@ export const PHRASES = {
   "model.ready": ["ready", "準備完了"],
   "model.loads": ["is loaded first", "読み込みが必要"],
   "model.loading": ["Loading {model}…", "{model} を読み込んでいます…"],
+  "context.title": ["context {n} / {size}", "コンテキスト {n} / {size}"],
+  "context.full": ["Context is {p} % full.", "コンテキストの {p} % を使用中です。"],
   "chat.to_end": ["To the end", "最後へ"],
   "chat.you": ["You", "あなた"],
   "chat.answer": ["Answer", "回答"],
   "chat.working": ["Working…", "処理中…"],
   "chat.your_turn": ["Waiting for your decision", "あなたの判断を待っています"],
   "chat.queued": ["Waiting: {count} before you", "順番待ち：前に {count} 件"],
-  "chat.first": [
-    "One answer at a time: wait for it, or stop it.",
-    "回答は一度に一つです。終わるのを待つか、止めてください。",
-  ],
+  "chat.first": ["One answer at a time: wait for it, or stop it.", "回答は一度に一つです。終わるのを待つか、止めてください。"],
   "chat.reloaded": [
     "The connection was lost for a moment. This is what the board has stored.",
     "接続が一時切れました。ボードに保存されている内容を表示しています。",
@@ -110,10 +104,7 @@ export const PHRASES = {
   ],
   "chat.unanswered": ["This has not been answered.", "この質問にはまだ回答がありません。"],
   "chat.onward": ["Go on in a new conversation", "新しい会話で続ける"],
-  "chat.gone": [
-    "This conversation is not here (any more); it may have been deleted.",
-    "この会話はありません。削除された可能性があります。",
-  ],
+  "chat.gone": ["This conversation is not here (any more); it may have been deleted.", "この会話はありません。削除された可能性があります。"],
   "chat.earlier": ["Show what was said before", "以前のやりとりを表示"],
 
   "thinking.now": ["Thinking…", "考えています…"],
@@ -125,6 +116,7 @@ export const PHRASES = {
   "end.failed": ["The answer failed.", "回答できませんでした。"],
   "end.failed_why": ["The answer failed: {error}", "回答できませんでした：{error}"],
   "end.cancelled": ["Stopped.", "中止しました。"],
+  "end.kept": ["Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。"],
   "end.interrupted": ["Broken off.", "途切れました。"],
   "end.round_limit": [
     "Stopped: the limit of tool rounds (agent.max_rounds) was reached.",
@@ -157,10 +149,7 @@ export const PHRASES = {
   "tool.repaired": ["The model wrote these with a mistake, which was repaired.", "モデルの書き誤りを直したものです。"],
   "tool.result": ["Result ({count} characters)", "結果（{count} 文字）"],
   "tool.error": ["What went wrong", "エラーの内容"],
-  "tool.truncated": [
-    "Cut: the model read only this much.",
-    "ここまでで切られています。モデルが読んだのもここまでです。",
-  ],
+  "tool.truncated": ["Cut: the model read only this much.", "ここまでで切られています。モデルが読んだのもここまでです。"],
   "tool.unreadable": ["A call that could not be read", "読み取れなかった呼び出し"],
 
   "approval.title": ["Allow “{name}” to run?", "「{name}」の実行を許可しますか？"],
@@ -184,6 +173,9 @@ export const PHRASES = {
   "approval.said.deny": ["You did not allow this.", "許可しませんでした。"],
   "approval.said.never": ["You did not allow this, now or later.", "許可しませんでした。今後も拒否します。"],
 
+  "approval.late": ["No answer in {m} minutes: not run.", "{m} 分間応答がなかったため、実行しませんでした。"],
+  "approval.late_s": ["No answer in {s} seconds: not run.", "{s} 秒間応答がなかったため、実行しませんでした。"],
+  "question.left": ["{time} left", "残り {time}"],
   "question.title": ["{name} asks", "{name} からの質問"],
   "question.send": ["Send", "送る"],
   "question.decline": ["Decline", "断る"],
@@ -191,10 +183,7 @@ export const PHRASES = {
   "question.open": ["Open the page", "ページを開く"],
   "question.done": ["Done", "済みました"],
   "question.host": ["Go on only if you trust this address:", "次のアドレスを信頼できる場合だけ続けてください:"],
-  "question.bad_address": [
-    "This address opens no web page and is not offered: {url}",
-    "ウェブページではないアドレスのため開けません: {url}",
-  ],
+  "question.bad_address": ["This address opens no web page and is not offered: {url}", "ウェブページではないアドレスのため開けません: {url}"],
   "question.over": ["The request was withdrawn.", "この質問は取り下げられました。"],
   "question.said.accept": ["Sent.", "送りました。"],
   "question.said.decline": ["Declined.", "断りました。"],
@@ -265,10 +254,7 @@ export const PHRASES = {
   "options.title": ["Options for the next question", "次の質問のオプション"],
   "options.tool": ["Begin with this tool", "最初に使うツール"],
   "options.any": ["The model chooses", "モデルに任せる"],
-  "options.tool_help": [
-    "For one question; then the model chooses again.",
-    "次の質問だけに使い、その後はモデルに任せます。",
-  ],
+  "options.tool_help": ["For one question; then the model chooses again.", "次の質問だけに使い、その後はモデルに任せます。"],
   "options.tokens": ["Tokens for servers", "サーバー用のトークン"],
   "options.tokens_help": [
     "For servers that act for you, under the server's name or the one that its error asks for. They go with every question from this window until it is closed or reloaded, and are stored nowhere.",
@@ -340,10 +326,7 @@ export const PHRASES = {
     "No server is configured. Add one with: rkllm-mcp servers add",
     "サーバーが設定されていません。rkllm-mcp servers add で追加できます。",
   ],
-  "tools.cost": [
-    "Tools take {tokens} of the model's {size} tokens.",
-    "ツールの説明はモデルの {size} トークンのうち {tokens} を使います。",
-  ],
+  "tools.cost": ["Tools take {tokens} of the model's {size} tokens.", "ツールの説明はモデルの {size} トークンのうち {tokens} を使います。"],
   "tools.tokens": ["{count} tokens", "{count} トークン"],
   "tools.count": ["Tools: {count}", "ツール: {count}"],
   "tools.search": ["Search tools", "ツールを検索"],
@@ -493,10 +476,7 @@ export const PHRASES = {
   "board.queue": ["Queue", "待ち行列"],
   "board.queue_now": ["{running}\u00a0running, {waiting}\u00a0waiting", "実行中\u00a0{running}、待ち\u00a0{waiting}"],
   "board.reuse": ["Tokens reused", "再利用したトークン"],
-  "board.reuse_now": [
-    "{share} %: {reused} reused, {prefilled} read",
-    "{share} %（再利用 {reused}、読み取り {prefilled}）",
-  ],
+  "board.reuse_now": ["{share} %: {reused} reused, {prefilled} read", "{share} %（再利用 {reused}、読み取り {prefilled}）"],
   "board.model": ["Model", "モデル"],
   "board.runtime": ["Runtime", "ランタイム"],
   "board.window": ["Window", "コンテキスト"],
@@ -547,10 +527,7 @@ export const PHRASES = {
     "コードは使用済みか、5分を過ぎています。ボードで rkllm-mcp service link を実行すると新しいコードが表示されます。",
   ],
   "key.wrong": ["The board does not know this key.", "このキーは受け付けられませんでした。"],
-  "key.characters": [
-    "A key has only ASCII letters, digits and signs, and no spaces.",
-    "キーに使えるのは半角の英数字と記号だけです（空白は不可）。",
-  ],
+  "key.characters": ["A key has only ASCII letters, digits and signs, and no spaces.", "キーに使えるのは半角の英数字と記号だけです（空白は不可）。"],
   "key.change": ["Enter a key", "キーを入力"],
   "key.forget": ["Forget the key", "キーを消す"],
   "key.is_set": ["This window has a key.", "このウィンドウにはキーがあります。"],
@@ -569,10 +546,7 @@ export const PHRASES = {
     "このページで問題が起きました ({error})。再読み込みしても直らないときはご報告ください。",
   ],
   "problem.key": ["The board wants a key: enter it under Settings.", "キーが必要です。設定で入力してください。"],
-  "problem.conversation": [
-    "The board does not know this conversation any more.",
-    "ボードにこの会話はもう残っていません。",
-  ],
+  "problem.conversation": ["The board does not know this conversation any more.", "ボードにこの会話はもう残っていません。"],
   "problem.under_way": [
     "This conversation is being answered in another window; wait for it, or stop it there.",
     "別のウィンドウで回答中です。終わるのを待つか、そちらで止めてください。",
@@ -580,14 +554,8 @@ export const PHRASES = {
   "problem.forbidden": ["Another key may be allowed to.", "別のキーなら許可されるかもしれません。"],
   "problem.missing": ["It may have been deleted.", "削除された可能性があります。"],
   "problem.large": ["Ask something shorter.", "もっと短くしてください。"],
-  "problem.busy": [
-    "The board is busy; try again in a moment.",
-    "ボードが混み合っています。しばらくしてからもう一度お試しください。",
-  ],
-  "problem.busy_for": [
-    "The board is busy; try again in {count} s.",
-    "ボードが混み合っています。{count} 秒後にもう一度お試しください。",
-  ],
+  "problem.busy": ["The board is busy; try again in a moment.", "ボードが混み合っています。しばらくしてからもう一度お試しください。"],
+  "problem.busy_for": ["The board is busy; try again in {count} s.", "ボードが混み合っています。{count} 秒後にもう一度お試しください。"],
   "problem.loading": [
     "The model may still be loading; try again in a moment.",
     "モデルを読み込み中かもしれません。しばらくしてからもう一度お試しください。",

@@ -4,12 +4,13 @@
  *
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  * @typedef {{kind: "text" | "thinking", text: string}} Words
+ * @typedef {{action: string, content: Record<string, unknown>, seconds: number}} Answered what became of a question
  * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean, ruling: string}} Result
  * @typedef {{kind: "call", id: string, name: string, server: string, arguments: Record<string, unknown>,
- *   repaired: boolean, question: BoardEvent | null, progress: {progress: number, total: number | null, message: string | null} | null,
+ *   repaired: boolean, question: BoardEvent | null, answered: Answered | null, progress: {progress: number, total: number | null, message: string | null} | null,
  *   result: Result | null, isRunning: boolean, isOver: boolean}} Call
  * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
- * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
+ * @typedef {{kind: "question", event: BoardEvent, answered: Answered | null, isOver: boolean}} Question
  * @typedef {{kind: "resource", uri: string}} Attached
  * @typedef {import("../panels/passage.js").Source} Source
  * @typedef {{kind: "sources", items: Source[]}} Sources
@@ -54,7 +55,9 @@ export class Answer {
       case "approval":
         return [this.#ask(event)];
       case "elicitation":
-        return [this.#begin({ kind: "question", event, isOver: false })];
+        return [this.#begin({ kind: "question", event, answered: null, isOver: false })];
+      case "answered":
+        return this.#answered(event);
       case "resource":
         return [this.#begin({ kind: "resource", uri: event.uri })];
       case "sources":
@@ -72,6 +75,12 @@ export class Answer {
   /** All that was said, without thoughts and tools. */
   get text() {
     return this.segments.map((segment) => (segment.kind === "text" ? segment.text : "")).join("");
+  }
+
+  /** Whether it ended in the middle of its text. */
+  get isCut() {
+    const reason = this.ending?.reason ?? "";
+    return ["cancelled", "token_limit", "interrupted"].includes(reason) && this.segments.at(-1)?.kind === "text";
   }
 
   /** @param {BoardEvent} event one that changes no segment */
@@ -122,9 +131,22 @@ export class Answer {
         !(segment.isOver || segment.isRunning || segment.question) &&
         JSON.stringify(segment.arguments) === given,
     );
-    if (call?.kind !== "call") return this.#begin({ kind: "question", event, isOver: false });
+    if (call?.kind !== "call") return this.#begin({ kind: "question", event, answered: null, isOver: false });
     call.question = event;
     return call;
+  }
+
+  /** @param {BoardEvent} event */
+  #answered({ id, call, action, content, seconds }) {
+    const found = this.segments.find(
+      (segment) =>
+        (segment.kind === "call" && segment.id === call && !segment.result) ||
+        (segment.kind === "question" && segment.event.id === id),
+    );
+    if (found?.kind !== "call" && found?.kind !== "question") return [];
+    found.answered = { action, content, seconds };
+    if (found.kind === "question") found.isOver = true;
+    return [found];
   }
 
   /** @param {BoardEvent} event */
@@ -186,6 +208,7 @@ function callFrom(event) {
     arguments: event.arguments ?? {},
     repaired: event.repaired ?? false,
     question: null,
+    answered: null,
     progress: null,
     result: null,
     isRunning: false,

@@ -4,9 +4,10 @@
  *
  * @typedef {import("./answer.js").Segment} Segment
  * @typedef {import("../api.js").Api} Api
- * @typedef {{api: Api, again?: (from: HTMLElement) => void}} Surroundings `again` offers to ask the question once more
+ * @typedef {{api: Api, again?: (from: HTMLElement) => void, goOn?: (node: HTMLElement) => void}} Surroundings `again` offers
+ *   to ask the question once more, `goOn` to have more written
  */
-import { copyButton, iconButton, sourceButton } from "../buttons.js";
+import { button, copyButton, iconButton, sourceButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
@@ -17,6 +18,8 @@ import { Sentences } from "./sentences.js";
 import { ToolCard } from "./tool_card.js";
 
 const SECOND_MS = 1000;
+const LONGEST_READING_S = 300;
+const LOADING = /^\[NPU: Loading model '(.*)'\]$/;
 /** @type {Record<string, string>} */
 const ENDINGS = {
   round_limit: "end.round_limit",
@@ -65,21 +68,30 @@ export class AnswerView {
     this.#wait();
   }
 
-  /** @param {import("../api.js").BoardEvent} event */
-  take(event) {
+  /**
+   * @param {import("../api.js").BoardEvent} event
+   * @param {boolean} [isKnown] it came before: it is not announced
+   */
+  take(event, isKnown = false) {
     const changed = this.answer.take(event);
     for (const segment of changed) this.#changed.add(segment);
     if (event.kind === "end") this.#end();
     else if (this.#frame === 0 && !this.#isPast) this.#frame = requestAnimationFrame(() => this.#draw());
-    if (this.#isPast) return;
+    if (this.#isPast || isKnown) return;
     if (event.kind === "text") for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
     if (event.kind === "tool_call") announce(t("tool.calling", { name: event.name }));
     if (event.kind === "queued") announce(t("chat.queued", { count: event.position }));
   }
 
-  /** The person wants it to end; the board takes a moment. */
+  /** Whether the model reads: it ends that before it stops. */
+  get isReading() {
+    const { segments, position } = this.answer;
+    return position === null && segments.every(({ kind }) => kind === "call" || kind === "resource" || kind === "sources");
+  }
+
+  /** The person wants it to end, which takes a moment while the model reads. */
   stopping() {
-    this.take({ kind: "status", text: t("chat.stopping") });
+    if (this.isReading) this.take({ kind: "status", text: t("chat.stopping") });
   }
 
   /**
@@ -123,7 +135,7 @@ export class AnswerView {
 
   /** @param {Segment} segment */
   #begin(segment) {
-    const view = viewOf(segment, this.around.api);
+    const view = viewOf(segment, this.around.api, this.#isPast);
     // Whatever stood before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
@@ -139,18 +151,36 @@ export class AnswerView {
     this.node.removeAttribute("aria-busy");
     this.#line.remove();
     const { reason = "", error = null } = this.answer.ending ?? {};
-    const phrase = ENDINGS[reason];
-    if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(h("p", { class: "muted ending" }, say(phrase)));
+    const phrase = reason === "cancelled" && this.answer.text ? "end.kept" : ENDINGS[reason];
+    const line = h("p", { class: "muted ending" }, phrase ? say(phrase) : null);
+    if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(line);
+    if (reason === "cancelled" && this.isReading && !this.#isPast) void this.#untilFree(line);
     // Why it failed stands beside what can be done about it.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
     this.#foot.append(...this.#footParts());
   }
 
+  /**
+   * The answer is over, but the NPU goes on reading before it stops.
+   *
+   * @param {HTMLElement} line
+   */
+  async #untilFree(line) {
+    for (let left = LONGEST_READING_S; left > 0; left--) {
+      const { stopping } = await this.around.api.get("/v1/board").catch(() => ({ stopping: false }));
+      if (!stopping) break;
+      line.replaceChildren(say("chat.stopping"));
+      await new Promise((resolve) => setTimeout(resolve, SECOND_MS));
+    }
+    line.replaceChildren(say("end.cancelled"));
+  }
+
   #footParts() {
     const { costs, text } = this.answer;
-    const { again } = this.around;
+    const { again, goOn } = this.around;
     return [
+      goOn && this.answer.isCut && button("chat.go_on", () => goOn(this.node), { class: "go-on" }),
       text && copyButton(() => this.answer.text, announce),
       again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget)), {
           class: "icon-button again",
@@ -175,6 +205,8 @@ export class AnswerView {
     if (segments.some((segment) => this.#views.get(segment)?.isOpen))
       return say("chat.your_turn");
     if (position !== null && position > 0) return say("chat.queued", { count: position });
+    const model = LOADING.exec(status)?.[1];
+    if (model) return say("model.loading", { model });
     return status ? bare(status) : say("chat.working");
   }
 }
@@ -207,9 +239,10 @@ function costsView(costs) {
 /**
  * @param {Segment} segment
  * @param {Api} api
+ * @param {boolean} isPast
  * @returns {View}
  */
-function viewOf(segment, api) {
+function viewOf(segment, api, isPast) {
   switch (segment.kind) {
     case "text":
       return textView();
@@ -218,7 +251,7 @@ function viewOf(segment, api) {
     case "call":
       return new ToolCard(segment, api);
     case "question":
-      return questionView(segment, api);
+      return questionView(segment, api, isPast);
     case "mistake": {
       const raw = h("pre", { tabindex: 0 }, segment.raw);
       const details = h("details", {}, h("summary", {}, say("tool.unreadable")), h("p", {}, segment.reason), raw);
@@ -289,14 +322,15 @@ function thinkingView() {
 /**
  * @param {import("./answer.js").Question} question
  * @param {Api} api
+ * @param {boolean} isPast
  * @returns {View}
  */
-function questionView(question, api) {
+function questionView(question, api, isPast) {
   const card = new QuestionCard(question.event, api);
-  announce(card.sentence);
+  if (!isPast) announce(card.sentence);
   return {
     node: card.node,
-    update: ({ isOver }) => isOver && card.close(),
+    update: ({ isOver, answered }) => isOver && card.close(answered),
     get isOpen() {
       return card.isOpen;
     },

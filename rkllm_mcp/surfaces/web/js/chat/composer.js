@@ -12,11 +12,14 @@ export class Composer {
   #send = byId("send");
   #stop = byId("stop");
   #isRunning = false;
+  #changed;
 
   /**
-   * @param {{send: (text: string) => boolean, stop: () => void}} actions `send` says whether it took the text
+   * @param {{send: (text: string) => boolean, stop: () => void, changed: () => void}} actions `send` says whether it
+   *   took the text
    */
-  constructor({ send, stop }) {
+  constructor({ send, stop, changed }) {
+    this.#changed = changed;
     this.#field.value = (typed("draft") ?? "");
     this.#field.addEventListener("input", () => {
       this.#fit();
@@ -33,6 +36,10 @@ export class Composer {
     });
     this.#stop.addEventListener("click", stop);
     this.#fit();
+  }
+
+  get text() {
+    return this.#field.value;
   }
 
   focus() {
@@ -106,9 +113,13 @@ export class Composer {
 
   /** As tall as what is written, up to the limit of the style sheet; what is written survives a reload. */
   #fit() {
-    this.#field.style.height = "auto";
-    this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+    // Most browsers do it by the style sheet; measuring costs a layout for each key.
+    if (!CSS.supports("field-sizing", "content")) {
+      this.#field.style.height = "auto";
+      this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+    }
     keepTyped("draft", this.#field.value);
+    this.#changed();
   }
 }
 

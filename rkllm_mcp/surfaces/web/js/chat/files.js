@@ -32,11 +32,12 @@ export class Files {
   /** @type {Attached[]} */
   #files = [];
   #window = 4096;
+  #room = 4096;
 
   /**
    * @param {import("../api.js").Api} api
    * @param {{write: (text: string) => void, store: (file: File) => Promise<void>,
-   *   search: (tool: import("../dialogs/options.js").Tool) => void}} actions
+   *   search: (tool: import("../dialogs/options.js").Tool) => void, changed: () => void}} actions
    */
   constructor(api, actions) {
     this.#api = api;
@@ -56,6 +57,21 @@ export class Files {
       event.preventDefault();
       this.add([...event.dataTransfer.files]);
     });
+  }
+
+  /**
+   * @param {number} size of the model's window, tokens; 0 when it is not known
+   * @param {number} tools what the tools take of it
+   */
+  fits(size, tools) {
+    this.#window = size || this.#window;
+    this.#room = this.#window - tools;
+    this.#show();
+  }
+
+  /** What they take of the window. */
+  get tokens() {
+    return this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
   }
 
   get isReading() {
@@ -103,7 +119,6 @@ export class Files {
     const entry = { ...blank, isReading: true, file: null, ...given };
     this.#files.push(entry);
     this.#show();
-    void this.#measure();
     return entry;
   }
 
@@ -149,17 +164,6 @@ export class Files {
     return { text, tokens: tokens ?? estimate(text) };
   }
 
-  /** Learn what the model's window has room for besides the tools. */
-  async #measure() {
-    try {
-      const [{ context_tokens: size }, { tokens }] = await Promise.all([this.#api.get("/v1/board"), this.#api.get("/v1/tools")]);
-      if (size > 0) this.#window = size - tokens;
-      this.#show();
-    } catch {
-      // What is wrong is said where something depends on it.
-    }
-  }
-
   /** @param {ClipboardEvent} event */
   #paste(event) {
     const files = [...(event.clipboardData?.files ?? [])];
@@ -175,9 +179,10 @@ export class Files {
   }
 
   #show() {
-    const counted = this.#files.filter(({ problem }) => !problem);
-    const over = counted.reduce((sum, { tokens }) => sum + tokens, 0) - this.#window;
-    const large = counted.filter(({ isReading }) => !isReading).sort((one, other) => other.tokens - one.tokens)[0];
+    const over = this.tokens - this.#room;
+    this.#actions.changed();
+    const counted = this.#files.filter(({ isReading, problem }) => !isReading && !problem);
+    const large = counted.sort((one, other) => other.tokens - one.tokens)[0];
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),

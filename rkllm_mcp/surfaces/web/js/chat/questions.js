@@ -13,6 +13,7 @@ import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { argumentsView } from "./arguments.js";
 
+const SECOND_MS = 1000;
 const LASTING = /** @type {const} */ (["conversation", "always", "never"]);
 
 export class QuestionCard {
@@ -20,6 +21,9 @@ export class QuestionCard {
   #event;
   #body = h("div", { class: "card-body" });
   #note = h("p", { class: "card-note", role: "status" });
+  #left = h("span", { class: "muted time-left", role: "timer" });
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #clock;
   #isOver = false;
   #isSettled = false;
   #isInside;
@@ -36,11 +40,28 @@ export class QuestionCard {
     const isApproval = event.kind === "approval";
     const title = say(isApproval ? "approval.title" : "question.title", { name: event.name ?? event.server });
     const id = `asked-${event.id}`;
-    const head = h("div", { class: "card-head" }, icon("question"), h("strong", { id }, title));
+    const head = h("div", { class: "card-head" }, icon("question"), h("strong", { id }, title), this.#left);
     const named = { role: "group", "aria-labelledby": id };
     const style = isInside ? "question" : "card question";
     this.node = h("section", { class: style, tabindex: -1, ...named }, head, this.#body, this.#note);
     this.#body.append(...(isApproval ? this.#approval() : event.url ? this.#address() : this.#form()));
+    if (event.seconds_left > 0) this.#count(Date.now() + event.seconds_left * SECOND_MS);
+  }
+
+  /**
+   * Show the time that is left, once a second while someone can see it.
+   *
+   * @param {number} end
+   */
+  #count(end) {
+    const show = () => {
+      if (document.hidden) return;
+      const seconds = Math.max(0, Math.round((end - Date.now()) / SECOND_MS));
+      const time = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+      this.#left.replaceChildren(say("question.left", { time }));
+    };
+    show();
+    this.#clock = setInterval(show, SECOND_MS);
   }
 
   /** Whether it still waits for an answer. */
@@ -48,10 +69,19 @@ export class QuestionCard {
     return !this.#isOver;
   }
 
-  /** It is not waited for any more. An answer that is on its way says by itself what became of it. */
-  close() {
+  /**
+   * It is not waited for any more. An answer that is on its way says by itself what became of it.
+   *
+   * @param {import("./answer.js").Answered | null} [answered]
+   */
+  close(answered = null) {
     this.#isOver = true;
-    if (!this.#isBusy && !this.#isSettled) this.#settle("question.over");
+    const isForm = this.#event.kind === "elicitation";
+    if (!this.#isSettled && (answered || !this.#isBusy)) this.#settle(answered ? saidOf(isForm, answered) : say("question.over"));
+    const given = Object.entries(answered?.content ?? {});
+    if (!isForm || given.length === 0 || this.#body.querySelector("dl")) return;
+    const titles = this.#event.schema?.properties ?? {};
+    this.#body.append(argumentsView(Object.fromEntries(given.map(([name, value]) => [titles[name]?.title || name, value]))));
   }
 
   get #isBusy() {
@@ -154,10 +184,10 @@ export class QuestionCard {
     this.node.setAttribute("aria-busy", "true");
     try {
       await send();
-      this.#settle(phrase);
+      this.#settle(say(phrase));
     } catch (error) {
       const isGone = this.#isOver || (error instanceof Refusal && error.status === 404);
-      if (isGone) this.#settle("question.over");
+      if (isGone) this.#settle(say("question.over"));
       else if (!(error instanceof Refusal && this.form?.complain(error.param, error.message)))
         this.#note.textContent = sentenceOf(error);
     } finally {
@@ -165,14 +195,16 @@ export class QuestionCard {
     }
   }
 
-  /** @param {string} phrase */
-  #settle(phrase) {
+  /** @param {Node} words what became of it */
+  #settle(words) {
+    clearInterval(this.#clock);
+    this.#left.remove();
     const hadFocus = this.node.contains(document.activeElement);
     this.#isOver = true;
     this.#isSettled = true;
     this.node.dataset.state = "over";
     for (const part of this.#body.querySelectorAll("form, .choices")) part.remove();
-    this.#note.replaceChildren(say(phrase));
+    this.#note.replaceChildren(words);
     if (hadFocus) this.node.focus();
   }
 
@@ -183,6 +215,21 @@ export class QuestionCard {
       ? `${t("approval.title", { name })}. ${reason}`
       : `${t("question.title", { name: server })}. ${message}`;
   }
+}
+
+/**
+ * @param {boolean} isForm
+ * @param {import("./answer.js").Answered} answered
+ */
+function saidOf(isForm, { action, seconds }) {
+  if (action === "late") return isForm ? say("question.said.cancel") : sayLate(seconds);
+  return say(`${isForm ? "question" : "approval"}.said.${action}`);
+}
+
+/** @param {number} seconds that a call has waited for a decision in vain */
+export function sayLate(seconds) {
+  const minutes = Math.round(seconds / 60);
+  return minutes > 1 ? say("approval.late", { m: minutes }) : say("approval.late_s", { s: Math.ceil(seconds) });
 }
 
 /**

@@ -3,6 +3,9 @@ import { ConnectionLost, Refusal } from "../api.js";
 import { t } from "../i18n.js";
 import { AnswerView } from "./answer_view.js";
 
+const UNSUPPORTED = 422;
+const WAITING = new Set(["queued", "status"]);
+
 export class Reading {
   /** the number of the last event that came */
   after = 0;
@@ -12,6 +15,10 @@ export class Reading {
   #around;
   /** ends it */
   run = new AbortController();
+  /** @type {HTMLElement | null} what is shown of the answer that is continued, until its text comes again */
+  begun = null;
+  /** characters that come again and are not announced */
+  known = 0;
 
   /**
    * @param {import("../api.js").Api} api
@@ -34,8 +41,10 @@ export class Reading {
       .execute({ ...request, detached: true }, signal)
       .catch((error) => {
         // Nothing is stored there, or two such answers run: then this one ends with its reader.
-        if (error instanceof Refusal && error.param === "detached") return this.#api.execute(request, signal);
-        throw error;
+        if (!(error instanceof Refusal && error.param === "detached")) throw error;
+        // What is not stored cannot be continued.
+        if (error.status === UNSUPPORTED) delete this.#around.goOn;
+        return this.#api.execute(request, signal);
       });
     named(conversation);
     await this.#show(events).catch((error) => this.#goOn(conversation || id, error));
@@ -87,7 +96,12 @@ export class Reading {
         this.view = view;
       }
       this.after = event.number ?? this.after;
-      this.view.take(event);
+      if (this.begun && !WAITING.has(event.kind)) {
+        this.begun.remove();
+        this.begun = null;
+      }
+      this.view.take(event, this.known > 0);
+      if (event.kind === "text") this.known -= event.text.length;
     }
   }
 }

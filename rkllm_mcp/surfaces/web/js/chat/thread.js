@@ -6,9 +6,9 @@
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
  * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
- * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
+ * @typedef {{message: string, goOn?: HTMLElement, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
  *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
- *   question of which this is another version
+ *   question of which this is another version, `goOn` what is shown of the answer of which more is wanted
  * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
  *   models: () => import("../models.js").Model[]}} Told when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
@@ -39,6 +39,8 @@ export class Thread {
   /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
   isStopped = false;
   isGoingOn = false;
+  /** tokens that it took in the model's window when its last answer was over; 0 when that is not known */
+  used = 0;
   /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
   #said = [];
   /** @type {{wish: Wish, nodes: HTMLElement[]} | null} what was asked in vain, and what shows that */
@@ -135,9 +137,15 @@ export class Thread {
     const news = over.slice(known);
     for (const node of this.#unanswered?.nodes ?? []) node.remove();
     if (known === 0) this.node.replaceChildren();
-    const makers = news.map((message, place) => () => this.#past(message, known + place, over[known + place - 1]));
+    if (news.length > 0) this.#takeBackOffers();
+    const last = news.length - 1;
+    const makers = news.map(
+      (message, place) => () => this.#past(message, known + place, over[known + place - 1], place === last),
+    );
     this.node.append(...lastOf(makers));
     this.title = title ?? "";
+    const usage = messages.at(-1)?.events?.findLast(({ kind }) => kind === "usage");
+    this.used = usage ? usage.prompt_tokens + usage.generated_tokens : 0;
     this.#said = over.map(({ role, text }) => ({ role, text }));
     this.isStopped = ending !== undefined && ending !== "answered" && ending !== "running";
     if (ending === "running") {
@@ -175,6 +183,11 @@ export class Thread {
    * @param {Wish} wish
    */
   async ask(wish) {
+    if (wish.goOn) {
+      while (wish.goOn.nextSibling) wish.goOn.nextSibling.remove();
+      await this.#answer(wish);
+      return;
+    }
     // Until the board has given it a title, or for good where it keeps nothing.
     this.title ||= wish.message || (wish.prompt?.name ?? "");
     const position = wish.replaces ?? this.#said.length;
@@ -216,10 +229,17 @@ export class Thread {
    * @param {Message} message
    * @param {number} position
    * @param {Message} [before]
+   * @param {boolean} [isLast]
    */
-  #past(message, position, before) {
+  #past(message, position, before, isLast = false) {
     if (message.role === "user") return this.#question({ ...message, message: message.text }, position);
-    return pastAnswer(message, this.#around({ message: before?.text ?? "" }, position - 1));
+    const { goOn, ...around } = this.#around({ message: before?.text ?? "" }, position - 1);
+    return pastAnswer(message, isLast ? { ...around, goOn } : around);
+  }
+
+  /** Only the last answer can be continued. */
+  #takeBackOffers() {
+    for (const offer of this.node.querySelectorAll(".go-on")) offer.remove();
   }
 
   /**
@@ -239,7 +259,8 @@ export class Thread {
           .filter(({ loaded }) => !loaded)
           .map(({ id }) => ({ phrase: "chat.again_with", values: { name: id }, act: () => ask({ model: id }) })),
       ]);
-    return { api: this.#api, again };
+    const goOn = (/** @type {HTMLElement} */ node) => this.#told.ask({ message, goOn: node });
+    return { api: this.#api, again, goOn };
   }
 
   /**
@@ -301,9 +322,14 @@ export class Thread {
    * @param {boolean} isUnderWay whether the board has been asked before
    */
   async #answer(wish, isUnderWay = false) {
-    const position = wish.replaces ?? this.#said.length;
+    const position = wish.replaces ?? this.#said.length - (wish.goOn ? 2 : 0);
     const reading = new Reading(this.#api, this.#around(wish, position));
+    this.#takeBackOffers();
     this.node.append(reading.view.node);
+    if (wish.goOn) {
+      reading.begun = wish.goOn;
+      reading.known = this.#said.at(-1)?.text.length ?? 0;
+    }
     this.#reading = reading;
     this.isStopped = false;
     this.#unanswered = null;
@@ -311,10 +337,11 @@ export class Thread {
     try {
       if (isUnderWay) await reading.follow(this.id);
       else await reading.ask(this.#request(wish), this.id, (id) => this.#named(id, wish));
-      this.#note(wish, reading.view);
+      this.#note({ ...wish, replaces: position }, reading.view);
       this.#close({ ...wish, replaces: position }, reading.view);
     } catch (error) {
-      if (reading.run.signal.aborted) this.#cut(wish, reading.view);
+      if (reading.run.signal.aborted) this.#cut({ ...wish, replaces: position }, reading.view);
+      else if (wish.goOn) this.#notContinued(reading, error);
       else this.#failed(wish, reading.view, error);
     } finally {
       this.#reading = null;
@@ -329,7 +356,8 @@ export class Thread {
   }
 
   /** @param {Wish} wish */
-  #request({ message, prompt, options, history, again, replaces }) {
+  #request({ message, prompt, options, history, again, goOn, replaces }) {
+    if (goOn) return { continue: true, ...options, force_tool: undefined, approvals: "ask", conversation: this.id };
     const asked = again ? { again } : prompt ? { prompt } : { message };
     const { settings, system } = this.begin;
     const begin = {
@@ -371,6 +399,8 @@ export class Thread {
     const question = wish.message || (wish.prompt?.name ?? "");
     this.#said.length = wish.replaces ?? this.#said.length;
     this.#said.push({ role: "user", text: question }, { role: "assistant", text: view.answer.text });
+    const { costs } = view.answer;
+    if (costs) this.used = costs.prompt + costs.last;
   }
 
   /**
@@ -395,6 +425,20 @@ export class Thread {
     // Whether there is one now is said elsewhere; this stays when it is back.
     const why = error instanceof ConnectionLost ? t("chat.lost") : sentenceOf(error);
     view.fail(why, [isUnknown ? this.#onward(wish, view) : this.#again(wish, view)]);
+  }
+
+  /**
+   * The answer stays as it was, with the reason.
+   *
+   * @param {Reading} reading
+   * @param {unknown} error
+   */
+  #notContinued({ view, begun, after }, error) {
+    view.leave();
+    if (begun || after === 0) view.node.remove();
+    const line = h("div", { class: "notice error-notice", role: "alert" }, h("p", {}, sentenceOf(error)));
+    line.append(button("retry", () => void this.load().catch(() => undefined)));
+    this.node.append(line);
   }
 
   /**

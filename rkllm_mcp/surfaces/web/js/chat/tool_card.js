@@ -7,7 +7,7 @@
 import { h, icon } from "../dom.js";
 import { figure, say } from "../i18n.js";
 import { argumentsView, shortOf } from "./arguments.js";
-import { QuestionCard } from "./questions.js";
+import { QuestionCard, sayLate } from "./questions.js";
 
 /** @type {Record<string, string>} */
 const SYMBOLS = { waiting: "tool", asking: "question", running: "tool", done: "check", failed: "warning" };
@@ -49,7 +49,7 @@ export class ToolCard {
   /** @param {Call} call */
   update(call) {
     if (call.question && !this.#question) this.#ask(call.question);
-    if (call.isOver || call.isRunning) this.#question?.close();
+    if (call.isOver || call.isRunning || call.answered) this.#question?.close(call.answered);
     const state = stateOf(call, this.isOpen);
     const seconds = call.result && say("tool.seconds", { seconds: figure(call.result.seconds, 2) });
     const where = call.server ? `${call.server} / ` : "";
@@ -67,7 +67,7 @@ export class ToolCard {
     if (this.node.dataset.state === "asking" && state !== "failed" && state !== "asking") this.#details.open = false;
     this.node.dataset.state = state;
     this.#showProgress(call);
-    if (call.result && !this.#hasResult) this.#showResult(call.result);
+    if (call.result && !this.#hasResult) this.#showResult(call.result, call.answered);
   }
 
   /** @param {import("../api.js").BoardEvent} event */
@@ -94,15 +94,19 @@ export class ToolCard {
     this.#message.textContent = [count, progress.message].filter(Boolean).join(" · ");
   }
 
-  /** @param {import("./answer.js").Result} result */
-  #showResult(result) {
+  /**
+   * @param {import("./answer.js").Result} result
+   * @param {import("./answer.js").Answered | null} answered
+   */
+  #showResult(result, answered) {
     this.#hasResult = true;
-    if (RULINGS.has(result.ruling)) {
+    const isLate = answered?.action === "late";
+    if (isLate || RULINGS.has(result.ruling)) {
       this.#asked.remove();
-      this.#note.append(say(`approval.said.${result.ruling}`));
+      this.#note.append(isLate ? sayLate(answered.seconds) : say(`approval.said.${result.ruling}`));
     }
     // After a refusal the result is a sentence for the model.
-    if (!result.text || REFUSALS.has(result.ruling)) return;
+    if (!result.text || isLate || REFUSALS.has(result.ruling)) return;
     const label = say(result.is_error ? "tool.error" : "tool.result", { count: result.text.length });
     const cut = result.truncated && h("p", { class: "muted" }, say("tool.truncated"));
     this.#result.append(h("p", { class: "muted small" }, label), h("pre", { tabindex: 0 }, result.text), cut || "");
@@ -116,7 +120,7 @@ export class ToolCard {
  */
 function stateOf(call, isAsking) {
   if (isAsking) return "asking";
-  if (call.result && REFUSALS.has(call.result.ruling)) return "refused";
+  if (call.result && (call.answered?.action === "late" || REFUSALS.has(call.result.ruling))) return "refused";
   if (call.result && call.result.ruling !== "stopped") return call.result.is_error ? "failed" : "done";
   if (call.isOver) return "stopped";
   return call.isRunning ? "running" : "waiting";

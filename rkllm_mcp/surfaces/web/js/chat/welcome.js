@@ -10,6 +10,7 @@ import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 
 const SHOWN = 4;
+const TOOL_SHARE = 1 / 3;
 /** @type {[RegExp | null, string][]} what a tool is called, and a question for it; without one any model can answer */
 const QUESTIONS = [
   [/weather|forecast|天気/i, "suggest.weather"],
@@ -27,6 +28,8 @@ const QUESTIONS = [
 ];
 
 export class Welcome {
+  /** tokens that the tools take of a question; of more than a third of the window it gets those that suit it */
+  tokens = 0;
   #api;
   #actions;
 
@@ -39,19 +42,19 @@ export class Welcome {
     this.#actions = actions;
   }
 
-  /** @param {{model: string, emulated: boolean}} me */
+  /** @param {{model: string, emulated: boolean, context_tokens: number}} me */
   async show(me) {
     tell(byId("welcome-note"), say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
     if (byId("welcome").hidden) return;
     try {
-      const [{ tools, tokens }, { servers }, board] = await Promise.all([
+      const [{ tools, tokens }, { servers }] = await Promise.all([
         this.#api.get("/v1/tools"),
         this.#api.get("/v1/servers"),
-        this.#api.get("/v1/board"),
       ]);
+      this.tokens = Math.min(tokens, me.context_tokens * TOOL_SHARE);
       const on = tools.filter((/** @type {any} */ tool) => tool.enabled !== false);
       this.#offer(on);
-      this.#tell(servers.length, on.length, tokens, board.context_tokens);
+      this.#tell(servers.length, on.length, tokens, me.context_tokens);
     } catch (error) {
       tell(byId("welcome-cost"), sentenceOf(error));
     }

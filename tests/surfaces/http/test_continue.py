@@ -1,0 +1,194 @@
+"""An answer that was stopped or cut off is continued where it ends, and both parts become one answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.served import Served, scripted_model, served
+
+Json = dict[str, Any]
+WORDS = "one two three four five six seven eight nine ten"
+TOKYO = "東京は日本の首都で、とても大きな都市です。"
+TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
+RULES = f"""
+rule
+  user Japan
+  say {TOKYO}
+
+rule
+  user Add
+  results 0
+  say Let me look.
+  call add {{"a":12345678901,"b":23456789012}}
+
+rule
+  user Add
+  results 1
+  say It said so, one two three four five six.
+
+rule
+  user before
+  prompt nine ten<|im_end|>
+  say The whole answer stands above.
+
+rule
+  say {WORDS}
+"""
+
+
+@contextmanager
+def serving(folder: Path) -> Generator[Served, None, None]:
+    """A service whose model says twenty tokens in a second."""
+    model = folder / "model"
+    if not model.exists():
+        scripted_model(model, RULES)
+        script = model / "model.rkllm"
+        script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 20"), "utf-8")
+    with served(folder / "home", model, (TINY,), speed="") as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    with serving(tmp_path_factory.mktemp("continue")) as it:
+        yield it
+
+
+@contextmanager
+def client_of(service: Served) -> Generator[httpx2.Client, None, None]:
+    client = httpx2.Client(base_url=service.url, timeout=60)
+    with client:
+        yield client
+
+
+@contextmanager
+def asking(client: httpx2.Client, **body: Any) -> Generator[tuple[str, Iterator[Json]], None, None]:
+    with client.stream("POST", "/v1/execute", json=body) as response:
+        assert response.status_code == 200, response.read()
+        lines = response.iter_lines()
+        records = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
+        yield response.headers["x-conversation-id"], records
+
+
+def text_of(events: list[Json]) -> str:
+    return "".join(event["text"] for event in events if event["kind"] == "text")
+
+
+def stopped_at(client: httpx2.Client, words: str, **body: Any) -> tuple[str, str]:
+    """Ask, and stop the answer once it has said so much; return the conversation and the text that was received."""
+    with asking(client, **body) as (conversation, stream):
+        events: list[Json] = []
+        for event in stream:
+            events.append(event)
+            if words in text_of(events) and event["kind"] == "text":
+                # What a reader finds meanwhile.
+                assert messages_of(client, conversation)[-1]["ending"] == "running"
+                client.post(f"/v1/conversations/{conversation}/cancel").raise_for_status()
+                words = "never"
+    assert events[-1]["reason"] == "cancelled"
+    return conversation, text_of(events)
+
+
+def continued(client: httpx2.Client, conversation: str, **body: Any) -> list[Json]:
+    with asking(client, conversation=conversation, **{"continue": True}, **body) as (_, stream):
+        return list(stream)
+
+
+def messages_of(client: httpx2.Client, conversation: str) -> list[Json]:
+    return client.get(f"/v1/conversations/{conversation}").raise_for_status().json()["messages"]
+
+
+def test_a_stopped_answer_goes_on_and_what_was_written_is_not_read_again(service: Served) -> None:
+    with client_of(service) as client:
+        conversation, kept = stopped_at(client, "three", message="Count")
+        assert kept.startswith("one two three")
+        assert kept != WORDS
+        events = continued(client, conversation)
+        assert events[0] == {"kind": "text", "text": kept}
+        assert text_of(events) == WORDS
+        assert events[-1]["reason"] == "answered"
+        (usage,) = [event for event in events if event["kind"] == "usage"]
+        assert usage["prefilled_tokens"] <= 2
+        assert [(turn["text"], turn["ending"]) for turn in messages_of(client, conversation)] == [
+            ("Count", ""),
+            (WORDS, "answered"),
+        ]
+        # The next question finds one whole turn.
+        answer = client.post(
+            "/v1/execute", json={"message": "What came before?", "conversation": conversation, "stream": False}
+        )
+        assert answer.json()["text"] == "The whole answer stands above."
+        assert len(messages_of(client, conversation)) == 4
+
+
+def test_an_answer_that_was_cut_by_its_limit_goes_on_even_within_a_character(service: Served) -> None:
+    with client_of(service) as client:
+        for limit in range(3, 8):
+            first = client.post("/v1/execute", json={"message": "Japan?", "max_tokens": limit, "stream": False}).json()
+            assert first["events"][-1]["reason"] == "token_limit"
+            body = {"conversation": first["conversation"], "continue": True, "stream": False}
+            second = client.post("/v1/execute", json=body).raise_for_status().json()
+            assert second["text"] == TOKYO
+            assert messages_of(client, first["conversation"])[-1]["text"] == TOKYO
+
+
+def test_a_stop_within_a_call_leaves_its_beginning_out_and_the_call_is_made(service: Served) -> None:
+    with client_of(service) as client:
+        conversation, _ = stopped_at(client, "Let me look.", message="Add", approvals="grant")
+        assert "tool_call" not in {event["kind"] for event in messages_of(client, conversation)[-1]["events"]}
+        events = continued(client, conversation, approvals="grant")
+        assert text_of(events[:1]).strip() == "Let me look."
+        assert [event["kind"] for event in events if event["kind"].startswith("tool_")] == ["tool_call", "tool_result"]
+        assert text_of(events).count("Let me look.") == 1
+        stored = messages_of(client, conversation)[-1]
+        assert (stored["text"], stored["ending"]) == ("It said so, one two three four five six.", "answered")
+        assert [event["kind"] for event in stored["events"] if event["kind"] != "usage"] == [
+            "text",
+            "tool_call",
+            "tool_result",
+            "text",
+        ]
+
+
+def test_what_a_call_found_stays_when_the_answer_behind_it_goes_on(service: Served) -> None:
+    with client_of(service) as client:
+        conversation, _ = stopped_at(client, "It said so", message="Add", approvals="grant")
+        events = continued(client, conversation)
+        kinds = [event["kind"] for event in events if event["kind"].startswith("tool_")]
+        assert kinds == ["tool_call", "tool_result"]
+        assert text_of(events).endswith("It said so, one two three four five six.")
+        stored = messages_of(client, conversation)[-1]
+        assert [event["kind"] for event in stored["events"]].count("tool_result") == 1
+
+
+def test_only_an_answer_that_was_cut_off_in_its_text_is_continued(service: Served) -> None:
+    with client_of(service) as client:
+        whole = client.post("/v1/execute", json={"message": "Count", "stream": False}).json()["conversation"]
+        refused = client.post("/v1/execute", json={"conversation": whole, "continue": True})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (409, "continue")
+        for wrong in ({"message": "x"}, {"again": True}, {"force_tool": "add"}, {"replaces": 0}):
+            body = {"conversation": whole, "continue": True, **wrong}
+            assert client.post("/v1/execute", json=body).status_code == 422
+        assert client.post("/v1/execute", json={"continue": True}).status_code == 422
+        conversation, _ = stopped_at(client, "two", message="Count")
+        client.post("/v1/execute", json={"conversation": conversation, "message": "Count", "stream": False})
+        assert client.post("/v1/execute", json={"conversation": conversation, "continue": True}).status_code == 409
+
+
+def test_an_answer_goes_on_after_a_restart_and_may_be_stopped_twice(tmp_path: Path) -> None:
+    with serving(tmp_path) as service, client_of(service) as client:
+        conversation, _ = stopped_at(client, "two", message="Count")
+    with serving(tmp_path) as service, client_of(service) as client:
+        stopped_at(client, "five", conversation=conversation, **{"continue": True})
+        assert messages_of(client, conversation)[-1]["ending"] == "cancelled"
+        events = continued(client, conversation)
+        assert text_of(events) == WORDS
+        assert [turn["text"] for turn in messages_of(client, conversation)] == ["Count", WORDS]
