@@ -72,7 +72,7 @@ class PromptBody(bodies.RequestBody):
 
 
 def _is_given(name: str, type_: str) -> dict[str, Any]:
-    return {"required": [name], "properties": {name: {"type": type_}}}
+    return {"required": [name], "properties": {name: {"type": type_}, "continue": {"const": False}}}
 
 
 class ExecuteBody(bodies.RequestBody):
@@ -84,12 +84,15 @@ class ExecuteBody(bodies.RequestBody):
             "oneOf": [
                 _is_given("message", "string"),
                 _is_given("prompt", "object"),
-                {"required": ["again"], "properties": {"again": {"const": True}}},
+                {"required": ["again"], "properties": {"again": {"const": True}, "continue": {"const": False}}},
                 {
                     "required": ["continue", "conversation"],
                     "properties": {
                         "continue": {"const": True},
                         "conversation": {"type": "string", "minLength": 1},
+                        "message": {"type": "null"},
+                        "prompt": {"type": "null"},
+                        "again": {"const": False},
                         "force_tool": {"type": "null"},
                     },
                 },

@@ -166,7 +166,9 @@ class NewServerBody(bodies.RequestBody):
     """The name of a server by its address."""
     url: Annotated[str, Field(max_length=2048)] = ""
     """Its address, http:// or https://; variables are not filled in."""
-    headers: Annotated[dict[_HeaderName, _HeaderValue], Field(max_length=20)] = Field(default_factory=dict[str, str])
+    headers: Annotated[
+        dict[_HeaderName, _HeaderValue], Field(max_length=20, json_schema_extra={"additionalProperties": False})
+    ] = Field(default_factory=dict[str, str])
     """HTTP headers to send, such as Authorization. They are stored in the configuration file and never shown again."""
     oauth: bool = False
     """A person logs in to it with a browser."""
@@ -240,14 +242,14 @@ class LoginShown(DocumentedModel):
 _LOGIN = (RouteResponse(LoginShown),)
 
 
-@Route("POST", "/v1/servers/{name}:login", body=LoginBody, answers=_LOGIN, problems=(400, 403, 404))
+@Route("POST", "/v1/servers/{name}:login", body=LoginBody, answers=_LOGIN, problems=(400, 403, 404, 409))
 async def log_in(request: Request) -> Response:
     """Begin a login to a server, or hand over the address that the browser was sent to."""
     body = await bodies.read(request, LoginBody)
     _check_key(request)
     name, tenants = _known(request), service_of(request).tenants
     if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
-        raise HTTPError(400, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
+        raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
     if not body.address:
         login = tenants.log_in(name)
         await login.changed("starting", _LOGIN_NEWS_S)

@@ -104,7 +104,7 @@ def test_a_person_logs_in_on_the_board_or_hands_the_address_over(tmp_path: Path,
                 assert ask(it, "POST", "/v1/servers/crm:login", {}, key).status_code == 403
                 assert ask(it, "GET", "/v1/servers/crm:login", key=key).status_code == 403
             assert ask(it, "GET", "/v1/servers/crm:login").status_code == 404, "none was begun"
-            assert ask(it, "POST", "/v1/servers/notes:login", {}).status_code == 400
+            assert ask(it, "POST", "/v1/servers/notes:login", {}).status_code == 409
 
             # The browser is on another machine: its address bar is pasted.
             login = ask(it, "POST", "/v1/servers/crm:login", {}).json()

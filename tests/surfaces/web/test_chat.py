@@ -346,7 +346,7 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page.get_by_role("tab", name="File").focus()
         page.keyboard.press("ArrowRight")
         page.get_by_label("Search", exact=True).fill("MONDAY")
-        assert page.is_hidden("dialog summary")
+        page.wait_for_selector("dialog summary", state="hidden")
         page.get_by_role("button", name="Monday").click()
         page.wait_for_selector("#files >> text=Monday")
         page.wait_for_selector("#files >> text=42 tokens")

@@ -186,7 +186,9 @@ async function catchUp() {
 
 /** What has happened in other windows; coming back to this one fires two events at once. */
 function look() {
-  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions(), lookForRelease()]).finally(() => {
+  // A new release may take long to arrive; nothing here waits for it.
+  if (!state.look) void lookForRelease();
+  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions()]).finally(() => {
     state.look = null;
   });
   return state.look;
