@@ -112,7 +112,8 @@ def test_a_stopped_answer_goes_on_and_what_was_written_is_not_read_again(service
         assert kept.startswith("one two three")
         assert kept != WORDS
         events = continued(client, conversation)
-        assert events[0] == {"kind": "text", "text": kept}
+        # The model may have written white space after the last text that was sent.
+        assert (events[0]["kind"], events[0]["text"].rstrip()) == ("text", kept.rstrip())
         assert text_of(events) == WORDS
         assert events[-1]["reason"] == "answered"
         (usage,) = [event for event in events if event["kind"] == "usage"]
