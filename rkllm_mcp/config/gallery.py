@@ -11,36 +11,56 @@ from rkllm_mcp.errors import UsageError
 
 _META = "io.github.rkllm-mcp/gallery"
 _VERSION_MARK = {"npm": "@", "pypi": "=="}
+# Stands for a folder of the owner.
+_FOLDER = "FOLDER"
+
+
+@cache
+def _entries() -> tuple[dict[str, Any], ...]:
+    return tuple(json.loads(Path(__file__).with_name("gallery.json").read_text("utf-8"))["servers"])
 
 
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
     """Return the servers: name, title, description, description_ja, version, command, reaches, needs_folder."""
-    text = Path(__file__).with_name("gallery.json").read_text("utf-8")
-    return tuple(_shown(entry) for entry in json.loads(text)["servers"])
+    return tuple(map(_shown, _entries()))
+
+
+def _own_tables() -> dict[str, dict[str, Any]]:
+    """Return the tables of the servers that are part of this package, by name."""
+    metas = (entry["_meta"][_META] for entry in _entries())
+    return {meta["short"]: meta["table"] for meta in metas if "table" in meta}
 
 
 def _shown(entry: dict[str, Any]) -> dict[str, Any]:
     server, meta = entry["server"], entry["_meta"][_META]
-    (package,) = server["packages"]
-    arguments = package.get("packageArguments", [])
-    pinned = f"{package['identifier']}{_VERSION_MARK[package['registryType']]}{package['version']}"
-    runner = [package["runtimeHint"], *(["-y"] if package["runtimeHint"] == "npx" else []), pinned]
-    words = [word for each in arguments for word in ([each["name"]] if "name" in each else []) + ["FOLDER"]]
+    command = [meta["table"]["command"], *meta["table"]["args"]] if "table" in meta else _command(server)
     return {
         "name": meta["short"],
         "title": server["title"],
         "description": server["description"],
         "description_ja": meta["description_ja"],
         "version": server["version"],
-        "command": [*runner, *words],
+        "command": command,
         "reaches": meta["reaches"],
-        "needs_folder": bool(arguments),
+        "needs_folder": _FOLDER in command,
     }
 
 
+def _command(server: dict[str, Any]) -> list[str]:
+    (package,) = server["packages"]
+    arguments = package.get("packageArguments", [])
+    pinned = f"{package['identifier']}{_VERSION_MARK[package['registryType']]}{package['version']}"
+    runner = [package["runtimeHint"], *(["-y"] if package["runtimeHint"] == "npx" else []), pinned]
+    words = [word for each in arguments for word in ([each["name"]] if "name" in each else []) + [_FOLDER]]
+    return [*runner, *words]
+
+
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
-    """Return the ``[[servers]]`` table of a gallery server, pinned and in the sandbox; a UsageError without one."""
+    """Return the ``[[servers]]`` table of a gallery server, or raise a UsageError.
+
+    Others are pinned and in the sandbox; our own has its table in the gallery.
+    """
     found = next((each for each in gallery() if each["name"] == name), None)
     if found is None:
         known = ", ".join(each["name"] for each in gallery())
@@ -48,7 +68,9 @@ def server_table(name: str, folder: str | None) -> dict[str, Any]:
     if found["needs_folder"] != (folder is not None):
         advice = f"name it: rkllm-mcp servers install {name} --folder PATH"
         raise UsageError(f"{name} works in a folder; {advice}" if folder is None else f"{name} takes no --folder")
-    command = [folder if word == "FOLDER" and folder else word for word in found["command"]]
+    if own := _own_tables().get(name):
+        return {"name": name, **own}
+    command = [folder if word == _FOLDER and folder else word for word in found["command"]]
     # The runner downloads the pinned version at the first start.
     table = {"name": name, "command": command[0], "args": command[1:], "sandbox": True, "sandbox_network": True}
     return {**table, "sandbox_write": [folder]} if folder else table

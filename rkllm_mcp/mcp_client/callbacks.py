@@ -1,21 +1,26 @@
-"""Requests and notifications from servers: elicitation, roots, logging and list changes."""
+"""Requests and notifications from servers: elicitation, sampling, roots, logging and list changes.
+
+A callback never raises: an error in one would break the call it belongs to.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 
 from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.elicitation import filled, problems
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client.timeouts import active_call
-from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer
+from rkllm_mcp.messages import Message
+from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -31,17 +36,19 @@ if TYPE_CHECKING:
         SamplingFnT,
     )
     from mcp_types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        CreateMessageResultWithTools,
         ElicitRequestFormParams,
         ElicitRequestParams,
         ElicitRequestURLParams,
         ElicitResult,
+        ErrorData,
         ListRootsResult,
         LoggingMessageNotificationParams,
     )
 
     from rkllm_mcp.config.servers import LogLevel
-    from rkllm_mcp.mcp_client.sampling import ApproveSampling
-    from rkllm_mcp.protocols import Sampler
 
 
 # Buffer per subscriber; further updates are dropped, because a read is pending anyway.
@@ -103,7 +110,7 @@ def elicitation_of(
         del context
         try:
             answer = await _answer(spec, params, active_call(in_flight))
-        except Exception as error:  # noqa: BLE001  (a callback that raises would break the call it belongs to)
+        except Exception as error:  # noqa: BLE001  (a callback never raises)
             note(f"(its elicitation request failed: {error})")
             answer = _CANCEL
         if answer.action != "accept":
@@ -236,6 +243,117 @@ def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None 
     return handle
 
 
+# A server that needs no approval must not occupy the NPU without limit during one call.
+_MOST_PER_CALL = 10
+# MCP's example of a rejection by the user; the code has no other meaning.
+_REFUSED = -1
+_ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
+
+# Decides about a server's request during a call; asks the call's approver where necessary. Runs outside the time limit.
+ApproveSampling: TypeAlias = Callable[[MCPServerConfig, SamplingRequest, CallContext], Awaitable[bool]]
+
+
+class _SamplingRefusedError(Exception):
+    """A sampling request that is refused; ``code`` and the message are sent to the server."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class SamplingGate:
+    """Sampling callback of one server: checks the request, asks for approval, runs the model.
+
+    While the server asks, the answer that made the call waits for the call and leaves the model free. Without an active
+    call a request is refused; so are tools and content other than text. Follows MCP 2025-11-25 (a separate request) and
+    2026-07-28 (inside the call), client features, sampling.
+
+    ``in_flight`` are the active calls of the connection, whose users are asked; ``note`` receives a line about each
+    refusal.
+    """
+
+    def __init__(
+        self,
+        spec: MCPServerConfig,
+        sampler: Sampler,
+        approve: ApproveSampling,
+        in_flight: Sequence[CallContext],
+        note: Callable[[str], None],
+    ) -> None:
+        self._spec = spec
+        self._sampler = sampler
+        self._approve = approve
+        self._in_flight = in_flight
+        self._note = note
+        self._counts: list[tuple[CallContext, int]] = []
+
+    async def answer(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        """Handle ``sampling/createMessage``; the callback of an ``mcp.Client``."""
+        from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
+
+        del context
+        try:
+            answer = await self._answer(params)
+        except _SamplingRefusedError as error:
+            self._note(f"(its sampling request was refused: {error})")
+            return ErrorData(code=error.code, message=str(error))
+        except Exception as error:  # noqa: BLE001  (a callback never raises)
+            self._note(f"(its sampling request failed: {error})")
+            reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
+            return ErrorData(code=INTERNAL_ERROR, message=reason)
+        return CreateMessageResult(
+            role="assistant",
+            content=TextContent(type="text", text=answer.text),
+            model=answer.model,
+            stop_reason=_ENDINGS[answer.ending],
+        )
+
+    async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
+        request = _sampling_request(self._spec.name, params)
+        call = active_call(self._in_flight)
+        if call is None:
+            raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
+        self._count(call)
+        with call.pause():
+            if not await self._approve(self._spec, request, call):
+                raise _SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
+            return await self._sampler.sample(request)
+
+    def _count(self, call: CallContext) -> None:
+        asked = 1 + next((count for other, count in self._counts if other is call), 0)
+        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self._in_flight)]
+        self._counts = [*running, (call, asked)]
+        if asked > _MOST_PER_CALL:
+            raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
+
+
+def _sampling_request(server: str, params: CreateMessageRequestParams) -> SamplingRequest:
+    from mcp_types import INVALID_PARAMS
+
+    if params.tools or params.tool_choice:
+        raise _SamplingRefusedError(INVALID_PARAMS, "this host does not support tools in sampling; ask without tools")
+    messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
+    if not messages or params.max_tokens < 1:
+        raise _SamplingRefusedError(INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required")
+    return SamplingRequest(
+        server=server,
+        messages=messages,
+        system=params.system_prompt or "",
+        max_tokens=params.max_tokens,
+        stop=tuple(text for text in params.stop_sequences or () if text),
+    )
+
+
+def _text(blocks: Sequence[Any]) -> str:
+    from mcp_types import INVALID_PARAMS, TextContent
+
+    if not all(isinstance(block, TextContent) for block in blocks):
+        raise _SamplingRefusedError(INVALID_PARAMS, "this host's model reads text only; describe the rest in words")
+    return "\n".join(block.text for block in blocks)
+
+
 @dataclass(frozen=True)
 class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
@@ -267,7 +385,6 @@ class Answers:
         ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
         receives a line about each request that failed.
         """
-        from rkllm_mcp.mcp_client.sampling import SamplingGate
         from rkllm_mcp.mcp_client.tasks import Tasks
 
         sampler = None if spec.sampling == "deny" else self._sampler

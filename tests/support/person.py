@@ -36,6 +36,8 @@ _MOST_STEPS = 120
 _MOST_SWIPES = 40
 _PAUSE_MS = 40
 _FINGER_PX = 44
+# A finger that has rested so long before it is lifted leaves the page where it is: Chromium looks at the last 100 ms.
+_REST_MS = 130
 # What a control is when the focus is on it: seen, and not covered by anything.
 _SHOWN = """(node) => {
   const box = node.getBoundingClientRect();
@@ -319,12 +321,11 @@ class Touch(Person):
         most_x, most_y = 0.8 * x, 0.7 * y
         right, down = max(-most_x, min(most_x, right)), max(-most_y, min(most_y, down))
         x, y = x - right / 2, y - down / 2
-        # At rest before it is lifted, or the page would go on moving.
-        for part in (0, 0.1, 0.4, 0.7, 1, 1, 1):
+        for part, pause in ((0, 16), (0.1, 16), (0.4, 16), (0.7, 16), (1, _REST_MS), (1, 0)):
             point = {"x": x + right * part, "y": y + down * part}
             kind = "touchMove" if part else "touchStart"
             self._session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
-            self.page.wait_for_timeout(16)
+            self.page.wait_for_timeout(pause)
         self._session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 

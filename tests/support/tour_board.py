@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import DESK
+from tests.support.mcp_servers import tiny
 from tests.support.served import scripted_model
 
 LINES = "\\n\\n".join(f"Line {number} of a long answer." for number in range(1, 51))
@@ -88,6 +90,17 @@ rule pasted
   user (How many lines|何行)
   say As many as you pasted. / 貼り付けた行数です。
 
+rule search
+  user (holiday|休暇)
+  prompt search_documents
+  results 0
+  call search_documents {{"query":"holiday in year 7"}}
+
+rule found
+  user (holiday|休暇)
+  result ([0-9]+) days
+  say It is %1 days. / %1 日です。
+
 rule
   say I do not know. / 分かりません。
 """
@@ -101,6 +114,13 @@ name = "files"
 folder = "FOLDER"
 write = true
 allowed_tools = ["list_directory", "write_file"]
+"""
+KNOWLEDGE = """
+[[servers]]
+name = "knowledge"
+command = "${PYTHON}"
+args = ["-m", "mcp_servers.knowledge", "--default-base", "*", "--text", "passages"]
+allowed_tools = ["search_documents"]
 """
 
 
@@ -123,22 +143,37 @@ def serving(demo: Demo, port: int = 0) -> Generator[tuple[str, subprocess.Popen[
             assert process.returncode == 0, said
 
 
-def tour_demo(folder: Path, extra: str = "", prefill: int = 20_000) -> Demo:
+def tour_demo(folder: Path, extra: str = "", prefill: int = 20_000, *, is_equipped: bool = False) -> Demo:
     """The assistant of the tour in ``folder``; its files are those of ``folder / "files"``.
 
     Args:
         folder: where everything of it is.
         extra: further sections of its configuration.
         prefill: how fast its model reads, tokens per second.
+        is_equipped: with a knowledge server, further models (owl takes a while to load) and a ``uvx`` that runs a small
+            server whatever its arguments are.
     """
     model = scripted_model(folder / "model", RULES, name="secretary")
     script = model / "model.rkllm"
     script.write_text(script.read_text("utf-8").replace("speed flat", f"speed prefill {prefill} decode 90"), "utf-8")
     (folder / "files").mkdir()
-    servers = _CONFIG.replace("FOLDER", str(folder / "files"))
+    servers = _CONFIG.replace("FOLDER", str(folder / "files")) + (KNOWLEDGE if is_equipped else "")
     demo = make_demo(folder / "home", (DESK,), extra=extra, speed="")
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
     # Its tools ask questions of their own.
     text = text.replace('name = "desk"\n', 'name = "desk"\napprove = "dangerous"\nallowed_tools = ["ask_owner"]\n')
     demo.config.write_text(text + servers, "utf-8")
-    return demo
+    return _equipped(demo) if is_equipped else demo
+
+
+def _equipped(demo: Demo) -> Demo:
+    models = demo.folder / ".local" / "share" / "rkllm-mcp" / "models"
+    scripted_model(models / "owl", "fault init-slow 3\nrule\n  say I am the owl.\n", name="owl")
+    scripted_model(models / "sparrow", "rule\n  say I am the sparrow.\n", name="sparrow")
+    programs = demo.folder / "programs"
+    programs.mkdir()
+    # Inside the sandbox the tests are not to be seen.
+    uvx = programs / "uvx"
+    uvx.write_text(f"#!{sys.executable}\n{Path(tiny.__file__).read_text('utf-8')}", "utf-8")
+    uvx.chmod(0o755)
+    return Demo(demo.folder, {**demo.environment, "PATH": f"{programs}:{demo.environment['PATH']}"})

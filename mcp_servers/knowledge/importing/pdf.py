@@ -13,7 +13,7 @@ import ctypes
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -66,7 +66,9 @@ class Bookmark:
 # A running line is at the edge of at least this many pages and this share of them.
 _REPEATS, _REPEATING_PART = 3, 0.3
 _EDGE_PART = 0.08
-_DIGITS = re.compile(r"\d+|[ivxl]+(?=\W*$)")
+_RUNNING_CHARACTERS = 200
+_NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
+_ROMAN = re.compile(r"[ivxl]+(?=\W*$)")
 # A heading is short and larger than the body's type by this factor.
 _HEADING_RATIO = 1.2
 _HEADING_CHARACTERS = 80
@@ -123,18 +125,33 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
     bottom, top = min(line.bottom for line in lines), max(line.top for line in lines)
     margin = (top - bottom) * _EDGE_PART
 
-    def is_running(line: Line, content_hashes: Container[str]) -> bool:
-        is_at_edge = line.top > top - margin or line.bottom < bottom + margin
-        return is_at_edge and _edge_key(line) in content_hashes
+    def keys(page: Page) -> dict[Line, set[str]]:
+        at_edge = (line for line in page.lines if line.top > top - margin or line.bottom < bottom + margin)
+        return {line: _edge_keys(line.text, page.number) for line in at_edge}
 
-    keys = [{_edge_key(line) for line in page.lines if is_running(line, {_edge_key(line)})} for page in pages]
-    seen = Counter(key for found in keys for key in found)
+    found = [keys(page) for page in pages]
+    seen = Counter(key for of_page in found for key in frozenset[str]().union(*of_page.values()))
     running = {key for key, count in seen.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
-    return [replace(page, lines=tuple(line for line in page.lines if not is_running(line, running))) for page in pages]
+    return [
+        replace(page, lines=tuple(line for line in page.lines if running.isdisjoint(of_page.get(line, ()))))
+        for page, of_page in zip(pages, found, strict=True)
+    ]
 
 
-def _edge_key(line: Line) -> str:
-    return _DIGITS.sub("#", "".join(line.text.split()).lower())
+def _edge_keys(text: str, page: int) -> set[str]:
+    """Return the forms in which a line may recur: as it is, and with one number that counts the pages.
+
+    A scan of two pages at a time counts by two. Other numbers are what the line says: a total is not a page number.
+    """
+    text = _ROMAN.sub("#", "".join(text.split()).lower())
+    if len(text) > _RUNNING_CHARACTERS:
+        return {text}
+    counts = ((number, step) for number in _NUMBER.finditer(text) for step in (1, 2))
+    counted = {
+        f"{text[: number.start()]}#{int(number[0]) - step * page}/{step}{text[number.end() :]}"
+        for number, step in counts
+    }
+    return {text, *counted}
 
 
 def _in_reading_order(lines: Sequence[Line]) -> list[Line]:

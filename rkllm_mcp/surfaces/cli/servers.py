@@ -179,19 +179,22 @@ def add_command(
 @app.command("install")
 def install_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name in the gallery: time, fetch, files, git, memory or thinking.")],
+    name: Annotated[
+        str, typer.Argument(help="Name in the gallery: knowledge, time, fetch, files, git, memory or thinking.")
+    ],
     folder: Annotated[
         str | None, typer.Option(metavar="PATH", help="The folder that the server may read and change.")
     ] = None,
 ) -> None:
-    """Install a server of the gallery: a pinned version, in the sandbox."""
+    """Install a server of the gallery: a pinned version, in the sandbox. The knowledge server is part of rkllm-mcp."""
     from rkllm_mcp.diagnostics.doctor import gallery_server
 
     session: Session = context.obj
     at = str(Path(folder).expanduser().absolute()) if folder else None
     table = gallery_server(name, at, session.config(), session.target_file())
     _add(session, table)
-    session.status(f"It runs '{shlex.join([table['command'], *table['args']])}' in a sandbox, with the network.")
+    where = " in a sandbox, with the network" if table.get("sandbox") else ""
+    session.status(f"It runs '{shlex.join([table['command'], *table['args']])}'{where}.")
     session.status(f"Try it with: rkllm-mcp servers test {name}")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp import __version__
+from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import StdioServer
 from tests.support.demo_app import make_demo
@@ -53,7 +55,7 @@ def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_comm
     assert (server.command, package.count("@"), server.sandbox) == ("npx", 2, True)
     assert [str(path) for path in server.sandbox_write] == [str(tmp_path / "notes")]
     for words, said in (
-        (("nothing",), "the gallery has no server 'nothing'; it has time, fetch"),
+        (("nothing",), "the gallery has no server 'nothing'; it has knowledge, time"),
         (("git",), "--folder PATH"),
         (("time", "--folder", "x"), "takes no --folder"),
         (("files", "--folder", str(tmp_path)), "has a server 'files'"),
@@ -63,6 +65,19 @@ def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_comm
     demo.config.write_text(f'{demo.config.read_text("utf-8")}\n[security]\nallowed_commands = ["/bin/true"]\n', "utf-8")
     refused = demo.run("servers", "install", "memory")
     assert "security.allowed_commands allows /bin/true" in refused.stderr
+
+
+def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    made = demo.run("servers", "install", "knowledge")
+    assert (made.returncode, "sandbox" in made.stderr) == (0, False), made.stderr
+    (tmp_path / "bins.txt").write_text("The bins are emptied on Thursday.", "utf-8")
+    for words in (("create", "house"), ("add", str(tmp_path / "bins.txt"))):
+        assert demo.run("knowledge", *words).returncode == 0
+    found = demo.run("tools", "call", "search_documents", '{"query": "When are the bins emptied?"}')
+    assert "emptied on Thursday" in found.stdout, found.stderr
+    (knowledge,) = [each for each in gallery() if each["name"] == "knowledge"]
+    assert knowledge["version"] == __version__
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a/b", "-x", "ほげ"])

@@ -316,7 +316,8 @@ def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browse
         page.keyboard.press("Enter")
         page.wait_for_selector("[role=menu] :focus")
         page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
+        with page.expect_response("**/v1/execute"):
+            page.keyboard.press("Enter")
         page.wait_for_selector(".versions >> text=Version 2 of 2")
         sent = service.sent("/v1/execute")[-1]
         assert (sent["message"], sent["replaces"], sent["allowed_tools"]) == ("two", 2, [])

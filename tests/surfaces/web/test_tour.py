@@ -2,7 +2,7 @@
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
 Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
-in place of a screen reader. Tasks 5, 14 and 25 to 28 are not in the table yet.
+in place of a screen reader.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import pytest
 from tests.support.browser import DESKTOP, PHONE, READY, visiting
 from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo
+from tests.support.imported import pdf
+from tests.support.mcp_servers.web import Mcp, echoed, serving_beside
 from tests.support.person import Keyboard, Person, Touch
 from tests.support.tour_board import serving, tour_demo
 
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, FilePayload, Locator, Page
 
 KEY = "a-key-of-the-tour"
+KEYED = f'\n[[service.keys]]\nkey = "{KEY}"\n'
 # What a board has in its configuration besides, and how fast it reads, tokens per second.
 BOARDS: Mapping[str, tuple[str, int]] = {
     "usual": ("", 20_000),
     "hurried": ("\n[security]\nquestion_timeout_s = 4\n", 20_000),
-    "locked": (f'\n[[service.keys]]\nkey = "{KEY}"\n', 20_000),
+    "locked": (KEYED, 20_000),
     "slow": ("", 150),
+    "equipped": (f"\n[security]\ninstall_servers = true\n{KEYED}", 20_000),
 }
 
 
@@ -47,7 +51,7 @@ class Boards:
     def get(self, name: str) -> tuple[Demo, str]:
         """A board and its address."""
         if name not in self.started:
-            demo = tour_demo(self.folder / name, *BOARDS[name])
+            demo = tour_demo(self.folder / name, *BOARDS[name], is_equipped=name == "equipped")
             address, _ = self.running.enter_context(serving(demo))
             self.started[name] = (demo, address)
         return self.started[name]
@@ -77,8 +81,7 @@ def opens_the_page_from_the_code_and_gives_the_key(person: Person, demo: Demo) -
     open_panel(person, "Settings", "設定")
     person.sees("This window has a key.", "このウィンドウにはキーがあります。")
     person.press("Forget the key", "キーを消す")
-    person.write("Key", "キー", KEY, within="dialog")
-    person.press("Use this key", "このキーを使う")
+    give_the_key(person)
     person.sees("This window has a key.", "このウィンドウにはキーがあります。")
 
 
@@ -126,6 +129,20 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     person.sees("Stopping when reading ends", "読み取りが終わりしだい停止します")
     person.sees("Stopped.", "中止しました。")
     person.is_over()
+
+
+def stops_an_answer_that_is_being_written_and_continues(person: Person, _: Demo) -> None:
+    """5. Stop while it writes, then continue."""
+    person.ask("Tell at length", "長く話して")
+    person.sees("Line 2 of", "Line 2 of")
+    stop(person)
+    person.sees("Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。")
+    person.sees_no("Line 50 of", "Line 50 of")
+    person.press("Continue", "続きを書く")
+    person.sees("Line 50 of", "Line 50 of")
+    person.is_over()
+    lines = person.page.locator(".message.assistant .prose p").all_inner_texts()
+    assert lines == [f"Line {number} of a long answer." for number in range(1, 51)]
 
 
 def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
@@ -244,6 +261,22 @@ def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
     person.ask("Book another", "もう一つ予約して")
     person.press("Decline", "断る")
     person.sees("Not booked.", "予約しませんでした。")
+
+
+def takes_the_passages_of_a_pdf_that_is_too_long(person: Person, _: Demo) -> None:
+    """14. Attach a PDF that is too long and choose passages only."""
+    give_the_key(person)
+
+    def open_dialog() -> None:
+        person.press("Add", "追加")
+        person.press("Choose files", "ファイルを選ぶ")
+
+    person.choose_files(open_dialog, handbook(f"{person.language}-14"))
+    person.sees("tokens too many for this model", "このモデルの上限を")
+    person.press("Use only the passages that fit", "関係する部分だけを使う")
+    person.sees("the answer begins with a search", "回答は検索から始まります")
+    person.answered("How many days of holiday in year 7?", "7 年目の休暇は？")
+    person.sees("It is 17 days.", "17 日です。")
 
 
 def turns_a_long_paste_back_into_text(person: Person, _: Demo) -> None:
@@ -415,6 +448,88 @@ def pins_renames_exports_deletes_and_undoes(person: Person, _: Demo) -> None:
     person.sees(name, name, within="#conversations")
 
 
+def adds_a_server_of_the_gallery_and_switches_it_off(person: Person, demo: Demo) -> None:
+    """25. Add a server from the gallery, try it, see its tokens, switch it off."""
+    give_the_key(person)
+    name = person.say("time", "fetch")
+    card = new_server(person, f"uvx mcp-server-{name}==")
+    assert person.say("This will run on the board:", "ボード上で次のプログラムを実行します：") in card.inner_text()
+    person.use(card.get_by_role("button", name=person.say("Try it first", "試してみる"), exact=True))
+    works = person.say("It works. Tools: 7,", "動作しています。ツール: 7")
+    card.get_by_text(works).wait_for()
+    person.press("Add it", "追加する")
+    person.page.locator(f"[data-control='test {name}']").wait_for()
+    person.sees("tokens", "トークン", within="#panel")
+    person.press(f"Server {name}", f"サーバー {name}", "switch")
+    label = person.say(f"Server {name}", f"サーバー {name}")
+    person.page.locator(f"[role=switch][aria-label='{label}'][aria-checked=false]").wait_for()
+    assert f"mcp-server-{name}==" in demo.config.read_text("utf-8")
+
+
+def adds_a_server_by_address_after_a_wrong_one(person: Person, demo: Demo) -> None:
+    """26. Add one by address; understand a wrong address."""
+    give_the_key(person)
+    name = person.say("shop", "mise")
+    with serving_beside(Mcp({"find_order": echoed})) as url:
+        form = new_server(person, person.say("By address", "アドレスを指定"))
+        for address, said in (
+            ("shop.example.com", person.say("This has to be an address", "アドレス")),
+            (
+                "http://127.0.0.1:9/mcp",
+                person.say("Nothing answers at this address.", "このアドレスに接続できません。"),
+            ),
+            (f"{url}/mcp", person.say("It works. Tools: 1,", "動作しています。ツール: 1")),
+        ):
+            person.write("Name (required)", "名前 （必須）", name, within="#panel")
+            person.write("Address (required)", "アドレス （必須）", address, within="#panel")
+            person.use(form.get_by_role("button", name=person.say("Try it first", "試してみる"), exact=True))
+            form.get_by_text(said).last.wait_for()
+        person.press("Add it", "追加する")
+        person.page.locator(f"[data-control='test {name}']").wait_for()
+    assert f"{url}/mcp" in demo.config.read_text("utf-8")
+
+
+def adds_a_document_asks_about_it_and_opens_the_page(person: Person, _: Demo) -> None:
+    """27. Add a document, try a search, ask about it, open the cited page."""
+    give_the_key(person)
+    open_panel(person, "Documents", "文書")
+    person.page.locator("#panel [role=status]").first.wait_for()
+    make = person.control("Make one", "作成する")
+    person.page.locator("#document-base option").or_(make).first.wait_for(state="attached")
+    if make.count():
+        person.use(make)
+    name = f"{person.language}-27"
+    person.choose_files(lambda: person.press("Add documents", "文書を追加"), handbook(name))
+    person.sees(name, name, within=".documents")
+    person.write("Try a search", "検索を試す", "holiday in year 7", within="#panel")
+    person.page.keyboard.press("Enter")
+    person.sees("17 days", "17 days", within="#panel")
+    person.press("Close", "閉じる", within="#panel")
+    person.answered("How many days of holiday in year 7?", "7 年目の休暇は？")
+    person.sees("It is 17 days.", "17 日です。")
+    person.unfold("Sources: ", "出典: ")
+    person.use(person.page.locator(".sources .source").first)
+    person.sees("In year 7 an employee has 17 days", "In year 7 an employee has 17 days", within=".passage mark")
+    person.sees("p. 7", "7 ページ", within=".passage")
+
+
+def changes_the_model_while_one_loads_and_asks_at_once(person: Person, _: Demo) -> None:
+    """28. Change model while one loads; ask at once."""
+    give_the_key(person)
+    for name in ("owl", "sparrow"):
+        person.use(person.page.locator("#model"))
+        person.use(person.page.get_by_role("menuitemradio", name=name))
+    person.sees("Loading sparrow…", "sparrow を読み込んでいます…")
+    person.answered("Who are you?", "誰ですか？")
+    person.sees("I am the sparrow.", "I am the sparrow.")
+    person.sees("sparrow", "sparrow", within="#main")
+    assert person.page.inner_text("#model") == "sparrow"
+    # As the next person of this board finds it.
+    person.use(person.page.locator("#model"))
+    person.use(person.page.get_by_role("menuitemradio", name="secretary"))
+    person.page.locator("#model", has_text=re.compile("^secretary$")).wait_for()
+
+
 def sees_why_the_board_is_slow(person: Person, _: Demo) -> None:
     """29. See why the board is slow: queue, heat, context."""
     person.ask("Tell at length", "長く話して")
@@ -464,6 +579,33 @@ def resting_place(place: Locator) -> float:
     return seen[-1]
 
 
+def give_the_key(person: Person) -> None:
+    """Give the page the key that it asks for."""
+    person.write("Key", "キー", KEY, within="dialog")
+    person.press("Use this key", "このキーを使う")
+
+
+def handbook(name: str) -> FilePayload:
+    """A PDF of forty pages, a year on each, which takes more than the model's window."""
+    pages = [
+        [
+            (60, 740, f"In year {year} an employee has {year + 10} days of holiday."),
+            *((60, 720 - 14 * line, f"Paragraph {line} of page {year} is about something else.") for line in range(30)),
+        ]
+        for year in range(1, 41)
+    ]
+    return {"name": f"{name}.pdf", "mimeType": "application/pdf", "buffer": pdf(pages)}
+
+
+def new_server(person: Person, words: str) -> Locator:
+    """Open the servers that can be added; the one with these words."""
+    open_panel(person, "Servers", "サーバー")
+    person.unfold("Add a server", "サーバーを追加", within="#panel")
+    found = person.page.locator("#panel section.server", has_text=words)
+    found.wait_for()
+    return found
+
+
 def stop(person: Person) -> None:
     """Stop the answer."""
     if not person.shortcut("Escape"):
@@ -505,6 +647,7 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
     2: (asks_a_suggested_question, "usual"),
     3: (writes_three_lines_with_an_input_method, "usual"),
     4: (stops_an_answer_that_is_being_read, "slow"),
+    5: (stops_an_answer_that_is_being_written_and_continues, "usual"),
     6: (asks_again_without_tools_and_compares, "usual"),
     7: (edits_the_first_of_five_questions_and_goes_back, "usual"),
     8: (queues_a_second_question_changes_and_deletes_it, "usual"),
@@ -513,6 +656,7 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
     11: (allows_a_tool_always_and_takes_it_back, "usual"),
     12: (understands_why_an_approval_ran_out, "hurried"),
     13: (fills_in_a_form_and_declines_another, "usual"),
+    14: (takes_the_passages_of_a_pdf_that_is_too_long, "equipped"),
     15: (turns_a_long_paste_back_into_text, "usual"),
     16: (pastes_a_photo_for_a_model_that_reads_none, "usual"),
     17: (gives_two_files_and_removes_one, "usual"),
@@ -523,6 +667,10 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
     22: (loses_the_network_while_writing, "usual"),
     23: (finds_a_conversation_of_last_week_by_a_word_of_a_call, "usual"),
     24: (pins_renames_exports_deletes_and_undoes, "usual"),
+    25: (adds_a_server_of_the_gallery_and_switches_it_off, "equipped"),
+    26: (adds_a_server_by_address_after_a_wrong_one, "equipped"),
+    27: (adds_a_document_asks_about_it_and_opens_the_page, "equipped"),
+    28: (changes_the_model_while_one_loads_and_asks_at_once, "equipped"),
     29: (sees_why_the_board_is_slow, "usual"),
     30: (changes_language_size_and_colours_and_allows_a_call_by_its_name, "usual"),
 }
@@ -547,6 +695,6 @@ def test_a_task_of_the_tour(browser: Browser, boards: Boards, number: int, way: 
     task, board = TASKS[number]
     demo, address = boards.get(board)
     # A board that wants a key asks for it first.
-    with somebody(browser, address, way, "dialog" if board == "locked" else READY) as person:
+    with somebody(browser, address, way, "dialog" if board in ("locked", "equipped") else READY) as person:
         task(person, demo)
         person.has_not_moved_sideways()

@@ -1,4 +1,5 @@
 /** The page's small controls: buttons with a symbol, switches, tabs, the button that copies, and a passage to open. */
+import { announce } from "./chat/announcer.js";
 import { h, icon } from "./dom.js";
 import { figure, named, say, t } from "./i18n.js";
 
@@ -89,9 +90,8 @@ export function tabs(list, phrases, pane, show) {
 
 /**
  * @param {() => string} text gives what is copied
- * @param {(phrase: string) => void} announce
  */
-export function copyButton(text, announce) {
+export function copyButton(text) {
   const label = say("copy");
   const control = h("button", { type: "button", class: "copy" }, icon("copy"), label);
   control.addEventListener("click", async () => {
@@ -103,6 +103,15 @@ export function copyButton(text, announce) {
     }, SHOWN_MS);
   });
   return control;
+}
+
+/**
+ * A command to type in a terminal of the board.
+ *
+ * @param {string} command
+ */
+export function typed(command) {
+  return h("div", { class: "command" }, h("code", {}, command), copyButton(() => command));
 }
 
 /** @param {string} text */

@@ -88,7 +88,7 @@ const SECOND_MS = 1000;
  * @returns {boolean}
  */
 function ask(wish) {
-  const isTaken = desk.ask({ ...wish, options: { ...options.chosen, ...wish.options } });
+  const isTaken = desk.ask({ ...wish, options: { ...models.options, ...options.chosen, ...wish.options } });
   if (isTaken) options.spent();
   return isTaken;
 }

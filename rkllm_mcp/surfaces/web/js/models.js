@@ -8,10 +8,13 @@ import { byId } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { openMenu } from "./menu.js";
 import { sentenceOf } from "./problems.js";
+import { showToast } from "./toast.js";
 
 export class ModelPicker {
   /** @type {Model[]} those that chat */
   models = [];
+  // The one that loads.
+  #wanted = "";
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
   #api;
   #changed;
@@ -24,6 +27,11 @@ export class ModelPicker {
     this.#api = api;
     this.#changed = changed;
     this.#button.addEventListener("click", () => this.#open());
+  }
+
+  /** What a question says of the model: while one loads it is for that one. */
+  get options() {
+    return this.#wanted ? { model: this.#wanted } : {};
   }
 
   /** @param {string} name of the model that answers */
@@ -47,13 +55,18 @@ export class ModelPicker {
 
   /** @param {string} name */
   async #load(name) {
+    this.#wanted = name;
     this.#button.replaceChildren(say("model.loading", { model: name }));
     announce(t("model.loading", { model: name }));
     try {
       await this.#api.post("/v1/models:load", { model: name });
     } catch (error) {
-      announce(sentenceOf(error));
+      const values = { model: name, reason: sentenceOf(error) };
+      showToast("model.failed", "connection.retry", () => this.#load(name), () => undefined, values);
     }
+    // Meanwhile another one may have been chosen.
+    if (this.#wanted !== name) return;
+    this.#wanted = "";
     this.#changed();
   }
 }

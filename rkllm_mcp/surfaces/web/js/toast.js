@@ -12,8 +12,9 @@ const now = { over: () => undefined };
  * @param {string} action what the button says
  * @param {() => void} act
  * @param {() => void} [over] when it is gone without the button
+ * @param {Record<string, string>} [values] of the phrase
  */
-export function showToast(phrase, action, act, over = () => undefined) {
+export function showToast(phrase, action, act, over = () => undefined, values = {}) {
   now.over();
   const place = byId("toast");
   const end = (/** @type {() => void} */ work) => {
@@ -24,6 +25,6 @@ export function showToast(phrase, action, act, over = () => undefined) {
   };
   const timer = setTimeout(() => end(over), SHOWN_MS);
   now.over = () => end(over);
-  fill(place, say(phrase), button(action, () => end(act)));
+  fill(place, say(phrase, values), button(action, () => end(act)));
   place.hidden = false;
 }

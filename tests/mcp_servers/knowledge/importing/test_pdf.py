@@ -87,6 +87,22 @@ def test_headers_and_page_numbers_are_left_out_and_what_repeats_elsewhere_is_not
     assert texts(pdf(pages)) == [text for word in words for text in (word, "注意。")]
 
 
+def test_the_number_of_a_page_is_left_out_wherever_the_count_begins_and_a_figure_is_not() -> None:
+    bills = {5: "合計 12,400 円", 6: "合計 8,100 円", 7: "合計 9,050 円", 8: "合計 30 円"}
+    pages = [
+        [
+            (72, 800, f"{number} / 40 請求書"),
+            (72, 400, f"{total[3:]} を請求します。"),
+            (72, 45, total),
+            (290, 30, str(number * 2)),
+        ]
+        for number, total in bills.items()
+    ]
+    read_texts = texts(pdf(pages))
+    assert [text for text in read_texts if text.startswith("合計")] == [*bills.values()]
+    assert not [text for text in read_texts if "請求書" in text or text.isdecimal()]
+
+
 def test_lines_drawn_in_any_order_are_read_from_top_to_bottom() -> None:
     lines = column([f"{number} 行目です。" for number in range(1, 13)], leading=30)
     shuffled = lines[1::2][::-1] + lines[::2]

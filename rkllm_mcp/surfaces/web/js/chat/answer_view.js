@@ -181,7 +181,7 @@ export class AnswerView {
     const { again, goOn } = this.around;
     return [
       goOn && this.answer.isCut && button("chat.go_on", () => goOn(this.node), { class: "go-on" }),
-      text && copyButton(() => this.answer.text, announce),
+      text && copyButton(() => this.answer.text),
       again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget)), {
           class: "icon-button again",
         }),
@@ -286,7 +286,7 @@ function sourcesView(items) {
 /** @returns {View} */
 function textView() {
   const node = h("div", { class: "prose" });
-  const markdown = new MarkdownView(node, (code) => copyButton(code, announce));
+  const markdown = new MarkdownView(node, copyButton);
   let written = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let pause;

@@ -9,7 +9,6 @@
 import { button, copyButton, iconButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { labelled, say } from "../i18n.js";
-import { announce } from "./announcer.js";
 import { isSending } from "./composer.js";
 
 const TYPING_MS = 400;
@@ -100,7 +99,7 @@ export class QuestionView {
     fill(
       this.#foot,
       this.versions > 1 && this.#switch(),
-      message && copyButton(() => message, announce),
+      message && copyButton(() => message),
       message && iconButton("edit", "chat.edit", () => this.edit(), { class: "icon-button edit" }),
     );
   }

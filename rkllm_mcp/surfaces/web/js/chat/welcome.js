@@ -3,11 +3,10 @@
  *
  * @typedef {import("../api.js").Api} Api
  */
-import { button, copyButton } from "../buttons.js";
+import { button, typed } from "../buttons.js";
 import { byId, fill, h, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
-import { announce } from "./announcer.js";
 
 const SHOWN = 4;
 const TOOL_SHARE = 1 / 3;
@@ -77,13 +76,7 @@ export class Welcome {
    * @param {number} size
    */
   #tell(servers, tools, tokens, size) {
-    const command = "rkllm-mcp setup";
-    const first = h(
-      "div",
-      { class: "notice" },
-      h("p", {}, say("welcome.first"), " ", h("code", {}, command)),
-      copyButton(() => command, announce),
-    );
+    const first = h("div", { class: "notice" }, h("p", {}, say("welcome.first")), typed("rkllm-mcp setup"));
     fill(
       byId("welcome-cost"),
       servers === 0 && tools === 0

@@ -5,7 +5,7 @@
  * @typedef {import("./passage.js").Source} Source
  */
 import { Refusal } from "../api.js";
-import { button, iconButton, sourceButton } from "../buttons.js";
+import { button, iconButton, sourceButton, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h, icon, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
@@ -93,6 +93,7 @@ export class DocumentsPanel {
       const isNone = error instanceof Refusal && error.code === "no_knowledge_server";
       this.#body.hidden = true;
       tell(this.#note, isNone ? say("documents.no_server") : sentenceOf(error));
+      if (isNone) this.#note.append(typed("rkllm-mcp servers install knowledge"));
     }
   }
 

@@ -6,7 +6,7 @@
  * @typedef {(name: string) => Promise<void>} Added told when a server was added
  */
 import { Refusal } from "../api.js";
-import { button, copyButton } from "../buttons.js";
+import { button, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h } from "../dom.js";
 import { FormView } from "../forms/view.js";
@@ -91,11 +91,6 @@ function entryOf({ name, url, key, headers = "", oauth }) {
   });
   if (key) pairs.push(["Authorization", `Bearer ${key.trim()}`]);
   return { name, url, headers: Object.fromEntries(pairs), oauth };
-}
-
-/** @param {string} command */
-function typed(command) {
-  return h("div", { class: "command" }, h("code", {}, command), copyButton(() => command, announce));
 }
 
 /**

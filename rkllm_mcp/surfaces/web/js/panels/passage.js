@@ -34,8 +34,8 @@ export class PassageView {
     this.#source = source;
     this.#read = read;
     this.#index = source.chunk_index ?? 0;
-    const head = h("div", { class: "passage-head" }, iconButton("left", "back", back), this.#title);
-    this.node.append(head, this.#where, this.#text, this.#steps);
+    const head = h("div", { class: "passage-head" }, iconButton("left", "back", back), h("div", {}, this.#title, this.#where));
+    this.node.append(head, this.#text, this.#steps);
     this.node.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
