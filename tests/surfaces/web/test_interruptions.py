@@ -204,5 +204,5 @@ def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_f
             same = page.locator(".message").filter(has=page.get_by_text(name, exact=True)).first
             assert abs(same.evaluate(top) - before) <= 60, "what was read stays where it was"
         assert counts == [60, 120, 180, 240, 300, 360, 420, 500]
-        texts = page.locator(".message p").all_inner_texts()
+        texts = page.locator(".message p").all_text_contents()
         assert texts == [turn["text"] for turn in turns]

@@ -141,7 +141,7 @@ def stops_an_answer_that_is_being_written_and_continues(person: Person, _: Demo)
     person.press("Continue", "続きを書く")
     person.sees("Line 50 of", "Line 50 of")
     person.is_over()
-    lines = person.page.locator(".message.assistant .prose p").all_inner_texts()
+    lines = person.page.locator(".message.assistant .prose p").all_text_contents()
     assert lines == [f"Line {number} of a long answer." for number in range(1, 51)]
 
 

@@ -84,7 +84,25 @@ export function labelled(key) {
  * @param {number} [digits] behind the point, at most
  */
 export function figure(value, digits = 0) {
-  return new Intl.NumberFormat(now.language, { maximumFractionDigits: digits }).format(value);
+  const make = () => new Intl.NumberFormat(now.language, { maximumFractionDigits: digits });
+  return formatOf(`${now.language} ${digits}`, make).format(value);
+}
+
+/** @type {Map<string, any>} */
+const formats = new Map();
+
+/**
+ * The format of this name; it is made once, which takes far longer than its use.
+ *
+ * @template Format
+ * @param {string} name
+ * @param {() => Format} make
+ * @returns {Format}
+ */
+function formatOf(name, make) {
+  const format = formats.get(name) ?? make();
+  formats.set(name, format);
+  return format;
 }
 
 /**
@@ -97,7 +115,7 @@ export function moment(seconds) {
   const style = /** @type {Intl.DateTimeFormatOptions} */ (
     isToday ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { month: "short", day: "numeric" }
   );
-  return new Intl.DateTimeFormat(now.language, style).format(at);
+  return formatOf(`${now.language} ${isToday}`, () => new Intl.DateTimeFormat(now.language, style)).format(at);
 }
 
 /** @param {HTMLElement} root */

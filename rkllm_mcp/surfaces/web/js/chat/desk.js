@@ -96,7 +96,7 @@ export class Desk {
     byId("welcome").hidden = true;
     this.#place.querySelector(".load-problem")?.remove();
     void this.thread.ask(wish);
-    if (wish.replaces === undefined) this.#following.toEnd();
+    if (wish.replaces === undefined) this.#following.begin();
     return true;
   }
 

@@ -8,10 +8,10 @@ const ROUNDING_PX = 2;
 export class Following {
   #pane = byId("messages");
   #button = byId("to-end");
-  #isAtEnd = true;
   #before = { scrollTop: 0, end: 0 };
 
   constructor() {
+    this.#isAtEnd = true;
     this.#pane.addEventListener("scroll", () => this.#look(), { passive: true });
     this.#button.addEventListener("click", () => this.toEnd());
     // Called when the layout is done: reading the heights earlier would have it made once more. A folded part that is
@@ -20,11 +20,24 @@ export class Following {
     for (const part of [this.#pane, byId("thread"), byId("waiting")]) resized.observe(part);
   }
 
+  get #isAtEnd() {
+    return this.#pane.classList.contains("at-end");
+  }
+
+  set #isAtEnd(isAtEnd) {
+    this.#pane.classList.toggle("at-end", isAtEnd);
+  }
+
   follow() {
     const end = this.#end();
     if (this.#isUp(end)) this.#isAtEnd = false;
     if (!this.#isAtEnd) this.#button.hidden = false;
     else if (end > this.#pane.scrollTop) this.toEnd();
+  }
+
+  /** Follow from now on, also if the reader is further up: the answer begins below. */
+  begin() {
+    this.#isAtEnd = true;
   }
 
   toEnd() {
