@@ -493,7 +493,6 @@ def adds_a_document_asks_about_it_and_opens_the_page(person: Person, _: Demo) ->
     """27. Add a document, try a search, ask about it, open the cited page."""
     give_the_key(person)
     open_panel(person, "Documents", "文書")
-    person.page.locator("#panel [role=status]").first.wait_for()
     make = person.control("Make one", "作成する")
     person.page.locator("#document-base option").or_(make).first.wait_for(state="attached")
     if make.count():

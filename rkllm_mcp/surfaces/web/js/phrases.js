@@ -331,6 +331,7 @@ export const PHRASES = {
   "tools.tokens": ["{count} tokens", "{count} トークン"],
   "tools.count": ["Tools: {count}", "ツール: {count}"],
   "tools.search": ["Search tools", "ツールを検索"],
+  "tools.own": ["Without a server", "サーバーを使わないツール"],
   "tools.found": ["Tools found: {count}", "見つかったツール: {count}"],
   "tools.read_only": ["reads only", "読み取りのみ"],
   "tools.destructive": ["may change things", "変更を伴う"],

@@ -95,7 +95,8 @@ export class ToolsPanel {
       return words && its.length === 0 ? [] : [this.#server(server, its, words !== "")];
     });
     const own = wanted.filter((tool) => !servers.some((server) => server.name === tool.server));
-    if (own.length > 0) cards.push(h("section", { class: "server" }, this.#tools("", own, words !== "")));
+    const title = h("h3", {}, say("tools.own"));
+    if (own.length > 0) cards.push(h("section", { class: "server" }, title, this.#tools("", own, words !== "")));
     this.#list.replaceChildren(...cards);
     if (focused)
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-control="${CSS.escape(focused)}"]`))?.focus();
