@@ -72,7 +72,8 @@ class Visit:
     def begin_anew(self) -> None:
         """Leave the conversation for a new one."""
         self.page.locator("[data-new]").locator("visible=true").first.click()
-        # The address changes at once, the page a moment later.
+        # The address changes at once, the page a moment later, also where a new conversation is shown already.
+        self.page.evaluate("() => new Promise((done) => setTimeout(() => requestAnimationFrame(done)))")
         self.page.wait_for_selector("#welcome")
 
     def reload(self) -> None:
