@@ -97,7 +97,10 @@ class Calls:
             send(pack(command))
 
     def on_reply(self, answer: CallReply) -> None:
-        """Resolve the oldest call."""
+        """Resolve the oldest call; ignore a reply to one that has failed already."""
+        if not self._pending:
+            # A worker that unloads its model still replies to what it was asked before.
+            return
         call = self._pending.popleft()
         if call.setting and not answer.failure:
             self.drop(call.setting)

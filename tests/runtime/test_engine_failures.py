@@ -8,6 +8,7 @@ import signal
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -462,6 +463,25 @@ async def test_an_unloaded_model_refuses_at_once_and_answers_again_when_it_is_lo
         engine.load()
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
         assert (engine.is_unloaded, engine.restarts) == (False, 0)
+
+
+async def test_what_an_unloading_worker_still_replies_disturbs_nothing(newest: Emulator) -> None:
+    unhandled = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    async with open_engine(newest.settings("rule", "speed flat")) as engine:
+        await engine.ready()
+        worker = engine.worker_pid
+        assert worker is not None
+        os.kill(worker, signal.SIGSTOP)
+        call = asyncio.ensure_future(engine.call("release_prompt_cache", {}))
+        await asyncio.sleep(0)  # it is sent
+        unloading = asyncio.ensure_future(engine.unload())
+        with anyio.fail_after(60):
+            with pytest.raises(RunRejectedError, match="not loaded"):
+                await call
+            os.kill(worker, signal.SIGCONT)
+            await unloading
+    assert unhandled == []
 
 
 async def test_a_model_of_a_newer_toolkit_is_refused_with_the_release_it_needs(emulator: Emulator) -> None:

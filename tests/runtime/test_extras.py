@@ -316,6 +316,15 @@ async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_n
     assert len(sent) == 4
 
 
+async def test_a_reply_to_a_call_that_failed_when_the_model_was_unloaded_is_ignored() -> None:
+    calls, sent = Calls(), list[bytes]()
+    value = calls.ask(sent.append, CallCommand("load_lora"), setting="load_lora")
+    calls.fail(RunRejectedError("its model is not loaded"))
+    calls.on_reply(CallReply())
+    assert isinstance(value.exception(), RunRejectedError)
+    assert (calls.standing, bool(calls)) == ((), False)
+
+
 async def test_a_prompt_cache_that_is_gone_when_the_worker_died_costs_time_and_nothing_else(newest: Emulator) -> None:
     path = newest.folder / "prefix.bin"
     async with open_engine(newest.settings(RULES, HEAD)) as engine:

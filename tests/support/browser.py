@@ -81,6 +81,13 @@ class Visit:
         self.page.reload()
         self.page.wait_for_selector(READY, state="attached")
 
+    def load_release(self, name: str) -> None:
+        """Accept the new release of the page, and wait until it can be used."""
+        self.page.wait_for_selector("text=There is a new release of this page.")
+        self.page.get_by_role("button", name="Load it").click()
+        self.page.wait_for_selector(f"script[src*='/{name}/']", state="attached")
+        self.page.wait_for_selector(READY, state="attached")
+
     def open_panel(self, name: str) -> None:
         """Open the drawer at one of its tabs, through the list on a narrow screen."""
         if self.page.is_visible("#menu"):

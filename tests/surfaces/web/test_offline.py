@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rkllm_mcp.surfaces.http.page import page_version
-from tests.support.browser import PHONE, READY, Visit, visiting
+from tests.support.browser import PHONE, Visit, visiting
 from tests.support.page_service import HOLD, PageService, running, text
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def test_a_new_release_of_the_page_is_picked_up_whole(browser: Browser) -> None:
             visit.look_again()
             page.wait_for_selector("text=There is a new release of this page.")
             assert release_of(visit) == {old}
-            page.get_by_role("button", name="Load it").click()
-            page.wait_for_selector(f"script[src*='/{new}/']", state="attached")
-            page.wait_for_selector(READY, state="attached")
+            visit.load_release(new)
             assert release_of(visit) == {new}
             assert kept(visit) == [f"rkllm-mcp /static/{new}/"]
         visit.reload()
@@ -86,9 +84,7 @@ def test_where_nothing_is_kept_a_part_of_an_earlier_release_is_not_taken_from_th
         assert not visit.page.evaluate("isSecureContext")
         service.release = "b"
         visit.page.click("#attach")
-        visit.page.wait_for_selector("text=There is a new release of this page.")
-        visit.page.get_by_role("button", name="Load it").click()
-        visit.page.wait_for_selector(f"script[src*='/{page_version()}b/']", state="attached")
+        visit.load_release(f"{page_version()}b")
         visit.page.click("#attach")
         visit.page.wait_for_selector("dialog[open] >> text=Choose files")
 
