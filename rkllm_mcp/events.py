@@ -174,6 +174,22 @@ class Queued:
 
 
 @dataclass(frozen=True)
+class Prefill:
+    """The model begins to read a prompt, which will take a second or more.
+
+    Args:
+        tokens: tokens to evaluate, without those in the KV cache.
+        seconds: how long that takes by what was measured before; an estimate.
+        ends_at: when it is expected to end, as ``time.monotonic()``; encoded as the seconds that are left.
+    """
+
+    tokens: int
+    seconds: float
+    ends_at: float | None = field(default=None, compare=False)
+    kind: ClassVar[Literal["prefill"]] = "prefill"
+
+
+@dataclass(frozen=True)
 class Usage:
     """Token counts and times of one model round.
 
@@ -212,7 +228,7 @@ class End:
 
 
 DetectorEvent: TypeAlias = Text | Thinking | ToolCallDetected | ToolCallFailed
-ModelEvent: TypeAlias = Text | Thinking | ToolCallDetected | ToolCallFailed | Status | Usage
+ModelEvent: TypeAlias = Text | Thinking | ToolCallDetected | ToolCallFailed | Status | Prefill | Usage
 Event: TypeAlias = (
     Text
     | Thinking
@@ -227,6 +243,7 @@ Event: TypeAlias = (
     | ResourceRead
     | Status
     | Queued
+    | Prefill
     | Usage
     | End
 )
@@ -239,6 +256,7 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
     ToolCallDetected: ("id", "name", "server", "arguments", "repaired"),
     Approval: ("id", "name", "arguments", "reason"),
     Elicitation: ("id", "server", "message", "schema", "url"),
+    Prefill: ("tokens", "seconds"),
     End: ("reason", "error"),
 }
 
@@ -248,8 +266,13 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
     if values.get("ruling") == "":
         del values["ruling"]
-    if isinstance(event, (Approval, Elicitation)) and event.refused_at is not None:
-        values["seconds_left"] = round(max(0.0, event.refused_at - time.monotonic()), 1)
+    until = None
+    if isinstance(event, (Approval, Elicitation)):
+        until = event.refused_at
+    elif isinstance(event, Prefill):
+        until = event.ends_at
+    if until is not None:
+        values["seconds_left"] = round(max(0.0, until - time.monotonic()), 1)
     return {"kind": event.kind, **values}
 
 

@@ -14,6 +14,7 @@ from rkllm_mcp.events import (
     Elicitation,
     End,
     Event,
+    Prefill,
     QuestionAnswered,
     Queued,
     ResourceRead,
@@ -69,6 +70,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     (ResourceRead("a://b"), '{"kind":"resource","uri":"a://b"}'),
     (Status("[MCP: x]"), '{"kind":"status","text":"[MCP: x]"}'),
     (Queued(2), '{"kind":"queued","position":2}'),
+    (Prefill(500, 4.0), '{"kind":"prefill","tokens":500,"seconds":4.0}'),
     (
         Usage(10, 4, 6, 3, 1.5, 2.5, 3.5),
         (
@@ -97,3 +99,9 @@ def test_a_question_says_how_long_it_still_waits_whenever_it_is_written() -> Non
     question = Approval("question_1", "f", {}, "writes", refused_at=time.monotonic() + 100)
     assert 99 < event_to_dict(question)["seconds_left"] <= 100
     assert event_to_dict(replace(question, refused_at=0.0))["seconds_left"] == 0
+
+
+def test_a_prefill_says_how_long_it_still_takes_whenever_it_is_written() -> None:
+    prefill = Prefill(500, 4.0, time.monotonic() + 3)
+    assert 2 < event_to_dict(prefill)["seconds_left"] <= 3
+    assert event_to_dict(replace(prefill, ends_at=0.0))["seconds_left"] == 0

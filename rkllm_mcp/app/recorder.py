@@ -28,6 +28,7 @@ from rkllm_mcp.events import (
     Approval,
     End,
     Event,
+    Prefill,
     Queued,
     Status,
     Text,
@@ -48,7 +49,7 @@ SAVE_TIMEOUT_S = 10.0
 WRITE_INTERVAL_S = 1.0
 _DAY_S = 86400.0
 # Events that are not part of an answer when it is over, and the longest text of one, and of all, that is saved.
-_PASSING = (Status, Queued, ToolProgress, Approval, End)
+_PASSING = (Status, Queued, Prefill, ToolProgress, Approval, End)
 _EVENT_CHARS, _EVENTS_CHARS = 20_000, 400_000
 _NO_DISK = "the disk does not answer; look after it"
 _NO_FILE = "what is remembered lasts until this run ends, because its file cannot be used"

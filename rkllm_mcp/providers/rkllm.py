@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from functools import partial
 from anyio import to_thread
 
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
-from rkllm_mcp.events import Event, Status, Text, Usage
+from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
 from rkllm_mcp.generation import (
     GenerationOptions,
     Generator,
@@ -45,6 +46,8 @@ from rkllm_mcp.toolcalls.syntax import RESPONSES
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
+# From here on a person wants to know how long the prompt takes.
+_LONG_PREFILL_S = 1.0
 SLACK_TOKENS = 2
 # Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
 # conversations, 64 of clients that send the whole conversation, and the running answers.
@@ -309,6 +312,7 @@ class RkllmModel:
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
+                await self._tell_long_prefill(conversation.id, emit)
                 try:
                     while batch := await generation.next_batch():
                         if not run.ids:
@@ -339,6 +343,11 @@ class RkllmModel:
         if events := [*closing, *figures]:
             await emit(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
+
+    async def _tell_long_prefill(self, conversation_id: str, emit: EmitEvents) -> None:
+        expected = self._progress.of(conversation_id)
+        if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:
+            await emit([Prefill(expected.tokens, round(seconds, 1), time.monotonic() + seconds)])
 
     def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
         """Return the events of tokens, up to the end of the turn."""

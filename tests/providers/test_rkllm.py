@@ -9,10 +9,11 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
-from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, Usage
+from rkllm_mcp.events import ModelEvent, Prefill, Status, Text, ToolCallDetected, ToolCallFailed, Usage
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
@@ -56,6 +57,17 @@ async def test_an_answer_streams_and_becomes_a_turn_without_its_stop_token() -> 
     assert isinstance(events[-1], Usage)
     assert events[-1].prompt_tokens == events[-1].prefilled_tokens == len(engine.prompts[0])
     assert demo_vocabulary().control_id("<|im_end|>") in engine.options[0].stop_ids
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(4.0, True), (0.5, False), (None, False)])
+async def test_a_prefill_that_takes_long_is_told_before_it_begins(seconds: float | None, is_told: bool) -> None:
+    scripted = ScriptedEngine(demo_vocabulary(), ["Hello there.<|im_end|>"])
+    template = TEMPLATES["qwen2.5"]
+    form = ModelForm(demo_vocabulary(), template, template.tool_form.syntaxes)
+    events = await respond(RkllmModel(scripted, form, PrefillProgress(lambda _: seconds)), question())
+    told = [event for event in events if isinstance(event, Prefill)]
+    assert told == ([Prefill(len(scripted.prompts[0]), 4.0)] if is_told else [])
+    assert events[0] == told[0] if is_told else joined(events[:1])
 
 
 async def test_a_call_gets_an_id_and_is_kept_in_the_turn() -> None:

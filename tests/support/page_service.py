@@ -194,7 +194,7 @@ class PageService:
                         "events": shown,
                     }
                     stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": "answered"})
-                elif event["kind"] not in ("status", "queued", "tool_progress", "approval"):
+                elif event["kind"] not in ("status", "queued", "prefill", "tool_progress", "approval"):
                     shown.append(event)
                 yield _record(event)
 

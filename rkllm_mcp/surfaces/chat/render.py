@@ -18,6 +18,7 @@ from rkllm_mcp.events import (
     End,
     EndReason,
     Event,
+    Prefill,
     QuestionAnswered,
     Queued,
     ResourceRead,
@@ -67,7 +68,7 @@ class TerminalRenderer:
         match event:
             case Text() | Thinking():
                 self._stream(event)
-            case Usage():
+            case Usage() | Prefill():
                 pass
             case _:
                 self._close()
@@ -91,7 +92,7 @@ class TerminalRenderer:
                 self._progress(event)
             case Approval() | Elicitation() | Sources():
                 self._detail(event)
-            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | QuestionAnswered():
+            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | Prefill() | QuestionAnswered():
                 pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
             case End():
                 self._end(event)

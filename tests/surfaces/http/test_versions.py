@@ -106,7 +106,7 @@ def test_a_version_that_is_refused_leaves_the_question_as_it_was(client: httpx2.
 def test_what_an_answer_showed_is_stored_with_it_and_found_by_its_words(client: httpx2.Client) -> None:
     answer = ask(client, "Delete quince.txt")
     (_, stored) = client.get(f"/v1/conversations/{answer['conversation']}").json()["messages"]
-    passing = {"status", "approval", "queued", "end"}
+    passing = {"status", "approval", "queued", "prefill", "end"}
 
     def joined(events: list[Json]) -> list[Json]:
         return [event for event in events if event["kind"] not in passing | {"text"}]

@@ -244,6 +244,28 @@ def test_a_full_queue_says_when_to_ask_again_and_the_place_in_it_is_shown(browse
         assert visit.page.locator(".message").count() == 2, "the question stands there once, and the failure is gone"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "left", "shown"),
+    [
+        (100, 38, "Reading: about 6[2-9] %"),
+        (100, 1, "Reading: about 95 %"),
+        (0.1, 0, "Working…"),
+        (100, None, "Working…"),
+    ],
+)
+def test_how_much_of_a_long_prompt_is_read_is_estimated_until_the_first_word(
+    browser: Browser, seconds: float, left: float | None, shown: str
+) -> None:
+    prefill: Json = {"kind": "prefill", "tokens": 3400, "seconds": seconds, "seconds_left": left}
+    service = PageService({"x": [*([] if left is None else [prefill]), HOLD, text("Here.")]})
+    with running(service), visiting(browser, service.url) as visit:
+        visit.ask("x")
+        visit.page.wait_for_selector(f".waiting-line >> text=/{shown}/")
+        assert visit.page.locator(".waiting-line progress").count() == ("Reading" in shown)
+        service.go_on()
+        visit.page.wait_for_selector("text=Here.")
+
+
 def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Browser) -> None:
     failed: Json = {"kind": "end", "reason": "failed", "error": "the runtime died; it is started again"}
     with running(PageService({"x": [text("So"), failed]})) as service, visiting(browser, service.url) as visit:

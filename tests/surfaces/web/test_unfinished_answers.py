@@ -145,11 +145,13 @@ def test_a_stop_while_the_prompt_is_read_says_when_the_npu_has_stopped(browser: 
     model = speaking(tmp_path, "prefill 40 decode 10")
     with served(tmp_path / "home", model, speed="") as service, visiting(browser, service.url) as visit:
         page = visit.page
+        # The first answer shows how fast the model reads.
+        visit.answered("a question " * 20)
         visit.ask("a long question " * 60)
-        page.wait_for_url("**/#/c/*")
+        page.wait_for_selector(".waiting-line >> text=/Reading: about [0-9]+ %/")
         page.click("#stop")
         page.wait_for_selector("#stop", state="hidden")
-        page.wait_for_selector(".ending >> text=Stopping when reading ends")
+        page.wait_for_selector(".ending >> text=/Stopping when reading ends, in about [0-9]+ s/")
         page.wait_for_selector(".ending >> text=Stopped.")
         assert page.locator(".go-on").count() == 0
 

@@ -65,6 +65,8 @@ export const PHRASES = {
   "queue.drop": ["Leave out", "取り消す"],
   "chat.stop": ["Stop the answer", "回答を止める"],
   "chat.go_on": ["Continue", "続きを書く"],
+  "chat.reading": ["Reading: about {p} %", "読み取り中：約 {p} %"],
+  "chat.stopping_in": ["Stopping when reading ends, in about {s} s", "読み取りが終わりしだい停止します（約 {s} 秒後）"],
   "chat.stopping": ["Stopping when reading ends", "読み取りが終わりしだい停止します"],
   "chat.edit": ["Edit", "編集"],
   "chat.edit_ask": ["Edit and ask", "編集して尋ね直す"],

@@ -20,6 +20,7 @@
  * @typedef {{reason: string, error: string | null}} Ending
  */
 
+const SECOND_MS = 1000;
 const CALLING = /^\[MCP: Calling tool '(.*)'\]$/;
 
 export class Answer {
@@ -29,6 +30,8 @@ export class Answer {
   status = "";
   /** @type {number | null} how many come before this question; null when it is its turn */
   position = null;
+  /** @type {{seconds: number, ends: number} | null} how long the model reads, and until when of `performance.now()` */
+  reading = null;
   /** @type {Costs | null} */
   costs = null;
   /** @type {Ending | null} */
@@ -40,6 +43,8 @@ export class Answer {
    */
   take(event) {
     if (event.kind !== "queued" && event.kind !== "status") this.position = null;
+    // A stopped answer is over before the reading is.
+    if (event.kind !== "status" && event.kind !== "end") this.reading = null;
     switch (event.kind) {
       case "text":
       case "thinking":
@@ -66,6 +71,10 @@ export class Answer {
         return this.#end(event);
       case "status":
         return this.#status(event.text);
+      case "prefill":
+        this.status = "";
+        this.reading = { seconds: event.seconds, ends: performance.now() + event.seconds_left * SECOND_MS };
+        return [];
       default:
         this.#note(event);
         return [];

@@ -18,6 +18,8 @@ import { Sentences } from "./sentences.js";
 import { ToolCard } from "./tool_card.js";
 
 const SECOND_MS = 1000;
+// The first token tells that all is read, so no estimate says so before.
+const MOST_READ = 0.95;
 const LONGEST_READING_S = 300;
 const LOADING = /^\[NPU: Loading model '(.*)'\]$/;
 /** @type {Record<string, string>} */
@@ -46,6 +48,7 @@ export class AnswerView {
   #isPast;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
+  #isStopping = false;
 
   /**
    * @param {Surroundings} around
@@ -91,7 +94,8 @@ export class AnswerView {
 
   /** The person wants it to end, which takes a moment while the model reads. */
   stopping() {
-    if (this.isReading) this.take({ kind: "status", text: t("chat.stopping") });
+    this.#isStopping = this.isReading;
+    this.#wait();
   }
 
   /**
@@ -170,7 +174,7 @@ export class AnswerView {
     for (let left = LONGEST_READING_S; left > 0; left--) {
       const { stopping } = await this.around.api.get("/v1/board").catch(() => ({ stopping: false }));
       if (!stopping) break;
-      line.replaceChildren(say("chat.stopping"));
+      line.replaceChildren(this.#stopping());
       await new Promise((resolve) => setTimeout(resolve, SECOND_MS));
     }
     line.replaceChildren(say("end.cancelled"));
@@ -196,15 +200,42 @@ export class AnswerView {
     if (this.#line.hidden) return;
     const seconds = Math.floor((performance.now() - this.#started) / SECOND_MS);
     const clock = seconds >= 2 && h("span", { class: "muted" }, figure(seconds), " s");
-    fill(this.#line, icon("dots"), h("span", {}, this.#awaited()), clock);
+    const share = this.#share;
+    const bar = share !== null && h("progress", { max: 100, value: share, "aria-hidden": "true" });
+    fill(this.#line, icon("dots"), h("span", {}, this.#awaited(share)), clock, bar);
   }
 
-  /** What the answer waits for. */
-  #awaited() {
+  /** How much of the prompt the model has read, in percent; null where nobody knows. */
+  get #share() {
+    const { reading } = this.answer;
+    if (!reading) return null;
+    const passed = 1 - this.#left / reading.seconds;
+    return passed > 2 ? null : Math.floor(100 * Math.min(passed, MOST_READ));
+  }
+
+  /** The seconds until the model has read its prompt; below 0 when it takes longer than expected. */
+  get #left() {
+    const { reading } = this.answer;
+    return reading ? (reading.ends - performance.now()) / SECOND_MS : 0;
+  }
+
+  #stopping() {
+    const left = Math.ceil(this.#left);
+    return left > 0 ? say("chat.stopping_in", { s: left }) : say("chat.stopping");
+  }
+
+  /**
+   * What the answer waits for.
+   *
+   * @param {number | null} share how much of the prompt is read, in percent
+   */
+  #awaited(share) {
     const { segments, status, position } = this.answer;
     if (segments.some((segment) => this.#views.get(segment)?.isOpen))
       return say("chat.your_turn");
     if (position !== null && position > 0) return say("chat.queued", { count: position });
+    if (this.#isStopping && this.isReading) return this.#stopping();
+    if (share !== null) return say("chat.reading", { p: share });
     const model = LOADING.exec(status)?.[1];
     if (model) return say("model.loading", { model });
     return status ? bare(status) : say("chat.working");

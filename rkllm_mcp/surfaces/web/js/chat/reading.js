@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { AnswerView } from "./answer_view.js";
 
 const UNSUPPORTED = 422;
-const WAITING = new Set(["queued", "status"]);
+const WAITING = new Set(["queued", "status", "prefill"]);
 
 export class Reading {
   /** the number of the last event that came */
