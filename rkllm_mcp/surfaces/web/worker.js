@@ -43,7 +43,8 @@ self.addEventListener("fetch", (event) => {
 /** @param {Request} request of a file that never changes */
 async function kept(request) {
   const cache = await caches.open(NAME);
-  const found = await cache.match(request);
+  // Whoever asks and in whichever encoding, the file is the same.
+  const found = await cache.match(request, { ignoreVary: true });
   if (found) return found;
   const response = await fetch(request);
   if (response.ok) await cache.put(request, response.clone());
@@ -53,7 +54,7 @@ async function kept(request) {
 /** @param {Request} request of the page, which may be of a newer release where there is a connection */
 async function fresh(request) {
   const cache = await caches.open(NAME);
-  const shell = await cache.match("/");
+  const shell = await cache.match("/", { ignoreVary: true });
   try {
     const response = await fetch(request, { signal: AbortSignal.timeout(PATIENCE_MS) });
     // What stands before a board that is stopped, such as a proxy, answers in its place.

@@ -11,8 +11,11 @@ import pytest
 from rkllm_mcp.surfaces.http.page import page_version
 from tests.support.browser import PHONE, Visit, visiting
 from tests.support.page_service import HOLD, PageService, running, text
+from tests.support.served import scripted_model, served
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Browser
 
 OFFLINE = "#offline >> visible=true"
@@ -56,6 +59,32 @@ def test_the_page_opens_without_its_service_keeps_what_is_written_and_sends_it_o
             assert service.sent("/v1/execute") == [], "nothing is asked unasked"
             page.click("text=Ask again")
             page.wait_for_selector("text=Here.")
+
+
+def test_the_page_of_the_real_service_opens_without_it(browser: Browser, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with served(tmp_path / "home", scripted_model(tmp_path / "model", "rule\nsay Here.")) as service:
+            visit = stack.enter_context(visiting(browser, service.url))
+            kept(visit)
+        visit.reload()
+        visit.page.wait_for_selector(OFFLINE)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_that_answers_for_a_board_that_is_away_is_no_board(browser: Browser, status: int) -> None:
+    service = PageService({"x": [text("Here.")]})
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        page.route("**/v1/**", lambda route: route.fulfill(status=status, body="<h1>Bad Gateway</h1>"))
+        visit.reload()
+        page.wait_for_selector(OFFLINE)
+        visit.ask("x")
+        page.wait_for_selector("text=The connection was lost before this was answered.")
+        page.unroute("**/v1/**")
+        page.click("text=Try now")
+        page.wait_for_selector("#offline", state="hidden")
+        page.click("text=Ask again")
+        page.wait_for_selector("text=Here.")
 
 
 def test_a_new_release_of_the_page_is_picked_up_whole(browser: Browser) -> None:

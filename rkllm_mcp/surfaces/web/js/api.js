@@ -14,6 +14,8 @@ const SILENCE_MS = 30_000;
 const PATIENCE_MS = 30_000;
 // A large file is read page by page.
 const UPLOAD_MS = 300_000;
+// What a proxy says of a board that it does not reach.
+const AWAY = new Set([502, 503, 504]);
 
 /** The board answered, and the answer is no. */
 export class Refusal extends Error {
@@ -182,8 +184,11 @@ export class Api {
     } catch {
       throw this.#lost(signal);
     }
-    if (!response.ok) throw await refusal(response);
-    return response;
+    if (response.ok) return response;
+    const said = await response.json().catch(() => null);
+    // The board's own refusals have an error of a known shape.
+    if (AWAY.has(response.status) && !said?.error) throw this.#lost(signal);
+    throw refusal(response, said);
   }
 
   /** @param {AbortSignal} [signal] what ended the request, perhaps: a person who stops it has lost nothing */
@@ -218,9 +223,9 @@ async function* events(response, lost) {
  * What a response that is no success says, whichever of the usual shapes it has.
  *
  * @param {Response} response
+ * @param {any} body its JSON; null when it has none
  */
-async function refusal(response) {
-  const body = await response.json().catch(() => null);
+function refusal(response, body) {
   const error = typeof body?.error === "object" && body.error !== null ? body.error : { message: body?.error };
   const wait = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
   return new Refusal(response.status, String(error.message ?? response.statusText ?? ""), {
