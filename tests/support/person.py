@@ -114,8 +114,13 @@ class Person(ABC):
 
     def answered(self, en: str, ja: str) -> None:
         """Ask, and wait until the answer is over."""
+        over = ".message.assistant:not([aria-busy])"
+        before = self.page.locator(over).count()
         self.ask(en, ja)
-        self.page.wait_for_selector("#stop", state="visible")
+        # A short answer may be over before anybody looks.
+        self.page.wait_for_function(
+            "([over, before]) => document.querySelectorAll(over).length > before", arg=[over, before]
+        )
         self.is_over()
 
     def is_over(self) -> None:

@@ -98,8 +98,20 @@ test("a refusal has the status, the field and the time to wait", async () => {
 
 test("a refusal by something in between, which speaks no JSON, still has its status", async () => {
   await served(
-    (_, response) => response.writeHead(502).end("<h1>Bad Gateway</h1>"),
-    (api) => assert.rejects(api.get("/v1/me"), { name: "Refusal", status: 502 }),
+    (_, response) => response.writeHead(413).end("<h1>Request Entity Too Large</h1>"),
+    (api) => assert.rejects(api.get("/v1/me"), { name: "Refusal", status: 413 }),
+  );
+});
+
+test("a proxy that does not reach the board is a lost connection, and the board's own refusal is none", async () => {
+  for (const status of [502, 503, 504])
+    await served(
+      (_, response) => response.writeHead(status).end("<h1>Bad Gateway</h1>"),
+      (api) => assert.rejects(api.get("/v1/me"), { name: "ConnectionLost" }),
+    );
+  await served(
+    (_, response) => response.writeHead(503).end('{"error": {"message": "no model is loaded"}}'),
+    (api) => assert.rejects(api.get("/v1/me"), { name: "Refusal", status: 503, message: "no model is loaded" }),
   );
 });
 
