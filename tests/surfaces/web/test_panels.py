@@ -166,6 +166,8 @@ def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_quest
         page.get_by_label("Temperature").fill("0.3")
         page.get_by_label("s / b").uncheck()
         page.get_by_role("button", name="Save").click()
+        # The settings are taken over when the dialog has closed.
+        page.wait_for_selector("dialog", state="detached")
         visit.answered("x")
         sent = service.sent("/v1/execute")[0]
         assert (sent["system"], sent["settings"]) == ("Be brief.", {"temperature": 0.3, "tools": ["mcp__s__a"]})

@@ -71,6 +71,16 @@ export function tell(element, words) {
 }
 
 /**
+ * Hide or show something. What is so already is left alone: setting the attribute again has its style computed again.
+ *
+ * @param {HTMLElement} element
+ * @param {boolean} isHidden
+ */
+export function hide(element, isHidden) {
+  if (element.hidden !== isHidden) element.hidden = isHidden;
+}
+
+/**
  * The element of the page with this id.
  *
  * @param {string} id

@@ -8,7 +8,7 @@
  *   to ask the question once more, `goOn` to have more written
  */
 import { button, copyButton, iconButton, sourceButton } from "../buttons.js";
-import { fill, h, icon } from "../dom.js";
+import { fill, h, hide, icon } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
@@ -63,8 +63,9 @@ export class AnswerView {
       { class: "message assistant", "aria-busy": "true", tabindex: -1 },
       label,
       this.#parts,
-      this.#line,
       this.#foot,
+      // The last one: taking it away leaves the style of the others as it is.
+      this.#line,
     );
     if (isPast) return;
     this.#clock = setInterval(() => this.#wait(), SECOND_MS);
@@ -196,7 +197,7 @@ export class AnswerView {
   /** Say what is waited for, unless text is arriving. */
   #wait() {
     const { segments, status } = this.answer;
-    this.#line.hidden = segments.at(-1)?.kind === "text" && !status;
+    hide(this.#line, segments.at(-1)?.kind === "text" && !status);
     if (this.#line.hidden) return;
     const seconds = Math.floor((performance.now() - this.#started) / SECOND_MS);
     const clock = seconds >= 2 && h("span", { class: "muted" }, figure(seconds), " s");

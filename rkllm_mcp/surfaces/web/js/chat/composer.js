@@ -3,7 +3,7 @@
  * Enter begins a line and the button sends. While an input method is composing Enter belongs to it: in Japanese it
  * confirms a word.
  */
-import { byId } from "../dom.js";
+import { byId, hide } from "../dom.js";
 import { t } from "../i18n.js";
 import { keepTyped, typed } from "../preferences.js";
 
@@ -81,11 +81,13 @@ export class Composer {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
     this.#isRunning = isRunning;
     const isQueueing = isRunning && this.#field.value.trim() !== "";
-    this.#send.hidden = isRunning && !isQueueing;
-    this.#stop.hidden = !isRunning;
-    const name = t(isQueueing ? "chat.send_after" : "chat.send");
-    this.#send.dataset["name"] = isQueueing ? "chat.send_after" : "chat.send";
-    for (const place of ["aria-label", "title"]) this.#send.setAttribute(place, name);
+    hide(this.#send, isRunning && !isQueueing);
+    hide(this.#stop, !isRunning);
+    const name = isQueueing ? "chat.send_after" : "chat.send";
+    if (this.#send.dataset["name"] !== name) {
+      this.#send.dataset["name"] = name;
+      for (const place of ["aria-label", "title"]) this.#send.setAttribute(place, t(name));
+    }
     if (hadFocus) this.focus();
   }
 

@@ -1,5 +1,5 @@
 /** The view follows an answer that grows, as long as its reader is at its end; who reads further up stays there. */
-import { byId } from "../dom.js";
+import { byId, hide } from "../dom.js";
 
 const NEAR_PX = 80;
 const MARGIN_PX = 12;
@@ -31,7 +31,7 @@ export class Following {
   follow() {
     const end = this.#end();
     if (this.#isUp(end)) this.#isAtEnd = false;
-    if (!this.#isAtEnd) this.#button.hidden = false;
+    if (!this.#isAtEnd) hide(this.#button, false);
     else if (end > this.#pane.scrollTop) this.toEnd();
   }
 
@@ -45,7 +45,7 @@ export class Following {
     this.#pane.scrollTop = end;
     this.#before = { scrollTop: end, end };
     this.#isAtEnd = true;
-    this.#button.hidden = true;
+    hide(this.#button, true);
   }
 
   /** The end of the conversation, or the top of a question that is taller than the screen: it is read from there. */
@@ -64,7 +64,7 @@ export class Following {
     if (gap < ROUNDING_PX) this.#isAtEnd = true;
     else if (scrollTop > this.#before.scrollTop) this.#isAtEnd = gap < NEAR_PX;
     this.#before = { scrollTop, end };
-    if (this.#isAtEnd) this.#button.hidden = true;
+    if (this.#isAtEnd) hide(this.#button, true);
   }
 
   /**

@@ -19,6 +19,13 @@ import { inline } from "./inline.js";
 const SHORT = 2000;
 const GROWTH = 1 / 32;
 const DEEPEST_QUOTE = 4;
+// The last blocks change, and the view follows their end; those above are not drawn while they are out of sight.
+const NEAR_END = 3;
+// The end of an answer has enough to draw.
+const SETTLED_MS = 500;
+
+/** @type {WeakMap<Element, Span[]>} what an element shows */
+const drawn = new WeakMap();
 
 /** The Markdown of one answer in one element. */
 export class MarkdownView {
@@ -68,6 +75,7 @@ export class MarkdownView {
   end() {
     this.draw();
     this.#show(this.#reader.finish(), []);
+    setTimeout(() => this.#settle(0), SETTLED_MS);
   }
 
   /**
@@ -84,6 +92,22 @@ export class MarkdownView {
       else this.#finish(shown);
     }
     this.#remove(before.splice(wanted.length));
+    this.#settle(NEAR_END);
+  }
+
+  /**
+   * Mark all blocks but the last ones: a mark of its own changes the style of one element, a selector that counts from
+   * the end that of all.
+   *
+   * @param {number} kept how many are not marked
+   */
+  #settle(kept) {
+    const { children } = this.root;
+    for (let place = children.length - kept - 1; place >= 0; place--) {
+      const block = /** @type {Element} */ (children[place]);
+      if (block.classList.contains("settled")) break;
+      block.classList.add("settled");
+    }
   }
 
   /**
@@ -139,7 +163,7 @@ export class MarkdownView {
     if (old.block.kind === "code" && block.kind === "code") return updateCode(old, block);
     if (old.block.kind === "table" && block.kind === "table") return updateTable(old, block);
     if (old.block.kind !== "paragraph" || block.kind !== "paragraph" || old.block.indent !== block.indent) return false;
-    old.node.replaceChildren(...spanNodes(inline(block.text)));
+    drawSpans(old.node, block.text);
     return true;
   }
 
@@ -166,7 +190,8 @@ export class MarkdownView {
       this.#place().append(list);
       this.#levels = [...this.#levels, { list, indent: item.indent, content: item.content, isOrdered: item.isOrdered }];
     }
-    const node = h("li", { class: item.isDone !== null && "task" }, itemNodes(item));
+    const node = h("li", { class: item.isDone !== null && "task" }, sign(item));
+    drawSpans(node, item.text);
     this.#levels.at(-1)?.list.append(node);
     return node;
   }
@@ -185,7 +210,7 @@ export class MarkdownView {
       case "heading":
         return this.#heading(block.level, spanNodes(inline(block.text)));
       case "paragraph":
-        return h("p", { dir: "auto" }, spanNodes(inline(block.text)));
+        return drawSpans(h("p", { dir: "auto" }), block.text);
       case "rule":
         return h("hr");
       case "quote":
@@ -271,19 +296,19 @@ function updateItem(old, item) {
   const before = /** @type {import("./blocks.js").Item} */ (old.block);
   if (before.isOrdered !== item.isOrdered || before.indent !== item.indent || before.isDone !== item.isDone)
     return false;
-  old.node.replaceChildren(...itemNodes(item));
+  old.node.querySelector("input")?.setAttribute("aria-label", item.text);
+  drawSpans(old.node, item.text);
   return true;
 }
 
-/** @param {import("./blocks.js").Item} item */
-function itemNodes(item) {
-  const spans = spanNodes(inline(item.text));
-  if (item.isDone === null) return spans;
-  return [
-    h("input", { type: "checkbox", disabled: true, checked: item.isDone, "aria-label": item.text }),
-    " ",
-    ...spans,
-  ];
+/**
+ * What stands before an item of a list of tasks.
+ *
+ * @param {import("./blocks.js").Item} item
+ */
+function sign(item) {
+  const { isDone, text } = item;
+  return isDone !== null && [h("input", { type: "checkbox", disabled: true, checked: isDone, "aria-label": text }), " "];
 }
 
 /**
@@ -355,6 +380,38 @@ function rowNode(row, align, tag) {
       h(tag, { scope, dir: "auto", class: `align-${side}` }, spanNodes(inline(row[place] ?? ""))),
     ),
   );
+}
+
+/**
+ * Show a text at the end of an element, which shows nothing there or what the text began with: what stays the same keeps
+ * its nodes.
+ *
+ * @template {HTMLElement} T
+ * @param {T} node
+ * @param {string} text
+ */
+function drawSpans(node, text) {
+  const before = drawn.get(node) ?? [];
+  const spans = inline(text);
+  let same = 0;
+  while (same < before.length && isSame(before[same], spans[same])) same++;
+  const [last, longer] = [before[same], spans[same]];
+  if (same === before.length - 1 && last?.kind === "text" && longer?.kind === "text") {
+    /** @type {Text} */ (node.lastChild).data = longer.text;
+    same++;
+  }
+  for (let gone = before.length; gone > same; gone--) node.lastChild?.remove();
+  node.append(...spanNodes(spans.slice(same)));
+  drawn.set(node, spans);
+  return node;
+}
+
+/**
+ * @param {Span | undefined} one
+ * @param {Span | undefined} other
+ */
+function isSame(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
 }
 
 /**
