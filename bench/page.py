@@ -49,6 +49,14 @@ _TYPED = """() => {
   }).observe({ type: "event", durationThreshold: 16 });
 }"""
 
+# The same work each time: what it takes tells how fast the machine was just then.
+_FIXED = """() => {
+  const begun = performance.now();
+  let text = "";
+  for (let i = 0; i < 400000; i++) text = (text + String.fromCharCode(97 + (i % 26))).slice(-64);
+  return performance.now() - begun;
+}"""
+
 
 def pieces(parts: int) -> list[Json]:
     """An answer in pieces of about a token."""
@@ -88,7 +96,9 @@ def measure(visit: Visit, answers: int) -> Json:
     assert browser is not None
     walls: list[list[float]] = []
     spent: list[list[float]] = []
+    fixed: list[float] = []
     for _ in range(answers):
+        fixed.append(page.evaluate(_FIXED))
         browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
         # The beginning of the trace is a task of its own.
         page.wait_for_timeout(1000)
@@ -113,6 +123,7 @@ def measure(visit: Visit, answers: int) -> Json:
         "keys that took over 16 ms": len(delays),
         "slowest key, ms": max(delays, default=0),
         "nodes": page.evaluate("document.querySelectorAll('#thread *').length"),
+        "fixed work before each answer, ms": [round(each) for each in fixed],
         "load": os.getloadavg()[0],
     }
 

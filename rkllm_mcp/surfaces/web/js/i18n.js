@@ -111,11 +111,10 @@ function formatOf(name, make) {
  */
 export function moment(seconds) {
   const at = new Date(seconds * 1000);
-  const isToday = at.toDateString() === new Date().toDateString();
-  const style = /** @type {Intl.DateTimeFormatOptions} */ (
-    isToday ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { month: "short", day: "numeric" }
-  );
-  return formatOf(`${now.language} ${isToday}`, () => new Intl.DateTimeFormat(now.language, style)).format(at);
+  // The time needs no format, whose making takes as long as several draws.
+  if (at.toDateString() === new Date().toDateString()) return at.toTimeString().slice(0, "23:59".length);
+  const make = () => new Intl.DateTimeFormat(now.language, { month: "short", day: "numeric" });
+  return formatOf(`${now.language} date`, make).format(at);
 }
 
 /** @param {HTMLElement} root */

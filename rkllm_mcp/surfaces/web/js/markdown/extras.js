@@ -57,6 +57,9 @@ async function coloured(text, language) {
     const grammar = await import(`../vendor/highlight/languages/${language}.min.js`);
     highlight.registerLanguage(language, grammar.default);
     registered.add(language);
+    // The grammar is compiled by its first use. That takes as long as colouring, and is a task of its own.
+    highlight.highlight("", { language });
+    await pause();
   }
   // The tree of tokens is not documented; a test holds the version that is vendored to it.
   return nodesOf(highlight.highlight(text, { language, ignoreIllegals: true })._emitter.root.children);
@@ -95,12 +98,18 @@ export function formula(text, isDisplay) {
   };
   if (libraries.temml) draw();
   else {
-    libraries.loading ??= import("../vendor/temml/temml.js").then((module) => {
+    libraries.loading ??= import("../vendor/temml/temml.js").then(async (module) => {
+      await pause();
       libraries.temml = module.default;
     });
     libraries.loading.then(draw, ignore);
   }
   return node;
+}
+
+/** Give the page time for a key or a frame: what comes next is a task of its own. */
+function pause() {
+  return new Promise((resolve) => setTimeout(resolve));
 }
 
 function ignore() {
