@@ -211,9 +211,10 @@ class Library:
         MaxResultsError, TextTooLongError or BadArgumentError for invalid requests.
         """
         request, access = checked_request(request), checked_access(access)
-        bases = await self._stored_bases(request.base_id, access)
         trace = Trace(is_enabled=explain)
-        hits = await self._pipeline.search(bases, request, access, trace)
+        with self._database.searching():
+            bases = await self._stored_bases(request.base_id, access)
+            hits = await self._pipeline.search(bases, request, access, trace)
         return SearchResult(request, hits, tuple(trace.problems), tuple(trace.stages) if explain else ())
 
     async def summary(self, base_id: str, access: Access = UNRESTRICTED) -> Summary:

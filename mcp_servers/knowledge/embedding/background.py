@@ -158,7 +158,7 @@ class BackgroundIndexer:
         with self._database.reading() as connection:
             for chunk in chunks_to_rebuild(connection, base):
                 chunks.append(chunk)
-                self._database.let_write()
+                self._database.give_way()
         with self._database.writing(is_durable=False) as connection:
             base_by_key(connection, base)
             if chunks:

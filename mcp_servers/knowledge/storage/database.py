@@ -135,6 +135,8 @@ BATCH_S = 0.02
 _DELETED_PAGES, _MERGED_PAGES = 50, 8
 # Transactions are short; replacing a text index takes longest.
 _BUSY_TIMEOUT_S = 60.0
+# So background work ends some day, however many searches there are.
+_GIVES_WAY_S = 0.05
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
 # SQLite reports a disk without room for its side files as an I/O error.
@@ -159,6 +161,8 @@ class Database:
         self._is_closed = False
         # SQLite polls for its lock; writers of one process queue here instead.
         self._writing = threading.Lock()
+        self._searches = 0
+        self._searches_changed = threading.Condition()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite would create it world-readable; its side files inherit this mode.
@@ -220,13 +224,27 @@ class Database:
         finally:
             self._writing.release()
 
-    def let_write(self) -> None:
-        """Wait until no thread of this process writes.
+    @contextmanager
+    def searching(self) -> Generator[None, None, None]:
+        """Have the background work of this process give way while this is open."""
+        with self._searches_changed:
+            self._searches += 1
+        try:
+            yield
+        finally:
+            with self._searches_changed:
+                self._searches -= 1
+                self._searches_changed.notify_all()
+
+    def give_way(self) -> None:
+        """Wait until no thread of this process writes, and at most ``_GIVES_WAY_S`` until none searches.
 
         Computing beside one makes it wait 5 ms for the interpreter after each of its statements.
         """
         with self._writing:
             pass
+        with self._searches_changed:
+            self._searches_changed.wait_for(lambda: not self._searches, _GIVES_WAY_S)
 
     def checkpoint(self) -> None:
         """Copy a long write-ahead log into the file; others read and write meanwhile."""

@@ -95,6 +95,24 @@ def test_a_full_disk_is_an_error_and_costs_only_what_was_being_written(tmp_path:
     database.close()
 
 
+def test_background_work_waits_for_searches_and_writers_but_not_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(tmp_path)
+    for busy, limit_s in ((database.searching, 60.0), (database.writing, 0.0)):
+        monkeypatch.setattr("mcp_servers.knowledge.storage.database._GIVES_WAY_S", limit_s)
+        background = threading.Thread(target=database.give_way)
+        with busy():
+            background.start()
+            background.join(0.1)
+            assert background.is_alive()
+        background.join(10)
+        assert not background.is_alive()
+    with database.searching(), database.searching():
+        database.give_way()
+    database.close()
+
+
 def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
     database, elsewhere = new_database(tmp_path), Database(tmp_path, busy_timeout_s=0.05)
     with (
