@@ -273,6 +273,7 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
         assert shown.count("The answer failed: the runtime died; it is started again") == 1
         assert shown.count("the runtime died") == 1
         service.answers["x"] = [text("So it is.")]
+        assert visit.page.get_by_role("button", name="Ask again").count() == 1
         visit.page.click("text=Ask again")
         visit.page.wait_for_selector("text=So it is.")
         assert visit.page.locator(".error-notice").count() == 0

@@ -399,7 +399,7 @@ def loses_the_network_while_writing(person: Person, _: Demo) -> None:
     person.sees("Number 22", "番号 22", within=".message.user")
     page.context.set_offline(False)
     person.sees_no("No connection to the board.", "ボードに接続できません。")
-    person.press("Ask again", "もう一度尋ねる", within=".error-notice")
+    person.press("Ask again", "もう一度尋ねる")
     person.sees("Number 22 it is.", "22 番ですね。")
 
 

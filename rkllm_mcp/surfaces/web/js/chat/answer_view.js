@@ -107,6 +107,8 @@ export class AnswerView {
    */
   fail(message, remedies) {
     if (!this.answer.ending) this.take({ kind: "end", reason: "failed", error: null });
+    // A remedy asks again, or the conversation is gone.
+    this.#foot.querySelector(".again")?.remove();
     this.#foot.before(
       h(
         "div",
