@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from tests.support.cuts import EVERY_POINT
-from tests.tiers import MARKERS, TABLE, tier_of, unmatched
+from tests.tiers import MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
 
 # A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +46,9 @@ def own_memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers", "the tiers of tests/tiers.py")
     group.addoption("--default-tier", action="store_true", help="leave out the tests that have a tier's marker")
+    group.addoption(
+        "--other-tiers", action="store_true", help="leave out the default tier, but for the tests that cut their inputs"
+    )
     group.addoption("--every-point", action="store_true", help="cut inputs at every point (tests/support/cuts.py)")
 
 
@@ -67,18 +70,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = tier_of(item.nodeid)
         if marker:
             item.add_marker(marker)
-    # With --all the files of the tiers come first: a long one at the end would keep one of two workers busy alone.
+    # The files of the tiers come first: a long one at the end would keep one of two workers busy alone.
     early = {item.path for item in items if tier_of(item.nodeid)}
     items.sort(key=lambda item: item.path not in early)
-    if not config.getoption("default_tier"):
-        return
+    default, others = config.getoption("default_tier"), config.getoption("other_tiers")
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
         marker = next((name for name in TABLE if item.get_closest_marker(name)), "")
-        (left_out if marker else kept).append(item)
-        if marker:
+        if (default and marker) or (others and not marker and not cuts_its_inputs(item.nodeid)):
+            left_out.append(item)
             config.stash[LEFT_OUT][marker] += 1
+        else:
+            kept.append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
 

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from tests.support.shared import REPOSITORY
-from tests.tiers import KEPT, MARKERS, TABLE, tier_of, unmatched
+from tests.tiers import KEPT, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
 
 ENTRIES = [*KEPT, *(entry for entries in TABLE.values() for entry in entries)]
 SOAK = "tests/runtime/test_soak.py"
+CUTTERS = ("tests.support.cuts", "tests.toolcalls.streams")
 LEFT_OUT = "Left out: long 6. All of it: scripts/test --all; one file of it: scripts/test PATH"
 
 
@@ -54,6 +55,23 @@ def test_the_tier_is_the_tests_own() -> None:
 def test_two_workers_leave_tiers_out_and_the_last_line_says_so() -> None:
     code, lines = run(SOAK, "tests/runtime/test_frames.py", "--default-tier", "--numprocesses", "2")
     assert (code, lines[-1]) == (0, LEFT_OUT)
+
+
+def test_the_other_tiers_run_with_the_tests_that_cut_their_inputs() -> None:
+    cutting = "tests/toolcalls/test_resolve.py"
+    code, lines = run(SOAK, "tests/runtime/test_frames.py", cutting, "--other-tiers", "--collect-only")
+    assert (code, {line.partition("::")[0] for line in lines if "::" in line}) == (0, {SOAK, cutting})
+
+
+def test_every_test_that_cuts_its_inputs_is_known_as_one() -> None:
+    cutting = {
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "tests").glob("**/test_*.py")
+        if any(f"from {module} import" in path.read_text("utf-8") for module in CUTTERS)
+    }
+    assert cutting
+    # What tests the cuts itself sets how many there are.
+    assert [path for path in sorted(cutting - {"tests/test_cuts.py"}) if not cuts_its_inputs(path)] == []
 
 
 def test_a_test_that_is_named_runs_whatever_its_tier() -> None:

@@ -83,6 +83,14 @@ KEPT: Sequence[str] = (
     "tests/surfaces/web/test_chat.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
 )
 
+# Tests that cut their inputs (tests/support/cuts.py): with --all they run a second time, and cut everywhere.
+CUTTING: Sequence[str] = ("tests/surfaces/chat/test_screen.py", "tests/toolcalls/")
+
+
+def cuts_its_inputs(test: str) -> bool:
+    """Whether a test cuts its inputs, at drawn points or at every one."""
+    return test.startswith(tuple(CUTTING))
+
 
 def tier_of(test: str) -> str:
     """The marker that the table gives to a test's id; empty for the default run."""

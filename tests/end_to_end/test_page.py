@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from tests.support.browser import PHONE, chromium, visiting
+from tests.support.browser import OFFLINE, PHONE, chromium, visiting
 from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import make_features
@@ -133,7 +133,7 @@ def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked
             page.wait_for_selector(".message.assistant .prose >> text=w1")
             process.kill()
             process.wait()
-            page.wait_for_selector("#offline >> visible=true")
+            page.wait_for_selector(OFFLINE)
             with serving(demo, port):
                 page.wait_for_selector("text=This answer was broken off")
                 page.wait_for_selector("#stop", state="hidden")

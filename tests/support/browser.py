@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # The document shows its own words before its scripts have run; this they write when they are done.
 READY = "#page[data-ready]"
+# What says that there is no connection, and that the page will not soon look for one by itself.
+OFFLINE = "#offline >> visible=true"
+LONG_PAUSE = "#offline >> text=/again in ([6-9]|[1-9][0-9]) s/"
 PHONE = (360, 740)
 DESKTOP = (1280, 900)
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -143,10 +146,20 @@ def visiting(
     page.on("console", note)
     page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda request: visit.addresses.append(request.url))
-    page.goto(url)
-    page.wait_for_selector(ready, state="attached")
     try:
+        page.goto(url)
+        page.wait_for_selector(ready, state="attached")
         yield visit
+    except BaseException:
+        from playwright.sync_api import Error
+
+        # For the reader of the failure.
+        print(f"{page.url}\nrequests: {visit.addresses}\nerrors: {visit.errors}")
+        try:
+            print(page.locator("body").aria_snapshot())
+        except Error as error:
+            print(f"the page does not answer: {error}")
+        raise
     finally:
         context.close()
     assert visit.errors == [], visit.errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.browser import Visit
+from tests.support.browser import OFFLINE, Visit
 from tests.support.page_service import HOLD, TESTED, USAGE, Json, PageService, call, result, text
 
 LONG = "a_very_long_word_" + "x" * 90
@@ -271,7 +271,7 @@ def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:
     page.wait_for_selector(".chosen-option")
     page.context.set_offline(True)
     visit.ask("answer")
-    page.wait_for_selector("#offline >> visible=true")
+    page.wait_for_selector(OFFLINE)
     yield "offline"
     service.key = "wanted"
     page.context.set_offline(False)

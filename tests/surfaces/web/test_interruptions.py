@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.browser import PHONE, visiting
+from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, visiting
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-OFFLINE = "#offline >> visible=true"
 
 
 def shown(page: Page) -> list[str]:
@@ -64,6 +62,7 @@ def test_a_board_that_starts_again_is_found_and_the_page_says_no_longer_that_it_
         page.route("**/v1/**", lambda route: route.abort())
         page.fill("#conversation-search", "a")
         page.wait_for_selector("#conversations-note >> text=There is no connection to the board")
+        page.wait_for_selector(LONG_PAUSE)
         page.unroute("**/v1/**")
         page.click("text=Try now")
         page.wait_for_selector(OFFLINE, state="detached")

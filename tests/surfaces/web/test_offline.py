@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rkllm_mcp.surfaces.http.page import page_version
-from tests.support.browser import PHONE, Visit, visiting
+from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, Visit, visiting
 from tests.support.page_service import HOLD, PageService, running, text
 from tests.support.served import scripted_model, served
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-OFFLINE = "#offline >> visible=true"
 LOST = "No connection to the board. The page keeps trying."
 
 
@@ -53,6 +52,7 @@ def test_the_page_opens_without_its_service_keeps_what_is_written_and_sends_it_o
         visit.await_question("x")
         page.press("#question", "Enter")
         page.wait_for_selector("text=The connection was lost before this was answered.")
+        page.wait_for_selector(LONG_PAUSE)
         with running(service):
             page.click("text=Try now")
             page.wait_for_selector("#offline", state="hidden")
@@ -80,6 +80,7 @@ def test_a_proxy_that_answers_for_a_board_that_is_away_is_no_board(browser: Brow
         page.wait_for_selector(OFFLINE)
         visit.ask("x")
         page.wait_for_selector("text=The connection was lost before this was answered.")
+        page.wait_for_selector(LONG_PAUSE)
         page.unroute("**/v1/**")
         page.click("text=Try now")
         page.wait_for_selector("#offline", state="hidden")
