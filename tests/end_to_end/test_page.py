@@ -122,6 +122,27 @@ def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp
         assert page.locator(".message.user").count() == 2
 
 
+def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(tmp_path: Path) -> None:
+    demo = slow_demo(tmp_path)
+    with (
+        serving(demo) as (address, _),
+        CutLine(int(address.rpartition(":")[2])) as line,
+        chromium() as browser,
+        visiting(browser, line.url) as visit,
+    ):
+        page = visit.page
+        visit.ask("at length")
+        page.wait_for_selector(".message.assistant .prose >> text=w1")
+        page.route("**/v1/conversations?**", lambda _: None)
+        with page.expect_request("**/v1/conversations?**"):
+            page.evaluate("dispatchEvent(new Event('focus'))")
+        line.cut()
+        page.wait_for_selector("text=the board goes on with the answer")
+        line.mend()
+        page.wait_for_selector("#stop", state="hidden")
+        assert page.inner_text(".message.assistant .prose") == WORDS
+
+
 def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked_again(tmp_path: Path) -> None:
     demo = slow_demo(tmp_path)
     with chromium() as browser:

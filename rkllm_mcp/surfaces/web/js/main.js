@@ -35,6 +35,8 @@ const access = new Access({
   lost: () => showConnection(false),
   back: () => {
     showConnection(true);
+    // First of all: the rest may wait for a request that hangs.
+    desk.comeBack();
     void catchUp();
   },
 });

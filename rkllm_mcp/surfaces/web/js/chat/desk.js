@@ -78,6 +78,11 @@ export class Desk {
     if (this.thread.id && !this.thread.isRunning) await this.#load(this.thread);
   }
 
+  /** Read on the answers that have lost their connection. */
+  comeBack() {
+    for (const thread of this.#unsettled) thread.comeBack();
+  }
+
   /** Show what has happened to what is on the page while the page was hidden or offline. */
   async refresh() {
     // What is on the page is better than an error; what is wrong is said elsewhere.

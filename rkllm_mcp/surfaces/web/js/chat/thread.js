@@ -93,13 +93,18 @@ export class Thread {
     if (!this.isRunning) this.#draw(stored);
   }
 
+  /** Read on an answer that has lost its connection. */
+  comeBack() {
+    this.#reading?.comeBack();
+  }
+
   /**
    * Add what other windows have said since, and what became of a question while the connection was gone.
    *
    * @returns {Promise<boolean>} whether there was anything
    */
   async refresh() {
-    this.#reading?.comeBack();
+    this.comeBack();
     if (this.isRunning || !this.id) return false;
     const stored = await this.#stored();
     // A question may have been asked since.
