@@ -130,9 +130,15 @@ class Person(ABC):
     def write(self, en: str, ja: str, text: str, within: str = "body") -> None:
         """Put text into a field, in place of what is there."""
         field = self.page.locator(within).get_by_label(self.say(en, ja), exact=True).locator("visible=true").last
-        self.go_to(field)
+        self.go_into(field)
         self.clear(field)
         self.type(text)
+
+    def go_into(self, field: Locator) -> None:
+        """Have the cursor in a field."""
+        self.go_to(field)
+        # A finger's tap takes its time, and nobody types before.
+        self.page.wait_for_function("(node) => node === document.activeElement", arg=field.element_handle())
 
     def sees(self, en: str, ja: str, within: str = SCREEN) -> Locator:
         """Wait until these words are on the screen, without scrolling."""

@@ -96,7 +96,7 @@ def writes_three_lines_with_an_input_method(person: Person, _: Demo) -> None:
     page = person.page
     composing = cast("Any", page.context.new_cdp_session(page))
     field = page.get_by_label(person.say("Your question", "質問"), exact=True)
-    person.go_to(field)
+    person.go_into(field)
     for line, reading in enumerate(("ばんごう", "いち", "10")):
         end = len(reading)
         composing.send("Input.imeSetComposition", {"text": reading, "selectionStart": end, "selectionEnd": end})
@@ -118,7 +118,7 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     person.sees("In London it is", "In London it is")
     person.is_over()
     copy(person.page, person.say("A sentence of some length is to be read. ", "そこそこ長い文を読ませます。") * 24)
-    person.go_to(person.page.locator("#question"))
+    person.go_into(person.page.locator("#question"))
     # In one piece it would become a file.
     for _piece in range(3):
         person.paste()
@@ -284,7 +284,7 @@ def turns_a_long_paste_back_into_text(person: Person, _: Demo) -> None:
     page = person.page
     long = "0123456789 " * 455
     copy(page, long)
-    person.go_to(page.locator("#question"))
+    person.go_into(page.locator("#question"))
     person.paste()
     person.sees("Pasted text", "貼り付けた文章")
     person.press("Paste as text", "文章として貼り付ける")
@@ -301,7 +301,7 @@ def pastes_a_photo_for_a_model_that_reads_none(person: Person, _: Demo) -> None:
       const photo = await canvas.convertToBlob({ type: "image/png" });
       await navigator.clipboard.write([new ClipboardItem({ "image/png": photo })]);
     }""")
-    person.go_to(page.locator("#question"))
+    person.go_into(page.locator("#question"))
     person.paste()
     person.sees("This model cannot read images.", "このモデルは画像を読めません。")
     person.press("Leave the file out", "ファイルを外す")
