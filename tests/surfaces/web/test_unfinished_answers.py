@@ -12,6 +12,7 @@ import pytest
 from tests.support.browser import PHONE, visiting
 from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.page_service import HOLD, USAGE, Json, PageService, running, text
+from tests.support.page_views import tool
 from tests.support.served import Served, scripted_model, served
 
 if TYPE_CHECKING:
@@ -168,6 +169,24 @@ def test_the_model_that_is_loaded_first_is_named_in_the_readers_language(browser
         visit.page.wait_for_selector("text=Hoo.")
 
 
+def test_nothing_moves_the_field_once_the_page_can_be_used(browser: Browser) -> None:
+    service = PageService(tools=[tool("get_weather", "weather")])
+    with running(service), visiting(browser, service.url, PHONE, has_touch=True, is_mobile=True) as visit:
+        visit.page.add_init_script("""
+            window.tops = [];
+            requestAnimationFrame(function look() {
+              const top = document.querySelector("#page[data-ready] #question")?.getBoundingClientRect().top;
+              if (top !== undefined && tops.at(-1) !== top) tops.push(top);
+              requestAnimationFrame(look);
+            });
+        """)
+        visit.reload()
+        # The figures come a moment after the page.
+        visit.page.wait_for_selector("text=/context [1-9]/")
+        visit.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert len(visit.page.evaluate("tops")) == 1
+
+
 def test_the_window_is_shown_before_a_question_goes_with_few_requests(browser: Browser) -> None:
     with running(PageService({"x": [text("Yes."), USAGE]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
@@ -176,7 +195,7 @@ def test_the_window_is_shown_before_a_question_goes_with_few_requests(browser: B
         page.wait_for_selector("text=context 40 / 4,096")
         assert len(service.sent("/v1/tokens")) <= 2
         page.fill("#question", "")
-        page.wait_for_selector("#context", state="hidden")
+        page.wait_for_selector("#context:empty", state="attached")
         visit.answered("x")
         page.wait_for_selector("text=context 660 / 4,096")
         visit.reload()

@@ -32,6 +32,7 @@ export class ContextBar {
   /** @param {number} size of the window, tokens; 0 for a model elsewhere, which has none that is known */
   fits(size) {
     this.#size = size;
+    this.#place.hidden = size === 0;
     this.later();
   }
 
@@ -49,8 +50,11 @@ export class ContextBar {
     if (this.#size && draft.trim() !== text) this.later();
     const written = this.#tokens + files;
     const total = (used || tools) + written;
-    this.#place.hidden = !this.#size || total === 0;
-    if (this.#place.hidden) return;
+    // The line is kept where nothing is known yet: the field above would move under a finger that taps it.
+    if (!this.#size || total === 0) {
+      fill(this.#place);
+      return;
+    }
     // Earlier questions make room for this one; it has to fit by itself. The chips of the files say when they do not.
     const room = this.#size - tools;
     const over = files > room ? 0 : written - room;
