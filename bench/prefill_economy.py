@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.working_day import DAY, RESTARTS_BEFORE, SYSTEM, TOOLS, Edit, Turn
 from rkllm_mcp.events import ToolCallDetected
-from rkllm_mcp.generation import GenerationOptions, RunStats, Token, common_prefix
+from rkllm_mcp.generation import GenerationOptions, RunStats, TakeTokens, Token, common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.families import TEMPLATES
@@ -67,9 +67,10 @@ class CountedGeneration:
     figures: RunStats
     expected_prefill: int = 0
 
-    async def next_batch(self) -> list[Token]:
-        """The next token."""
-        return [self.tokens.pop(0)] if self.tokens else []
+    async def deliver(self, take: TakeTokens) -> None:
+        """Pass on one token after the other."""
+        while self.tokens:
+            await take([self.tokens.pop(0)])
 
     def finish_early(self) -> None:
         """Nothing more comes."""

@@ -6,10 +6,10 @@ Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from rkllm_mcp.events import Event
@@ -342,6 +342,10 @@ class OutputRows:
         return self.values[start : start + self.width]
 
 
+# Takes tokens of a run.
+TakeTokens: TypeAlias = Callable[[Sequence[Token]], Coroutine[Any, Any, None]]
+
+
 class Generation(Protocol):
     """A run of an engine."""
 
@@ -350,11 +354,11 @@ class Generation(Protocol):
         """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
         ...
 
-    async def next_batch(self) -> Sequence[Token]:
-        """Wait for tokens and return all that have arrived; none after the last.
+    async def deliver(self, take: TakeTokens, /) -> None:
+        """Pass the tokens to ``take`` as they arrive, in batches and in order; return after the last.
 
         Raises:
-            GenerationError: the run failed; all tokens before that were returned.
+            GenerationError: the run failed; all tokens before that were passed on.
         """
         ...
 
@@ -363,7 +367,7 @@ class Generation(Protocol):
         ...
 
     def stats(self) -> RunStats:
-        """Return the statistics, once ``next_batch`` returned no tokens."""
+        """Return the statistics, once ``deliver`` has returned."""
         ...
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -83,6 +84,8 @@ class AnswerStream:
         with suppress(anyio.BrokenResourceError):  # the reader of a generator has left
             try:
                 with self._usage.of(self.conversation) as self._count, self.scope:
+                    # It may have been cancelled before it began.
+                    await anyio.lowlevel.checkpoint_if_cancelled()
                     await self._make(work)
             finally:
                 finished()
@@ -324,7 +327,15 @@ class Assistant:
     async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
         send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
-        running = self._begin(conversation, send.send)
+
+        async def forward(events: Sequence[Event]) -> None:
+            # ``send`` yields to the event loop first, which costs an iteration.
+            try:
+                send.send_nowait(events)
+            except anyio.WouldBlock:
+                await send.send(events)
+
+        running = self._begin(conversation, forward)
         self._tasks.start_soon(self._produce, running, work, send)
         try:
             with receive:

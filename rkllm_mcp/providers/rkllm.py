@@ -207,7 +207,7 @@ class RkllmModel:
         self._form = form
         self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
-        self._hidden = self._stops | form.tokenizer.special_ids
+        self._special = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
         # True once the runtime and tokenizer.json agreed about the text of tokens.
@@ -309,18 +309,21 @@ class RkllmModel:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
+
+        async def take(batch: Sequence[Token]) -> None:
+            if not run.ids:
+                self._progress.over(conversation.id)
+            if events := self._read(batch, run):
+                await emit(events)
+            if turn.is_over or run.is_repeating:
+                generation.finish_early()
+
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
                 await self._tell_long_prefill(conversation.id, emit)
                 try:
-                    while batch := await generation.next_batch():
-                        if not run.ids:
-                            self._progress.over(conversation.id)
-                        if events := self._read(batch, run):
-                            await emit(events)
-                        if turn.is_over or run.is_repeating:
-                            generation.finish_early()
+                    await generation.deliver(take)
                     if run.comparison is not None:
                         run.comparison.finish()
                     stats = generation.stats()
@@ -358,7 +361,7 @@ class RkllmModel:
                 self._is_own_tokenizer, run.comparison = True, None
         for token in batch:
             run.ids.append(token.id)
-            events += run.turn.add_text(self._visible(token))
+            events += run.turn.add_text(self._shown(token) if token.id in self._special else token.text)
             run.is_repeating = run.repetition.add(token.id)
             if run.turn.is_over or run.is_repeating:
                 break
@@ -373,11 +376,9 @@ class RkllmModel:
         has_own = options.sampling != SamplingOverrides()
         return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
-    def _visible(self, token: Token) -> str:
-        """Return the token's text; empty for special tokens other than markers that the detector needs."""
-        if token.id in self._markers:
-            return self._form.tokenizer.decode([token.id])
-        return "" if token.id in self._hidden else token.text
+    def _shown(self, token: Token) -> str:
+        """Return the text of a special token; empty unless it is a marker that the detector needs."""
+        return self._form.tokenizer.decode([token.id]) if token.id in self._markers else ""
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)

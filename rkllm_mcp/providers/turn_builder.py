@@ -74,7 +74,11 @@ class TurnBuilder:
 
     def add_text(self, text: str) -> list[ModelEvent]:
         """Add generated text; return the events that are certain."""
-        return self._collect(self._detector.feed(text))
+        events = self._detector.feed(text)
+        # Nearly every token is one piece of text.
+        if len(events) == 1 and type(event := events[0]) is Text and self._matcher is None and not self.is_over:
+            return [self._add_text(event)]
+        return self._collect(events)
 
     def add(self, part: StreamPart) -> list[ModelEvent]:
         """Add a part; return the events that are certain."""

@@ -366,7 +366,7 @@ class Dispatcher:
                 self._check_arithmetic(run)
             if run.stop_reason is not None and run.needs_abort:
                 self._abort(run)
-            run.wake()
+            run.hand_over()
 
     def _check_arithmetic(self, run: Run) -> None:
         """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""

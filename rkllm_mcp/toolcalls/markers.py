@@ -144,12 +144,11 @@ class CodeFenceState:
         self._last = (self._last + text)[-3:]
         if self._span or self._run or "`" in text:
             self._follow_spans(text)
-        first, *others = text.split("\n") if "\n" in text else (text,)
-        self._extend(first)
-        for line in others:
-            self._fence = self._fence_after_line()
-            self._line = ""
-            self._extend(line)
+        for number, line in enumerate(text.split("\n") if "\n" in text else (text,)):
+            if number:
+                self._fence, self._line = self._fence_after_line(), ""
+            if len(self._line) < _LINE_CHARACTERS:
+                self._line += line[: _LINE_CHARACTERS - len(self._line)]
 
     @property
     def is_quoted(self) -> bool:
@@ -187,10 +186,6 @@ class CodeFenceState:
                 self._run = 0
             if piece == "\n":
                 self._span = 0
-
-    def _extend(self, text: str) -> None:
-        if len(self._line) < _LINE_CHARACTERS:
-            self._line += text[: _LINE_CHARACTERS - len(self._line)]
 
     def _fence_after_line(self) -> int:
         """Return the length of the fence that is open after the current line; 0 for none."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
 import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
+from rkllm_mcp.generation import GenerationOptions, TakeTokens, Token, TokenInput
 from rkllm_mcp.runtime.abi.common import Perf
 from rkllm_mcp.runtime.frames import RunCommand, RunEnded, RunReport
 from rkllm_mcp.runtime.run import Run, RunState, StopReason, TimedToken
@@ -132,6 +133,114 @@ async def test_tokens_before_a_failure_are_delivered_and_then_it_is_raised() -> 
     assert await run.next_batch() == [Token(1, "a")]
     with pytest.raises(RunRejectedError, match=r"rkllm_run returned -1 \(E rkllm: no\)"):
         await run.next_batch()
+
+
+def arrive(run: Run, token_id: int = 1) -> None:
+    run.add(token_id, 1, b"a")
+    run.hand_over()
+
+
+async def arrived(run: Run) -> None:
+    """Have a token arrive in a callback of the event loop, as those of a worker do."""
+    asyncio.get_running_loop().call_soon(arrive, run)
+    await asyncio.sleep(0)
+
+
+async def waiting(run: Run, take: TakeTokens) -> asyncio.Task[None]:
+    """A task that waits for the first token."""
+    task = asyncio.create_task(run.deliver(take))
+    await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.parametrize("pause_s", [None, 0.0, 0.01])
+async def test_tokens_are_passed_on_in_order_in_the_consumers_task_whether_or_not_it_has_to_wait(
+    pause_s: float | None,
+) -> None:
+    run, taken = started(), list[Token]()
+    consumer = asyncio.current_task()
+
+    async def take(batch: Sequence[Token]) -> None:
+        assert asyncio.current_task() is consumer
+        if pause_s is not None:
+            await anyio.sleep(pause_s)
+        taken.extend(batch)
+
+    loop = asyncio.get_running_loop()
+    for token_id in range(5):
+        loop.call_later(0.005 * token_id, arrive, run, token_id)
+    loop.call_later(0.03, run.end, ended())
+    with anyio.fail_after(60):
+        await run.deliver(take)
+    assert [token.id for token in taken] == [0, 1, 2, 3, 4]
+
+
+async def test_a_token_is_taken_in_the_callback_that_brings_it() -> None:
+    run, taken = started(), list[Token]()
+
+    async def take(batch: Sequence[Token]) -> None:
+        taken.extend(batch)
+
+    task = await waiting(run, take)
+    seen = list[int]()
+    loop = asyncio.get_running_loop()
+    loop.call_soon(arrive, run)
+    loop.call_soon(lambda: seen.append(len(taken)))
+    await asyncio.sleep(0)
+    assert seen == [1]
+    run.end(ended())
+    await task
+
+
+async def test_what_a_consumer_raises_in_the_callback_is_raised_in_its_task() -> None:
+    run = started()
+
+    async def take(batch: Sequence[Token]) -> None:
+        raise ValueError(f"not {batch[0].text}")
+
+    task = await waiting(run, take)
+    await arrived(run)
+    with pytest.raises(ValueError, match="not a"):
+        await task
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01])
+async def test_a_consumer_that_waits_after_the_callback_can_be_cancelled(after_s: float) -> None:
+    run, ends = started(), list[str]()
+
+    async def take(batch: Sequence[Token]) -> None:
+        del batch
+        try:
+            await anyio.sleep(60)
+        finally:
+            await asyncio.sleep(0.001)
+            ends.append("over")
+
+    task = await waiting(run, take)
+    await arrived(run)
+    await anyio.sleep(after_s)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ends == ["over"]
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_a_consumer_that_cancels_its_own_task_in_the_callback_ends(pauses: bool) -> None:
+    run, ends = started(), list[str]()
+
+    async def take(batch: Sequence[Token]) -> None:
+        del batch
+        task.cancel()
+        if pauses:
+            await anyio.sleep(60)
+        ends.append("not reached" if pauses else "taken")
+
+    task = await waiting(run, take)
+    await arrived(run)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ends == ([] if pauses else ["taken"])
 
 
 async def test_a_failure_after_the_answer_was_complete_does_not_matter() -> None:

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, RunStats, Token
+from rkllm_mcp.generation import GenerationOptions, RunStats, TakeTokens, Token
 from rkllm_mcp.prompt.conversation import common_prefix
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 
@@ -46,7 +46,11 @@ class ScriptedGeneration:
         engine.prefilled.append(min(len(prompt), new + engine.overhead_tokens))
         self._cold, self.expected_prefill = not engine.cache, engine.uncached(prompt)
 
-    async def next_batch(self) -> list[Token]:
+    async def deliver(self, take: TakeTokens) -> None:
+        while batch := await self._next_batch():
+            await take(batch)
+
+    async def _next_batch(self) -> list[Token]:
         while not self._is_over and len(self._done) < len(self._ids):
             token_id = self._ids[len(self._done)]
             self._done.append(token_id)
