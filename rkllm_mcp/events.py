@@ -288,10 +288,12 @@ def event_from_dict(value: Mapping[str, Any]) -> Event:
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an
 # encoder for each call.
 to_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# The same of a text, in C.
+text_to_json: Callable[[str], str] = json.encoder.encode_basestring
 
 
 def event_to_json(event: Event) -> str:
     """Return the event as one line of JSON, with non-ASCII characters unescaped."""
     if type(event) is Text:  # nearly every event, and a text alone is encoded several times as fast as a dictionary
-        return f'{{"kind":"text","text":{to_json(event.text)}}}'
+        return f'{{"kind":"text","text":{text_to_json(event.text)}}}'
     return to_json(event_to_dict(event))

@@ -13,7 +13,7 @@ from typing import Any
 from rkllm_mcp.completions.openai_types import FinishReason
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape, record
 from rkllm_mcp.completions.request import Occurrence, Refusal
-from rkllm_mcp.events import event_to_dict, to_json
+from rkllm_mcp.events import event_to_dict, text_to_json, to_json
 
 # Stands for the text of a chunk; in no model's name.
 _PLACE = "\0text\0"
@@ -67,7 +67,7 @@ class ChatShape(ReplyShape):
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece."""
         if part.kind == "text":
-            return f"{self._before}{to_json(part.pieces[-1])}{self._after}"
+            return f"{self._before}{text_to_json(part.pieces[-1])}{self._after}"
         if part.call is not None:
             return self._call({"function": {"arguments": part.text}})
         return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})

@@ -264,7 +264,7 @@ async def answer(
     writer = ReplyWriter(reply, new_shape(reply))
 
     async def run(emit: EmitOccurrences) -> None:
-        await _run(request, asked, question, may_load, emit)
+        await _run(request, asked, question, reply, may_load, emit)
         if finished is not None:
             finished(writer.shape)
 
@@ -296,22 +296,22 @@ async def _stream(run: _Run, writer: ReplyWriter, write: Write) -> None:
 
 
 async def _run(
-    request: Request, asked: Translated, question: ChatRequest, may_load: bool, emit: EmitOccurrences
+    request: Request,
+    asked: Translated,
+    question: ChatRequest,
+    reply: Reply,
+    may_load: bool,
+    emit: EmitOccurrences,
 ) -> None:
-    """Answer when the request's turn has come; an HTTPError if that fails or is cancelled."""
+    """Answer when the request's turn has come; an HTTPError if ``reply`` then has failed or is cancelled."""
     service, tenant = service_of(request), tenant_of(request)
 
     async def work(app: Assistant, emit: EmitOccurrences) -> None:
         await complete(app, service.conversation_cache, question, emit, tenant.name)
 
-    async def checked(events: Sequence[Occurrence]) -> None:
-        last = events[-1]
-        if isinstance(last, End):
-            _check_end(last)
-        await emit(events)
-
     try:
-        await in_turn(request, work, checked, may_load=may_load)
+        await in_turn(request, work, emit, may_load=may_load)
+        _check_end(reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:
             error.param = asked.param(error.param)

@@ -179,6 +179,9 @@ _PAGE = "/static/"
 # How long a browser may remember a preflight, seconds.
 _PREFLIGHT_S = "600"
 
+# Where in its scope the server's ``send`` stands: its wrappers look at the start of an answer alone, so the parts of a
+# stream go past them.
+SERVER_SEND = "rkllm_mcp.send"
 # Where in its scope a request's route stands, as it was declared, once it has been found.
 ROUTE = "rkllm_mcp.route"
 # How a request was answered: its route, the status, and the seconds that it took.
@@ -239,6 +242,7 @@ class RequestMiddleware:
             check_right(caller, scope["path"])
             known = {"tenant": caller.tenant, "key": caller.key, "rights": caller.rights}
             scope["state"] = {**scope.get("state", {}), **known}
+            scope[SERVER_SEND] = send
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):

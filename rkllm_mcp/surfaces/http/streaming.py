@@ -24,6 +24,7 @@ from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
+from rkllm_mcp.surfaces.http.middleware import SERVER_SEND
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import (
     ServiceState,
@@ -123,8 +124,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
-        del scope
         self._send = send
+        self._server_send = scope.get(SERVER_SEND, send)
         self._moved_at = monotonic()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
@@ -164,7 +165,7 @@ class EventStream(Response):
                 start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
                 await self._send(start)
             if content or not more:
-                await self._send({"type": "http.response.body", "body": content, "more_body": more})
+                await self._server_send({"type": "http.response.body", "body": content, "more_body": more})
         except OSError:
             self._disconnect()
         finally:
