@@ -221,11 +221,9 @@ def problem_of(error: BaseException) -> HTTPError:
     """Convert an exception to the HTTPError for the client."""
     if isinstance(error, HTTPError):
         return error
-    made = next((make for kind, make in _PROBLEMS if isinstance(error, kind)), None)
-    return _unforeseen(error) if made is None else made(error)
-
-
-def _unforeseen(error: BaseException) -> HTTPError:
+    for kind, make in _PROBLEMS:
+        if isinstance(error, kind):
+            return make(error)
     alone: tuple[BaseException, ...] = getattr(error, "exceptions", ())
     if len(alone) == 1:
         return problem_of(alone[0])

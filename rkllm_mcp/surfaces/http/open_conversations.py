@@ -35,8 +35,7 @@ class OpenConversations:
     async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
         """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        found = self.opened(app, conversation_id)
-        if found is not None:
+        if (found := self.opened(app, conversation_id)) is not None:
             return found
         kept = await app.store.conversations.get(app.tenant, conversation_id)
         if kept is None:
@@ -65,17 +64,13 @@ class OpenConversations:
         app.model_host.chat_model.forget(conversation_id)
         return True
 
-    def holds(self, app: Assistant, conversation_id: str) -> bool:
-        """Return True if a conversation is open."""
-        return (app.tenant, conversation_id) in self._open
-
     def _dispensable(self) -> tuple[Assistant, str]:
         """The open conversation that is given up for another one."""
-        held = [(app, conversation) for app, conversation in self._open.values()]
+        held = list(self._open.values())
         # A draft is that of an answer that waits or runs.
-        free = [(app, each.id) for app, each in held if each.draft is None and not app.is_answering(each.id)]
-        resting = free or [(app, each.id) for app, each in held]
-        return resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+        resting = [(app, each) for app, each in held if each.draft is None and not app.is_answering(each.id)] or held
+        app, conversation = resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+        return app, conversation.id
 
     def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
         """Return an open conversation, if there is one of this id; it counts as used."""

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
@@ -165,10 +164,7 @@ def _refusals(route: Route, error: Json) -> Json:
 
 
 @Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)
-async def openapi(request: Request) -> Response:
+async def openapi(request: Request) -> Json:
     """This description."""
     routes: Sequence[Route] = request.app.state.routes
-    return JSONResponse(document(routes, keys=needs_key(service_of(request).config)))
-
-
-ROUTES = (openapi,)
+    return document(routes, keys=needs_key(service_of(request).config))

@@ -130,6 +130,3 @@ def _response(request: Request, path: str, caching: str) -> Response:
     if "gzip" in request.headers.get("accept-encoding", "") and file.media != _TYPES[".png"]:
         return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.content, headers=headers)
-
-
-ROUTES = (page,)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage
-    from rkllm_mcp.records import Device
 
 MEBIBYTE = 2**20
 OWNER = ""
@@ -71,10 +70,6 @@ class ServiceState:
     def model_host(self) -> ModelHost:
         """The model that answers; see ``Tenants.model_host``."""
         return self.tenants.model_host
-
-    async def find_device(self, key: str) -> Device | None:
-        """Return the device of a key; None if it has none (any more)."""
-        return await self.tenants.tenant(OWNER).app.store.devices.find(key)
 
     @property
     def body_limit(self) -> int:

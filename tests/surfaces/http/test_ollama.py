@@ -10,7 +10,7 @@ import httpx2
 import ollama
 import pytest
 
-from rkllm_mcp.surfaces.http.ollama_models import VERSION
+from rkllm_mcp.surfaces.http.ollama import VERSION
 from tests.support.served import Served, scripted_model, served
 
 RULES = """
