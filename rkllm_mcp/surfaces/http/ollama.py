@@ -335,8 +335,8 @@ async def _pulled(wish: Pull, write: Write) -> None:
     from rkllm_mcp.models.install import ModelSources
     from rkllm_mcp.models.install import pull as download
 
-    # By file: the bytes that are there, and its size; of those that lines were written about as well.
-    progress, written = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+    # By file, since the last line about it: the bytes that are there, and its size.
+    progress = dict[str, tuple[int, int]]()
     is_cancelled = False
 
     def report(name: str, done: int, total: int | None) -> None:
@@ -346,11 +346,10 @@ async def _pulled(wish: Pull, write: Write) -> None:
         progress[name] = (done, total or done)
 
     def news() -> list[str]:
-        changed = {name: at for name, at in progress.copy().items() if written.get(name) != at}
-        written.update(changed)
+        changed = [(name, *progress.pop(name)) for name in list(progress)]
         return [
             to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": done})
-            for name, (done, total) in changed.items()
+            for name, done, total in changed
         ]
 
     async def tell() -> None:

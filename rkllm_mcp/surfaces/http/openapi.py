@@ -22,8 +22,9 @@ from rkllm_mcp.surfaces.http.state import service_of
 
 Json: TypeAlias = dict[str, Any]
 _Mode: TypeAlias = Literal["validation", "serialization"]
-# By model, and whether it comes in or goes out.
-_Schemas: TypeAlias = dict[tuple[Any, _Mode], Json]
+# A model, and whether it comes in or goes out.
+_Key: TypeAlias = tuple[Any, _Mode]
+_Schemas: TypeAlias = dict[_Key, Json]
 
 # The last record of some streams, which is no JSON.
 DONE = "[DONE]"
@@ -60,22 +61,15 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
 
 def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
     """The schema of every model that routes name, and what those refer to."""
-    wanted: dict[tuple[Any, _Mode], TypeAdapter[Any]] = {}
+    wanted: list[_Key] = []
     for route in routes:
-        wanted[_error(route), "serialization"] = TypeAdapter(_error(route))
-        for model in (route.body, route.query):
-            if model is not None:
-                wanted[model, "validation"] = TypeAdapter(model)
-        for answer in route.answers:
-            if answer.model is not None:
-                wanted[answer.model, "serialization"] = TypeAdapter(answer.model)
-    keys = list(wanted)
-    inputs: list[tuple[str, _Mode, TypeAdapter[Any]]] = [
-        (str(number), mode, wanted[model, mode]) for number, (model, mode) in enumerate(keys)
-    ]
+        replies = (_error(route), *(answer.model for answer in route.answers))
+        wanted.extend((model, "serialization") for model in replies)
+        wanted.extend((model, "validation") for model in (route.body, route.query))
+    keys = [key for key in dict.fromkeys(wanted) if key[0] is not None]
+    inputs: list[tuple[_Key, _Mode, TypeAdapter[Any]]] = [(key, key[1], TypeAdapter[Any](key[0])) for key in keys]
     found, rest = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    schemas = {key: dict(found[str(number), key[1]]) for number, key in enumerate(keys)}
-    return schemas, dict(rest.get("$defs", {}))
+    return {key: dict(found[key, key[1]]) for key in keys}, dict(rest.get("$defs", {}))
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:

@@ -6,7 +6,7 @@ to tell.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Quota:
     def __init__(self, now: Callable[[], datetime] = _now) -> None:
         self._now = now
         # By tenant and day: tokens counted in this process.
-        self._known: dict[tuple[str, str], int] = {}
+        self._known = Counter[tuple[str, str]]()
 
     def limit(self, tenant: Tenant) -> int | None:
         """Return a tenant's tokens per day; None without a limit."""
@@ -40,26 +40,24 @@ class Quota:
     async def check(self, tenant: Tenant) -> None:
         """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
         limit = self.limit(tenant)
-        if limit is None:
-            return
-        if await self._added(tenant) >= limit:
+        if limit is not None and await self._added(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
             raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=self._until_midnight_s())
 
     async def spend(self, tenant: Tenant, tokens: int) -> None:
         """An answer has cost so many tokens."""
-        if self.limit(tenant) is None:
-            return
-        await self._added(tenant, tokens)
+        if self.limit(tenant) is not None:
+            await self._added(tenant, tokens)
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
         day = self._now().date().isoformat()
-        self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
+        place = (tenant.name, day)
+        self._known[place] += tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
         with suppress(StoreError):
             kept = await tenant.app.store.tally.add(day, tokens)
-            self._known[tenant.name, day] = max(self._known[tenant.name, day], kept)
-        return self._known[tenant.name, day]
+            self._known[place] = max(self._known[place], kept)
+        return self._known[place]
 
     def _until_midnight_s(self) -> float:
         now = self._now()

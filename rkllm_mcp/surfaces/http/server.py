@@ -16,12 +16,14 @@ import resource
 import signal
 import socket
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
-from ipaddress import IPv6Address, ip_address
-from typing import Any, Literal, TextIO
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Literal, TextIO
 
 import anyio
 import httptools
@@ -30,7 +32,6 @@ from anyio.abc import TaskGroup, TaskStatus
 from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
@@ -103,41 +104,34 @@ MOST_OF_ONE_ADDRESS = 128
 LOG_INTERVAL_S = 60.0
 # The headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
-# An IPv6 host chooses its address in a network of this size freely.
-_IPV6_HOST_BITS = 64
 
 
+@dataclass(eq=False)
 class WaitingConnections:
     """Connections without a running request, oldest first; limited in total and per client address.
 
     Connections of a proxy are those of many clients and count in the total only. IPv6 addresses count per /64 network.
     """
 
-    def __init__(
-        self,
-        most: int = MOST_WAITING,
-        most_of_one: int = MOST_OF_ONE_ADDRESS,
-        is_proxy: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._is_proxy = is_proxy
-        # Dictionaries keep the order in which their keys were added, and lose any of them in constant time.
-        self._groups: dict[PatientConnection, str] = {}
-        self._members: dict[str, dict[PatientConnection, None]] = {}
-        self._is_check_due = False
-        self._closed = 0
-        self._log_timer: asyncio.TimerHandle | None = None
+    most: int = MOST_WAITING
+    most_of_one: int = MOST_OF_ONE_ADDRESS
+    is_proxy: Callable[[str], bool] = lambda _: False
+    # Dictionaries keep the order in which their keys were added, and lose any of them in constant time.
+    _groups: dict[PatientConnection, str] = field(default_factory=dict["PatientConnection", str])
+    _members: dict[str, dict[PatientConnection, None]] = field(default_factory=lambda: defaultdict(dict))
+    _is_check_due: bool = False
+    _closed: int = 0
+    _log_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def add(self, connection: PatientConnection, address: str) -> None:
         """Add a connection on which no request is under way (any more)."""
-        group = "" if self._is_proxy(address) else _group(address)
+        group = "" if self.is_proxy(address) else _group(address)
         self._groups[connection] = group
-        self._members.setdefault(group, {})[connection] = None
-        if not self._is_check_due and (len(self._groups) > self._most or self._has_too_many(group)):
+        self._members[group][connection] = None
+        if not self._is_check_due and (len(self._groups) > self.most or self._has_too_many(group)):
             self._is_check_due = True
             # Two rounds of the loop: what has arrived on new connections is read in the first of them, so a request
             # that is complete already counts as one.
@@ -153,14 +147,14 @@ class WaitingConnections:
                 del self._members[group]
 
     def _has_too_many(self, group: str) -> bool:
-        return bool(group) and len(self._members.get(group, ())) > self._most_of_one
+        return bool(group) and len(self._members.get(group, ())) > self.most_of_one
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_check_due = False
         for group in list(self._members):
             while self._has_too_many(group):
                 self._close(next(iter(self._members[group])))
-        while len(self._groups) > self._most:
+        while len(self._groups) > self.most:
             self._close(next(iter(self._groups)))
         if self._closed and self._log_timer is None:
             self._log(loop)
@@ -180,8 +174,8 @@ class WaitingConnections:
                 "closed %d connections without a complete request, the oldest first: at most %d are kept open, "
                 "%d of one address (proxies belong into trusted_proxies in [service])",
                 self._closed,
-                self._most,
-                self._most_of_one,
+                self.most,
+                self.most_of_one,
             )
             self._closed = 0
             self._log_timer = loop.call_later(LOG_INTERVAL_S, self._log, loop)
@@ -197,20 +191,11 @@ class PatientConnection(HttpToolsProtocol):
 
     head_s = HEAD_S
     waiting = WaitingConnections()
-
-    def __init__(
-        self,
-        config: UvicornConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._header_bytes = 0
-        self._is_in_body = False
-        self._is_upgrade_refused = False
+    _deadline: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _header_bytes = 0
+    _is_in_body = False
+    _is_upgrade_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as in uvicorn
         """Wait for the first request."""
@@ -350,11 +335,10 @@ def _group(address: str) -> str:
     except ValueError:
         # A Unix socket has no address; its clients are proxies.
         return ""
-    if not isinstance(parsed, IPv6Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return f"{IPv6Address(int(parsed) >> _IPV6_HOST_BITS << _IPV6_HOST_BITS)}/64"
+    if isinstance(parsed, IPv6Address):
+        # An IPv6 host chooses its address in a network of this size freely.
+        return str(parsed.ipv4_mapped or IPv6Network((parsed.packed, 64), strict=False))
+    return str(parsed)
 
 
 # What has been answered may still be on its way to the client for so long at the end, seconds.
@@ -486,8 +470,7 @@ class _Serving:
             await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
-        status = self._session.status
-        host, port = self._host, listening.getsockname()[1]
+        status, host, port = self._session.status, self._host, listening.getsockname()[1]
         status(f"Serving at {web_address(host, port)}")
         page = web_address(host if is_loopback(host) else socket.gethostname(), port)
         status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
@@ -505,7 +488,7 @@ class _Serving:
         """Tell when the model is loaded, and leave when it will not be loaded again."""
         with anyio.CancelScope() as self._watching:
             try:
-                model_host = service.tenants.model_host
+                model_host = service.model_host
                 await model_host.ready()
             except RkllmMcpError as error:
                 self._leave(error)
