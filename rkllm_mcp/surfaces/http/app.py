@@ -58,9 +58,9 @@ _MODULES = (
 ROUTES = tuple(route for module in _MODULES for route in vars(module).values() if isinstance(route, Route))
 
 
-def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """Return the application of ``service``; ``mounts`` are paths outside the API, such as the page's files."""
-    app = Starlette(routes=[*_dispatched(routes), *mounts])
+def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES) -> ASGIApp:
+    """Return the application of ``service``: its routes, and the files of the page."""
+    app = Starlette(routes=[*_dispatched(routes), page.FILES])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service

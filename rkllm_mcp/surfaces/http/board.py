@@ -172,7 +172,7 @@ class Me(DocumentedModel):
 async def board(request: Request) -> dict[str, Any]:
     """State of the board."""
     service = service_of(request)
-    model_host, usage, scheduler = service.model_host, service.usage_of(request.state.tenant), service.tenants.scheduler
+    model_host, usage, scheduler = service.model_host, service.usage[request.state.tenant], service.tenants.scheduler
     now = await anyio.to_thread.run_sync(read_gauges)
     engine = model_host.npu.engine if model_host.npu else None
     return shown(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -207,18 +207,13 @@ def _place(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
     """The way to the field through ``value``, without the names of unions and of types that pydantic puts into it."""
     place: list[str | int] = []
     for index, step in enumerate(detail["loc"]):
-        if isinstance(value, Mapping) and step in value:
-            value = cast("Mapping[Any, Any]", value)[step]
-        elif _is_item(value, step):
-            value = cast("Sequence[Any]", value)[cast("int", step)]
-        elif not (detail["type"] == "missing" and index == len(detail["loc"]) - 1):
-            continue
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            if detail["type"] != "missing" or index < len(detail["loc"]) - 1:
+                continue
         place.append(step)
     return tuple(place)
-
-
-def _is_item(value: Any, step: str | int) -> bool:
-    return isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value))
 
 
 def _written(place: Sequence[str | int]) -> str:

@@ -256,7 +256,6 @@ class RequestMiddleware:
 
 
 def _preflight(headers: Headers) -> Response:
-    """Answer a CORS preflight request: allow the headers that it names."""
     response = Response(status_code=204)
     response.headers["Access-Control-Allow-Methods"] = _METHODS
     response.headers["Access-Control-Allow-Headers"] = headers.get("access-control-request-headers", _USUAL_HEADERS)

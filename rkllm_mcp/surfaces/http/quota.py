@@ -7,7 +7,6 @@ to tell.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
@@ -21,15 +20,10 @@ if TYPE_CHECKING:
     from rkllm_mcp.events import Usage
 
 
-def _now() -> datetime:
-    return datetime.now().astimezone()
-
-
 class Quota:
     """Daily token quotas of all tenants."""
 
-    def __init__(self, now: Callable[[], datetime] = _now) -> None:
-        self._now = now
+    def __init__(self) -> None:
         # By tenant and day: tokens counted in this process.
         self._known = Counter[tuple[str, str]]()
 
@@ -42,7 +36,10 @@ class Quota:
         limit = self.limit(tenant)
         if limit is not None and await self._added(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
-            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=self._until_midnight_s())
+            now = datetime.now().astimezone()
+            midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
+            rest_s = (midnight - now).total_seconds()
+            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=rest_s)
 
     async def spend(self, tenant: Tenant, tokens: int) -> None:
         """An answer has cost so many tokens."""
@@ -50,7 +47,7 @@ class Quota:
             await self._added(tenant, tokens)
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
-        day = self._now().date().isoformat()
+        day = datetime.now().date().isoformat()
         place = (tenant.name, day)
         self._known[place] += tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
@@ -58,11 +55,6 @@ class Quota:
             kept = await tenant.app.store.tally.add(day, tokens)
             self._known[place] = max(self._known[place], kept)
         return self._known[place]
-
-    def _until_midnight_s(self) -> float:
-        now = self._now()
-        midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
-        return (midnight - now).total_seconds()
 
 
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.

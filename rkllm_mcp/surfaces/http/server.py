@@ -37,10 +37,9 @@ from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.http.app import ROUTES, create_app
+from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
 from rkllm_mcp.surfaces.http.middleware import needs_key
-from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
@@ -516,7 +515,6 @@ class _Serving:
                     tasks.start_soon(self._drain, service)
 
     async def _drain(self, service: ServiceState) -> None:
-        """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
         scheduler = service.tenants.scheduler
@@ -569,7 +567,7 @@ def _settings(service: ServiceState) -> uvicorn.Config:
         waiting = WaitingConnections(is_proxy=is_proxy)
 
     return uvicorn.Config(
-        create_app(service, ROUTES, mounts()),
+        create_app(service),
         http=Connection,
         ws="none",
         lifespan="off",

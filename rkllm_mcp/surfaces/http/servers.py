@@ -266,7 +266,6 @@ async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
 
 
 def _known(request: Request) -> str:
-    """Return the name of a server in the path."""
     name: str = request.path_params["name"]
     if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
@@ -290,7 +289,6 @@ def _check(refusal: HTTPError | None) -> None:
 
 
 def _refusal_of_adding(request: Request) -> HTTPError | None:
-    """Return the refusal of a request that may not add servers."""
     if refusal := _refusal_of_key(request):
         return refusal
     if not service_of(request).config.security.install_servers:
@@ -304,7 +302,6 @@ def _refusal_of_adding(request: Request) -> HTTPError | None:
 
 
 def _file(service: ServiceState) -> Path:
-    """Return the configuration file in force."""
     if service.config_file is None:
         raise HTTPError(403, "this service has no configuration file to change", code="install_servers")
     return service.config_file

@@ -8,6 +8,7 @@ while the service runs.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -55,8 +56,8 @@ class ServiceState:
     schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
     open_conversations: OpenConversations = field(default_factory=OpenConversations)  # open conversations
     answers: RunningAnswers = field(default_factory=RunningAnswers)  # running answers of conversations
-    usage: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
-    usage_by_tenant: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
+    # usage of answers since the start: of each tenant, and of all for the owner
+    usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
@@ -91,15 +92,10 @@ class ServiceState:
 
             yield told
 
-    def usage_of(self, tenant: str) -> UsageTotals:
-        """Return the usage visible to a tenant: its own, or the total for the owner."""
-        return self.usage_by_tenant.setdefault(tenant, UsageTotals()) if tenant else self.usage
-
     def count(self, tenant: str, usage: Usage) -> None:
         """A round of a tenant's answer has ended."""
-        self.usage.take(usage)
-        if tenant:
-            self.usage_of(tenant).take(usage)
+        for name in {OWNER, tenant}:
+            self.usage[name].take(usage)
 
     @property
     def uptime_s(self) -> float:
