@@ -181,15 +181,10 @@ class WaitingConnections:
 
 
 class PatientConnection(HttpToolsProtocol):
-    """uvicorn's connection, closed when the head of a request is not there in time or does not end.
+    """uvicorn's connection, closed when the head of a request is not there in time or does not end."""
 
-    Attributes:
-        head_s: the longest time for a head, seconds.
-        waiting: where the connections without a request are counted.
-    """
-
-    head_s = HEAD_S
-    waiting = WaitingConnections()
+    head_s = HEAD_S  # the longest time for a head, seconds
+    waiting = WaitingConnections()  # where the connections without a request are counted
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _header_bytes = 0

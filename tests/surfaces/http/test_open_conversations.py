@@ -12,7 +12,7 @@ from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
+from rkllm_mcp.surfaces.http.state import OpenConversations
 from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
