@@ -79,8 +79,8 @@ def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     paths: dict[str, dict[str, Route]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = route
-    ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
-    found = [StarletteRoute(path, _dispatch(path, methods), methods=list(methods)) for path, methods in ordered]
+    ordered = sorted(paths, key=lambda path: path.count("{"))
+    found = [StarletteRoute(path, _dispatch(path, paths[path]), methods=list(paths[path])) for path in ordered]
     for route in found:
         if "{" not in route.path:
             # It takes every method and refuses those that it has not, before a path with parameters is asked.

@@ -136,9 +136,8 @@ class QueueShown(DocumentedModel):
 class Board(DocumentedModel):
     """Current state of the board."""
 
-    npu_load: list[int] | None = Field(
-        description="Percent of each core; null where the kernel lets only root read it."
-    )
+    npu_load: list[int] | None
+    """Percent of each core; null where the kernel lets only root read it."""
     temperature_c: float | None = Field(description="Of the hottest sensor.")
     memory: MemoryShown
     model: str

@@ -58,9 +58,8 @@ class TurnBody(DocumentedModel):
     text: str
     thinking: str = Field(description="What the model thought before it said that.")
     created: str = Field(description="ISO 8601; empty where it is not kept.")
-    events: list[dict[str, Any]] = Field(
-        description="The records that the reader of an answer received, without its end; empty where they are not kept."
-    )
+    events: list[dict[str, Any]]
+    """The records that the reader of an answer received, without its end; empty where they are not kept."""
     version: int = Field(description="Which version of the question this is, from 1.")
     versions: int = Field(description="How many versions of the question there are.")
     ending: str = Field(

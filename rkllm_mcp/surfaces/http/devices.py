@@ -14,9 +14,6 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
-# The one path of this module that needs no key: the code stands in its place.
-EXCHANGE = "/v1/devices:exchange"
-
 
 class ExchangeBody(bodies.RequestBody):
     """The code of a device that is to be linked."""
@@ -51,11 +48,11 @@ _REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
 
 @Route(
     "POST",
-    EXCHANGE,
+    "/v1/devices:exchange",
     body=ExchangeBody,
     answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
     problems=(403,),
-    is_open=True,
+    is_open=True,  # the code stands in place of a key
 )
 async def exchange(request: Request) -> dict[str, Any]:
     """Exchange a code for the key of a device."""

@@ -147,27 +147,21 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
 
     def detail(self) -> dict[str, Any]:
         """The error as JSON, as it stands in a body or at the end of a stream."""
-        kind = self.type or _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "")
-        detail = ErrorDetail(
-            message=self.message,
-            type=kind or "invalid_request_error",
-            param=self.param,
-            code=self.code or _CODES.get(self.status),
-        )
-        return {"error": detail.model_dump()}
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind, code = self.type or _TYPES.get(self.status, usual), self.code or _CODES.get(self.status)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}
 
     def body(self, path: str = "") -> dict[str, Any]:
         """The error in the shape of the API that ``path`` belongs to."""
         if path.startswith(OLLAMA):
             return {"error": self.message}
-        detail = self.detail()
         if not path.startswith(ANTHROPIC):
-            return detail
-        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status)
-        kind = kind or ("api_error" if self.status >= 500 else "invalid_request_error")
+            return self.detail()
+        usual = "api_error" if self.status >= 500 else "invalid_request_error"
+        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, usual)
         where = f"{self.param}: " if self.param and self.param not in self.message else ""
-        described = {"type": kind, "message": f"{where}{self.message}"}
-        return {"type": "error", "error": described, "request_id": current_request_id()}
+        error = {"type": kind, "message": f"{where}{self.message}"}
+        return {"type": "error", "error": error, "request_id": current_request_id()}
 
     def response(self, path: str = "") -> Response:
         """The answer to a request for ``path``."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from opentelemetry import trace
 from opentelemetry.propagate import extract
@@ -99,15 +99,13 @@ class Traces:
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer or trace.get_tracer("rkllm_mcp", __version__)
 
-    @contextmanager
-    def request(self, method: str, headers: Mapping[str, str]) -> Generator[Span, None, None]:
+    def request(self, method: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span of a request, current while it is answered; ``answered`` completes it."""
         # What names no trace, or none that can be read, begins one.
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         context = extract(carrier) if carrier else None
         attributes = {"http.request.method": method}
-        with self._tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes) as span:
-            yield span
+        return self._tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes)
 
     def take(self, event: Event) -> None:
         """Add a child span for an event of an answer."""

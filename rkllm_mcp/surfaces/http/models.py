@@ -22,7 +22,6 @@ from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
-OWNED_BY = "rkllm-mcp"
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
 
@@ -103,11 +102,10 @@ class Model(DocumentedModel):
     display_name: str = Field(description="Its name.")
     created: int = Field(description="Since when it is served, Unix time.")
     created_at: datetime = Field(description="The same as a date.")
-    owned_by: str = OWNED_BY
+    owned_by: str = "rkllm-mcp"
     capabilities: list[Capability] = Field(description="What it can do.")
-    loaded: bool = Field(
-        description="It is loaded; another one is loaded when a request names it, which takes a moment."
-    )
+    loaded: bool
+    """It is loaded; another one is loaded when a request names it, which takes a moment."""
     context_tokens: int = Field(description="Its context window.")
 
 

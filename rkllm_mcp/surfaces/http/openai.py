@@ -141,9 +141,6 @@ def _in_base64(vector: array[float]) -> str:
     return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
-MOST_DOCUMENTS = 1024
-
-
 class Document(DocumentedModel):
     """A document as an object, as some programs send it."""
 
@@ -154,9 +151,7 @@ class RerankBody(bodies.LenientBody):
     """The documents to rank, and the query."""
 
     query: Words = Field(description="What is looked for.")
-    documents: list[Words | Document] = Field(
-        min_length=1, max_length=MOST_DOCUMENTS, description="What may answer it."
-    )
+    documents: list[Words | Document] = Field(min_length=1, max_length=1024, description="What may answer it.")
     model: str = Field("", description="Whatever a program sends; there is one model that ranks.")
     top_n: Positive | None = Field(None, description="Return the best N alone.")
     return_documents: bool = Field(False, description="Return the documents as well.")

@@ -74,7 +74,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
     operation: Json = {"summary": route.summary, "operationId": _operation_id(route)}
-    if parameters := [*_path_parameters(route), *_query_parameters(route)]:
+    if parameters := list(_parameters(route)):
         operation["parameters"] = parameters
     if route.body is not None:
         content = {route.body_media: {"schema": schemas[route.body, "validation"]}}
@@ -96,16 +96,11 @@ def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
     return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 
-def _path_parameters(route: Route) -> Iterator[Json]:
+def _parameters(route: Route) -> Iterator[Json]:
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-
-
-def _query_parameters(route: Route) -> Iterator[Json]:
-    if route.query is None:
-        return
     # A parameter stands alone, so its schema may refer to nothing of the model around it.
-    schema = TypeAdapter(route.query).json_schema()
+    schema = route.query.model_json_schema() if route.query is not None else {}
     for name, each in schema.get("properties", {}).items():
         yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
 

@@ -130,9 +130,8 @@ class ServerTested(DocumentedModel):
     name: str
     state: str = Field(description="ready if it works.")
     problem: str = Field(description="Why it does not work, and the remedy; empty when it does.")
-    failure: str = Field(
-        description="The same as a word: login, key, unreachable, not_mcp or slow; empty for all other reasons."
-    )
+    failure: str
+    """The same as a word: login, key, unreachable, not_mcp or slow; empty for all other reasons."""
     seconds: float = Field(description="From its start to its list of tools; of a ping if it is connected.")
     tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
     tools: list[ToolShown]
@@ -196,7 +195,12 @@ async def add(request: Request) -> AddedServer:
             add_server(_file(service), entry)
         except ConfigError as error:
             raise _refused(error) from None
-        problem = await _put_in_force(service)
+        problem = "restart the service" if service.reload is None else ""
+        if service.reload is not None:
+            try:
+                await service.reload()
+            except RkllmMcpError as error:
+                problem = str(error)
     return AddedServer(name=entry["name"], is_in_force=not problem, problem=problem)
 
 
@@ -237,14 +241,14 @@ async def log_in(request: Request) -> dict[str, Any]:
     if not body.address:
         login = tenants.log_in(name)
         await login.changed("starting", _LOGIN_NEWS_S)
-        return _shown_login(login)
+        return shown(LoginShown, login, name=login.server)
     login = _login(request)
     # Without a code or an error it is not what an authorization server sent the browser to.
     if not any(f"{word}=" in body.address for word in ("code", "error")) or not login.take(body.address):
         sentence = "this is not the address that the browser was sent to after the login; copy all of its address bar"
         raise HTTPError(422, sentence, param="address")
     await login.changed("waiting", _LOGIN_NEWS_S)
-    return _shown_login(login)
+    return shown(LoginShown, login, name=login.server)
 
 
 @Route("GET", "/v1/servers/{name}:login", query=LoginQuery, answers=_LOGIN, problems=(403, 404))
@@ -255,7 +259,7 @@ async def follow_login(request: Request) -> dict[str, Any]:
     login = _login(request)
     if known == login.state:
         await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
-    return _shown_login(login)
+    return shown(LoginShown, login, name=login.server)
 
 
 async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
@@ -353,17 +357,6 @@ def _refused(error: ConfigError) -> HTTPError:
     return HTTPError(422, str(error), param=error.key.rpartition(".")[2] or None, code="configuration")
 
 
-async def _put_in_force(service: ServiceState) -> str:
-    """Have the service use the changed configuration; return why it does not."""
-    if service.reload is None:
-        return "restart the service"
-    try:
-        await service.reload()
-    except RkllmMcpError as error:
-        return str(error)
-    return ""
-
-
 async def _tested(request: Request, name: str, run: Callable[[], Awaitable[ServerTest]]) -> dict[str, Any]:
     """Run a test when its turn has come, and return its result."""
 
@@ -382,7 +375,3 @@ def _login(request: Request) -> Login:
     if login is None:
         raise HTTPError(404, "no login to this server was begun; POST begins one", param="name")
     return login
-
-
-def _shown_login(login: Login) -> dict[str, Any]:
-    return shown(LoginShown, login, name=login.server)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _UPLOAD_BYTES = 500_000_000  # the knowledge server has a lower limit, its document_mb
 _PART_BYTES = 1_000_000
-_FORM_FIELDS = ("knowledge_base", "title", "collection")
 # The tools of the knowledge server for documents, and the right that each needs.
 _KNOWLEDGE_TOOLS: Mapping[str, Right] = {
     "list_knowledge_bases": "tools",
@@ -260,7 +259,8 @@ async def _taken(request: Request, tool: str) -> dict[str, Any]:
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
-            given = {name: value for name in _FORM_FIELDS if isinstance(value := form.get(name), str) and value}
+            fields = {name: form.get(name) for name in UploadForm.model_fields}
+            given = {name: value for name, value in fields.items() if isinstance(value, str) and value}
             given["knowledge_base_id"] = given.pop("knowledge_base", "*")
             async with _knowledge(request) as call:
                 return await _forwarded(partial(call, tool), file, given)
