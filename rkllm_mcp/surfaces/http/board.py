@@ -51,7 +51,8 @@ async def readyz(request: Request) -> dict[str, Any]:
     if service.tenants.is_changing:
         raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
-    problem = service.storage_problem
+    failing = (tenant.app.store.database.failing for tenant in service.tenants.by_name.values())
+    problem = next((error.cause for error in failing if error is not None), "")
     return {"status": "ok", "storage": problem} if problem else {"status": "ok"}
 
 
@@ -68,7 +69,7 @@ class Moment(Collector):
         gauges = (
             ("queue_waiting", "Requests that wait for their turn.", service.tenants.scheduler.waiting()),
             ("queue_running", "Answers under way.", service.tenants.scheduler.running()),
-            ("ready", "1 while answers are taken.", service.is_ready),
+            ("ready", "1 while answers are taken.", not service.is_draining and service.tenants.is_ready),
             ("uptime_seconds", "Since the service began.", service.uptime_s),
             ("temperature_celsius", "Of the hottest sensor.", now.temperature_c),
             ("memory_available_bytes", "What programs can still take.", now.memory_available),

@@ -38,7 +38,7 @@ from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.errors import NamesRequest
+from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
@@ -77,7 +77,7 @@ def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
     """Write the log of this process to ``stream``, when it is off only what breaks. The caller removes the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
-    handler.addFilter(NamesRequest())
+    handler.addFilter(name_request)
     handler.addFilter(_is_ours_or_a_warning)
     root = logging.getLogger()
     root.addHandler(handler)

@@ -56,9 +56,9 @@ class Servers(DocumentedModel):
     servers: list[ServerShown]
 
 
-_A_SERVER = "$response.body#/servers/0/name"
 _OF_SERVERS = tuple(
-    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable", "test")
+    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", "$response.body#/servers/0/name")
+    for verb in ("enable", "disable", "test")
 )
 
 

@@ -247,17 +247,6 @@ class ServiceState:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
-    @property
-    def storage_problem(self) -> str:
-        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
-        failing = (tenant.app.store.database.failing for tenant in self.tenants.by_name.values())
-        return next((error.cause for error in failing if error is not None), "")
-
-    @property
-    def is_ready(self) -> bool:
-        """True if the service takes answers."""
-        return not self.is_draining and self.tenants.is_ready
-
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
