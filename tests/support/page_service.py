@@ -443,7 +443,7 @@ def running(service: PageService) -> Generator[PageService]:
             return
         await (other if service.release and scope["type"] == "http" else app)(scope, receive, send)
 
-    static = [Route("/", page.page.handler), *page.mounts()]
+    static = [Route("/", page.page.handler), page.FILES]
     app = Starlette(routes=[*static, *service.routes()])
     other = Starlette(routes=[Route("/", service.renewed), Route("/static/{version}/{path:path}", service.renewed)])
     server = uvicorn.Server(

@@ -19,7 +19,6 @@ import uvicorn
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import PythonServer, make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
@@ -117,7 +116,7 @@ def _run(it: Served, config: Path, stop: threading.Event) -> None:
         async with open_tenants(load_config(config)) as tenants:
             await tenants.ready()
             service = ServiceState(tenants, config_file=config, reload=lambda: tenants.reload(load_config(config)))
-            settings = uvicorn.Config(create_app(service, mounts=mounts()), log_level="error", lifespan="off")
+            settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")
             server = uvicorn.Server(settings)
             # It listens before the server does: whoever connects early waits.
             listener = socket.create_server(("127.0.0.1", 0))

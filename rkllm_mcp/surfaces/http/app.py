@@ -5,7 +5,7 @@ It opens no resources, so a test can call it without a socket.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -25,7 +25,6 @@ from rkllm_mcp.surfaces.http import (
     execute,
     models,
     ollama,
-    ollama_models,
     openai,
     openapi,
     page,
@@ -34,33 +33,34 @@ from rkllm_mcp.surfaces.http import (
     tools,
 )
 from rkllm_mcp.surfaces.http.middleware import ROUTE, RequestMiddleware
+from rkllm_mcp.surfaces.http.route import Route
 
 if TYPE_CHECKING:
-    from rkllm_mcp.surfaces.http.route import Handler, Route
     from rkllm_mcp.surfaces.http.state import ServiceState
 
-ROUTES: tuple[Route, ...] = (
-    *completions.ROUTES,
-    *models.ROUTES,
-    *openai.ROUTES,
-    *ollama.ROUTES,
-    *ollama_models.ROUTES,
-    *execute.ROUTES,
-    *conversations.ROUTES,
-    *tools.ROUTES,
-    *servers.ROUTES,
-    *approvals.ROUTES,
-    *devices.ROUTES,
-    *resources.ROUTES,
-    *board.ROUTES,
-    *openapi.ROUTES,
-    *page.ROUTES,
+_MODULES = (
+    completions,
+    models,
+    openai,
+    ollama,
+    execute,
+    conversations,
+    tools,
+    servers,
+    approvals,
+    devices,
+    resources,
+    board,
+    openapi,
+    page,
 )
+# Every route that one of these modules declares.
+ROUTES = tuple(route for module in _MODULES for route in vars(module).values() if isinstance(route, Route))
 
 
-def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """Return the application of ``service``; ``mounts`` are paths outside the API, such as the page's files."""
-    app = Starlette(routes=[*_dispatched(routes), *mounts])
+def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES) -> ASGIApp:
+    """Return the application of ``service``: its routes, and the files of the page."""
+    app = Starlette(routes=[*_dispatched(routes), page.FILES])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service
@@ -71,22 +71,16 @@ def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: 
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return RequestMiddleware(
-        routed,
-        lambda: service.config,
-        [route.path for route in routes if route.is_open],
-        service.observed,
-        service.find_device,
-    )
+    return RequestMiddleware(routed, service, [route.path for route in routes if route.is_open])
 
 
 def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     """One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters."""
-    paths: dict[str, dict[str, Handler]] = {}
+    paths: dict[str, dict[str, Route]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method] = route.handler
-    ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
-    found = [StarletteRoute(path, _dispatch(path, methods), methods=list(methods)) for path, methods in ordered]
+        paths.setdefault(route.path, {})[route.method] = route
+    ordered = sorted(paths, key=lambda path: path.count("{"))
+    found = [StarletteRoute(path, _dispatch(path, paths[path]), methods=list(paths[path])) for path in ordered]
     for route in found:
         if "{" not in route.path:
             # It takes every method and refuses those that it has not, before a path with parameters is asked.
@@ -94,13 +88,13 @@ def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     return list[BaseRoute](found)
 
 
-def _dispatch(path: str, methods: Mapping[str, Handler]) -> Handler:
+def _dispatch(path: str, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:
     async def dispatch(request: Request) -> Response:
         request.scope[ROUTE] = path
         method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
         if method not in methods:
             allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
             raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
-        return await methods[method](request)
+        return await methods[method].response(request)
 
     return dispatch

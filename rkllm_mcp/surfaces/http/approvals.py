@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.elicitation import field_problems, filled
@@ -16,9 +15,6 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import tenant_of
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
 
 
 class Waiting(DocumentedModel):
@@ -62,51 +58,37 @@ _ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind 
 
 
 @Route("GET", "/v1/questions", answers=(RouteResponse(Waiting, links=_ANSWERS),))
-async def waiting(request: Request) -> Response:
+async def waiting(request: Request) -> dict[str, Any]:
     """List what waits for a person."""
-    questions = tenant_of(request).app.pending.open()
-    return JSONResponse({"questions": [event_to_dict(question) for question in questions]})
+    return {"questions": [event_to_dict(question) for question in tenant_of(request).app.pending.open()]}
 
 
 @Route("POST", "/v1/approvals/{id}", body=DecisionBody, answers=(RouteResponse(Decided),), problems=(404,))
-async def decide(request: Request) -> Response:
+async def decide(request: Request) -> Decided:
     """Allow or refuse a call of a tool."""
     body = await bodies.read(request, DecisionBody)
-    app, question_id = tenant_of(request).app, request.path_params["id"]
-    if not app.pending.decide(question_id, body.decision):
+    question_id = request.path_params["id"]
+    if not tenant_of(request).app.pending.decide(question_id, body.decision):
         raise _gone(question_id)
-    return JSONResponse({"id": question_id, "decision": body.decision})
+    return Decided(id=question_id, decision=body.decision)
 
 
 @Route("POST", "/v1/elicitations/{id}", body=FormBody, answers=(RouteResponse(Answered),), problems=(404,))
-async def fill(request: Request) -> Response:
+async def fill(request: Request) -> Answered:
     """Answer what a server asks."""
     body = await bodies.read(request, FormBody)
-    app, question_id = tenant_of(request).app, request.path_params["id"]
-    content = _filled(_form(app, question_id), body) if body.action == "accept" else {}
-    if not app.pending.fill(question_id, ElicitationAnswer(body.action, content)):
+    pending, question_id = tenant_of(request).app.pending, request.path_params["id"]
+    forms = {question.id: question for question in pending.open() if isinstance(question, Elicitation)}
+    if question_id not in forms:
         raise _gone(question_id)
-    return JSONResponse({"id": question_id, "action": body.action})
-
-
-def _form(app: Assistant, question_id: str) -> Elicitation:
-    for question in app.pending.open():
-        if question.id == question_id and isinstance(question, Elicitation):
-            return question
-    raise _gone(question_id)
-
-
-def _filled(question: Elicitation, body: FormBody) -> dict[str, Any]:
-    if question.url:
-        return {}
-    content = filled(question.schema, body.content)
-    for name, problem in field_problems(question.schema, content).items():
-        raise HTTPError(422, problem, param=f"content.{name}")
-    return content
+    form, content = forms[question_id], dict[str, Any]()
+    if body.action == "accept" and not form.url:
+        content = filled(form.schema, body.content)
+        for name, problem in field_problems(form.schema, content).items():
+            raise HTTPError(422, problem, param=f"content.{name}")
+    pending.fill(question_id, ElicitationAnswer(body.action, content))
+    return Answered(id=question_id, action=body.action)
 
 
 def _gone(question_id: str) -> HTTPError:
     return HTTPError(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")
-
-
-ROUTES = (waiting, decide, fill)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, cast
+from typing import Any, cast
 
 import anyio.to_thread
 from prometheus_client import CollectorRegistry, exposition
@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
@@ -20,8 +20,8 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
-from rkllm_mcp.surfaces.http.route import Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, service_of, tenant_of
 
 
 class Health(DocumentedModel):
@@ -37,22 +37,23 @@ class Readiness(Health):
 
 
 @Route("GET", "/healthz", answers=(RouteResponse(Health),), problems=(503,), is_open=True)
-async def healthz(request: Request) -> Response:
+async def healthz(request: Request) -> Health:
     """Check that the process lives and answers can still come from it."""
     service_of(request).check_alive()
-    return JSONResponse({"status": "ok"})
+    return Health(status="ok")
 
 
 @Route("GET", "/readyz", answers=(RouteResponse(Readiness),), problems=(503,), is_open=True)
-async def readyz(request: Request) -> Response:
+async def readyz(request: Request) -> dict[str, Any]:
     """Check that answers are taken: the model is loaded and the service is not being stopped."""
     service = service_of(request)
     service.check_ready()
     if service.tenants.is_changing:
         raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
-    problem = service.storage_problem
-    return JSONResponse({"status": "ok", "storage": problem} if problem else {"status": "ok"})
+    failing = (tenant.app.store.database.failing for tenant in service.tenants.by_name.values())
+    problem = next((error.cause for error in failing if error is not None), "")
+    return {"status": "ok", "storage": problem} if problem else {"status": "ok"}
 
 
 class Moment(Collector):
@@ -64,22 +65,24 @@ class Moment(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every gauge; what cannot be read is left out."""
-        service = self._service
-        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.tenants.scheduler.waiting())
-        yield _gauge("queue_running", "Answers under way.", service.tenants.scheduler.running())
-        yield _gauge("ready", "1 while answers are taken.", service.is_ready)
-        yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
-        yield from self._model()
-        now = self._read()
+        service, now = self._service, self._read()
+        gauges = (
+            ("queue_waiting", "Requests that wait for their turn.", service.tenants.scheduler.waiting()),
+            ("queue_running", "Answers under way.", service.tenants.scheduler.running()),
+            ("ready", "1 while answers are taken.", not service.is_draining and service.tenants.is_ready),
+            ("uptime_seconds", "Since the service began.", service.uptime_s),
+            ("temperature_celsius", "Of the hottest sensor.", now.temperature_c),
+            ("memory_available_bytes", "What programs can still take.", now.memory_available),
+        )
+        for name, says, value in gauges:
+            if value is not None:
+                yield GaugeMetricFamily(f"rkllm_mcp_{name}", says, value=float(value))
         if now.npu_load is not None:
             load = GaugeMetricFamily("rkllm_mcp_npu_load_ratio", "How busy each core of the NPU is.", labels=["core"])
             for core, percent in enumerate(now.npu_load):
                 load.add_metric([str(core)], percent / 100)
             yield load
-        if now.temperature_c is not None:
-            yield _gauge("temperature_celsius", "Of the hottest sensor.", now.temperature_c)
-        if now.memory_available is not None:
-            yield _gauge("memory_available_bytes", "What programs can still take.", now.memory_available)
+        yield from self._model()
 
     def _model(self) -> Iterator[Metric]:
         tenants = self._service.tenants
@@ -93,10 +96,6 @@ class Moment(Collector):
             restarts = CounterMetricFamily("rkllm_mcp_worker_restarts", "How often the runtime was started again.")
             restarts.add_metric([], model_host.npu.engine.restarts)
             yield restarts
-
-
-def _gauge(name: str, says: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"rkllm_mcp_{name}", says, value=float(value))
 
 
 @Route(
@@ -121,9 +120,6 @@ async def metrics(request: Request) -> Response:
     return Response(content, headers={"Content-Type": content_type})
 
 
-_MEGABYTE = 2**20
-
-
 class MemoryShown(DocumentedModel):
     """The board's memory."""
 
@@ -141,9 +137,8 @@ class QueueShown(DocumentedModel):
 class Board(DocumentedModel):
     """Current state of the board."""
 
-    npu_load: list[int] | None = Field(
-        description="Percent of each core; null where the kernel lets only root read it."
-    )
+    npu_load: list[int] | None
+    """Percent of each core; null where the kernel lets only root read it."""
     temperature_c: float | None = Field(description="Of the hottest sensor.")
     memory: MemoryShown
     model: str
@@ -174,39 +169,35 @@ class Me(DocumentedModel):
 
 
 @Route("GET", "/v1/board", answers=(RouteResponse(Board),))
-async def board(request: Request) -> Response:
+async def board(request: Request) -> dict[str, Any]:
     """State of the board."""
     service = service_of(request)
-    model_host, usage, scheduler = service.model_host, service.usage_of(request.state.tenant), service.tenants.scheduler
+    model_host, usage, scheduler = service.model_host, service.usage[request.state.tenant], service.tenants.scheduler
     now = await anyio.to_thread.run_sync(read_gauges)
     engine = model_host.npu.engine if model_host.npu else None
-    shown = Board(
-        npu_load=list(now.npu_load) if now.npu_load is not None else None,
+    return shown(
+        Board,
+        usage,
+        npu_load=now.npu_load,
         temperature_c=now.temperature_c,
-        memory=MemoryShown(total_mb=_megabytes(now.memory_total), available_mb=_megabytes(now.memory_available)),
+        memory={"total_mb": _megabytes(now.memory_total), "available_mb": _megabytes(now.memory_available)},
         model=model_host.name,
         runtime=engine.version or "" if engine else "",
         emulated=model_host.is_emulated,
         context_tokens=model_host.listing.context_tokens,
-        prefill_tps=usage.prefill_tps,
-        decode_tps=usage.decode_tps,
-        prefilled_tokens=usage.prefilled_tokens,
-        reused_tokens=usage.reused_tokens,
-        generated_tokens=usage.generated_tokens,
         worker_restarts=engine.restarts if engine else 0,
-        queue=QueueShown(waiting=scheduler.waiting(), running=scheduler.running()),
+        queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
         stopping=engine is not None and engine.is_stopping,
         uptime_s=round(service.uptime_s, 1),
     )
-    return JSONResponse(shown.model_dump())
 
 
 @Route("GET", "/v1/me", answers=(RouteResponse(Me),))
-async def me(request: Request) -> Response:
+async def me(request: Request) -> Me:
     """The caller, and what the page needs to know first."""
     service, tenant = service_of(request), tenant_of(request)
     model_host, failing = service.model_host, tenant.app.store.database.failing
-    shown = Me(
+    return Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
         emulated=model_host.is_emulated,
@@ -215,14 +206,12 @@ async def me(request: Request) -> Response:
         needs_key=needs_key(service.config),
         storage=failing.cause if failing else "",
     )
-    return JSONResponse(shown.model_dump())
 
 
 class TokensBody(bodies.RequestBody):
     """Texts to count."""
 
-    texts: Annotated[tuple[str, ...], Field(strict=False, max_length=1000)]
-    """The texts."""
+    texts: tuple[str, ...] = Field(strict=False, max_length=1000, description="The texts.")
 
 
 class TokensResponse(DocumentedModel):
@@ -232,16 +221,12 @@ class TokensResponse(DocumentedModel):
 
 
 @Route("POST", "/v1/tokens", body=TokensBody, answers=(RouteResponse(TokensResponse),))
-async def tokens(request: Request) -> Response:
+async def tokens(request: Request) -> TokensResponse:
     """Count the tokens of texts."""
-    service = service_of(request)
     body = await bodies.read(request, TokensBody)
-    npu = service.model_host.npu
-    return JSONResponse({"tokens": await count_tokens(body.texts, npu.form.tokenizer) if npu else None})
+    npu = service_of(request).model_host.npu
+    return TokensResponse(tokens=await count_tokens(body.texts, npu.form.tokenizer) if npu else None)
 
 
 def _megabytes(count: int | None) -> int | None:
-    return None if count is None else count // _MEGABYTE
-
-
-ROUTES = (board, me, tokens, healthz, readyz, metrics)
+    return None if count is None else count // MEBIBYTE

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -23,7 +23,7 @@ from starlette.types import Message
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
-from rkllm_mcp.surfaces.http.state import service_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
@@ -119,35 +119,24 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
 
 
 async def _content(request: Request, limit: int, silence_s: float) -> bytes:
-    if _announced(request) > limit and request.headers.get("expect", "").lower() == "100-continue":
+    length = request.headers.get("content-length", "")
+    is_announced = length.isdecimal() and int(length) > limit
+    if is_announced and request.headers.get("expect", "").lower() == "100-continue":
         # It waits for a word before it sends so much, and this is the word.
         raise _too_large(limit)
     content, size = bytearray(), 0
-    stream = request.stream()
-    try:
-        while True:
-            chunk: bytes | None = None
-            with anyio.move_on_after(silence_s) as silence:
-                chunk = await anext(stream, None)
-            if silence.cancelled_caught:
-                raise _stalled(silence_s)
-            if chunk is None:
-                break
-            size += len(chunk)
-            # What is too much is taken off the wire and dropped, within reason.
-            if size <= limit:
-                content += chunk
-            elif size > 4 * limit:
-                break
-    finally:
-        await stream.aclose()
+    # What is too much is taken off the wire and dropped, within reason.
+    async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
+        size += len(chunk)
+        if size <= limit:
+            content += chunk
     if size > limit:
         raise _too_large(limit)
     return bytes(content)
 
 
-def bounded(request: Request, limit: int, silence_s: float = SILENCE_S) -> Request:
-    """Return the request with limits on the size of its body and on pauses in it, for a body that is read as a form.
+def bounded(request: Request, limit: int, silence_s: float = SILENCE_S, *, most: int | None = None) -> Request:
+    """Return the request with a limit on pauses in its body and on its size, up to ``most`` of which are read.
 
     Reading raises HTTPError: 408 or 413.
     """
@@ -159,29 +148,20 @@ def bounded(request: Request, limit: int, silence_s: float = SILENCE_S) -> Reque
             with anyio.fail_after(silence_s):
                 message = await request.receive()
         except TimeoutError:
-            raise _stalled(silence_s) from None
+            message = f"the body stopped coming for {silence_s:g} seconds; send it again"
+            raise HTTPError(408, message) from None
         size += len(message.get("body", b""))
-        if size > limit:
+        if size > (most or limit):
             raise _too_large(limit)
         return message
 
     return Request(request.scope, receive)
 
 
-def _stalled(silence_s: float) -> HTTPError:
-    return HTTPError(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
-
-
-def _announced(request: Request) -> int:
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() else 0
-
-
 def _too_large(limit: int) -> HTTPError:
-    megabytes = limit / 2**20
-    return HTTPError(
-        413, f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
-    )
+    megabytes = limit / MEBIBYTE
+    message = f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
+    return HTTPError(413, message)
 
 
 def _check_type(request: Request) -> None:
@@ -192,9 +172,8 @@ def _check_type(request: Request) -> None:
     kind = kind.strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")
     if not is_json and not request.url.path.startswith(OLLAMA):
-        raise HTTPError(
-            415, f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
-        )
+        message = f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
+        raise HTTPError(415, message)
     charset = rest.partition("charset=")[2].strip(' "').lower()
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise HTTPError(415, f"the body is in {charset}; JSON is sent as UTF-8")
@@ -228,18 +207,13 @@ def _place(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
     """The way to the field through ``value``, without the names of unions and of types that pydantic puts into it."""
     place: list[str | int] = []
     for index, step in enumerate(detail["loc"]):
-        if isinstance(value, Mapping) and step in value:
-            value = cast("Mapping[Any, Any]", value)[step]
-        elif _is_item(value, step):
-            value = cast("Sequence[Any]", value)[cast("int", step)]
-        elif not (detail["type"] == "missing" and index == len(detail["loc"]) - 1):
-            continue
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            if detail["type"] != "missing" or index < len(detail["loc"]) - 1:
+                continue
         place.append(step)
     return tuple(place)
-
-
-def _is_item(value: Any, step: str | int) -> bool:
-    return isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value))
 
 
 def _written(place: Sequence[str | int]) -> str:

@@ -162,22 +162,22 @@ async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
 
 
 @Route("GET", "/v1/responses/{id}", answers=(RouteResponse(ResponseObject),), problems=(404,))
-async def show_response(request: Request) -> Response:
+async def show_response(request: Request) -> dict[str, Any]:
     """Show a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
     found = await app.store.responses.get(app.tenant, response_id)
     if found is None:
         raise _no_response(response_id)
-    return JSONResponse(found)
+    return found
 
 
 @Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(404,))
-async def delete_response(request: Request) -> Response:
+async def delete_response(request: Request) -> ResponseDeleted:
     """Forget a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
     if not await app.store.responses.delete(app.tenant, response_id):
         raise _no_response(response_id)
-    return JSONResponse(ResponseDeleted(id=response_id, object="response", deleted=True).model_dump())
+    return ResponseDeleted(id=response_id, object="response", deleted=True)
 
 
 @Route(
@@ -203,7 +203,7 @@ async def messages(request: Request) -> Response:
     answers=(RouteResponse(TokenCount),),
     problems=(400, 404, 502, 503),
 )
-async def count_tokens(request: Request) -> Response:
+async def count_tokens(request: Request) -> TokenCount:
     """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
     question = await _asked(request, messages_body(body))
@@ -219,7 +219,7 @@ async def count_tokens(request: Request) -> Response:
     )
     # Megabytes of text take seconds to encode.
     parts = await to_thread.run_sync(prompt.parts, question.messages, tools)
-    return JSONResponse(TokenCount(input_tokens=sum(len(part.ids) for part in parts)).model_dump())
+    return TokenCount(input_tokens=sum(len(part.ids) for part in parts))
 
 
 async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
@@ -361,6 +361,3 @@ def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -
             if name not in tools:
                 raise HTTPError(400, f"server {server!r} has no tool {name!r} that is on", param="tools")
             yield tools[name]
-
-
-ROUTES = (chat_completions, completions, responses, show_response, delete_response, messages, count_tokens)

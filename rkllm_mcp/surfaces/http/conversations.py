@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from rkllm_mcp.app import conversation_export
-from rkllm_mcp.app.conversation_export import summary_dict
+from rkllm_mcp.app.conversation_export import stamp, summary_dict
 from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
-from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse, shown
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MARKDOWN = "text/markdown"
 _EMPTY_TURN: dict[str, Any] = {"created": "", "events": [], "version": 1, "versions": 1, "ending": ""}
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Number = Annotated[int, Field(le=10**9), BeforeValidator(whole)]
 
 
 class Summary(DocumentedModel):
@@ -57,9 +58,8 @@ class TurnBody(DocumentedModel):
     text: str
     thinking: str = Field(description="What the model thought before it said that.")
     created: str = Field(description="ISO 8601; empty where it is not kept.")
-    events: list[dict[str, Any]] = Field(
-        description="The records that the reader of an answer received, without its end; empty where they are not kept."
-    )
+    events: list[dict[str, Any]]
+    """The records that the reader of an answer received, without its end; empty where they are not kept."""
     version: int = Field(description="Which version of the question this is, from 1.")
     versions: int = Field(description="How many versions of the question there are.")
     ending: str = Field(
@@ -71,15 +71,12 @@ class TurnBody(DocumentedModel):
 class ConversationSettings(bodies.RequestBody):
     """Options of all questions of a conversation; the configuration's where they are not given."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """0 selects the most probable token."""
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    temperature: Temperature | None = Field(None, description="0 selects the most probable token.")
+    top_p: Probability | None = None
     """Sample from the most probable tokens with this total probability."""
-    max_tokens: Positive | None = None
-    """The longest answer of one round."""
-    thinking: bool | None = None
-    """Think before the answer."""
-    tools: tuple[_Name, ...] | None = Field(default=None, strict=False, max_length=MOST_TOOLS)
+    max_tokens: Positive | None = Field(None, description="The longest answer of one round.")
+    thinking: bool | None = Field(None, description="Think before the answer.")
+    tools: tuple[_Name, ...] | None = Field(None, strict=False, max_length=MOST_TOOLS)
     """The only tools that answers may use; none when empty."""
 
 
@@ -99,48 +96,39 @@ class Whole(DocumentedModel):
 class Changed(bodies.RequestBody):
     """What is to be changed; the rest stays."""
 
-    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")] | None = None
-    """Another title."""
-    pinned: bool | None = None
-    """True puts it to the top of the list."""
+    title: str | None = Field(None, min_length=1, max_length=200, pattern=r"\S", description="Another title.")
+    pinned: bool | None = Field(None, description="True puts it to the top of the list.")
     settings: ConversationSettings | None = None
     """Options of its questions, in place of those before."""
-    system: Annotated[str, Field(max_length=100_000)] | None = None
+    system: str | None = Field(None, max_length=100_000)
     """Its own system text; the configuration's when empty. The model reads the conversation again."""
 
 
 class VersionBody(bodies.RequestBody):
     """A version of a question."""
 
-    position: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(whole)]
-    """The question's place among the messages, from 0."""
-    version: Annotated[int, Field(ge=1, le=10**9), BeforeValidator(whole)]
-    """Which one, from 1, in the order in which they were asked."""
+    position: _Number = Field(ge=0, description="The question's place among the messages, from 0.")
+    version: _Number = Field(ge=1, description="Which one, from 1, in the order in which they were asked.")
 
 
 class ConversationQuery(bodies.RequestBody):
     """Filter of the list of conversations."""
 
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
-    """At most so many."""
-    offset: Annotated[int, Field(ge=0, le=10**9)] = 0
-    """Leave out so many at the front."""
-    search: Annotated[str, Field(max_length=200)] = ""
-    """Those alone whose title or words hold this."""
+    limit: int = Field(50, ge=1, le=500, description="At most so many.")
+    offset: int = Field(0, ge=0, le=10**9, description="Leave out so many at the front.")
+    search: str = Field("", max_length=200, description="Those alone whose title or words hold this.")
 
 
 class ExportQuery(bodies.RequestBody):
     """Format of an export."""
 
-    format: Literal["markdown", "json"] = "markdown"
-    """For people, or to be imported again."""
+    format: Literal["markdown", "json"] = Field("markdown", description="For people, or to be imported again.")
 
 
 class StreamQuery(bodies.RequestBody):
     """Where to go on."""
 
-    after: Annotated[int, Field(ge=0, le=10**9)] = 0
-    """The id of the last record that was received."""
+    after: int = Field(0, ge=0, le=10**9, description="The id of the last record that was received.")
 
 
 class CancelResult(DocumentedModel):
@@ -167,32 +155,30 @@ def leads_on(found: str) -> tuple[Link, ...]:
     query=ConversationQuery,
     answers=(RouteResponse(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
 )
-async def list_all(request: Request) -> Response:
+async def list_all(request: Request) -> dict[str, Any]:
     """List the conversations."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
     kept = app.store.conversations
     found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search, pinned_first=True)
     count = await kept.count(app.tenant, wish.search)
-    return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
+    return {"conversations": [summary_dict(each) for each in found], "count": count}
 
 
 @Route("GET", "/v1/conversations/{id}", answers=(RouteResponse(Whole),), problems=(404,))
-async def show(request: Request) -> Response:
+async def show(request: Request) -> dict[str, Any]:
     """Read a conversation."""
-    app, conversation_id = _named(request)
+    (app, conversation_id), service = _named(request), service_of(request)
     kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is not None:
-        is_running = service_of(request).answers.find(app.tenant, conversation_id) is not None
-        return JSONResponse(_whole(kept, is_running=is_running))
-    conversations = service_of(request).open_conversations
-    found = await conversations.find(app, conversation_id) if conversations.holds(app, conversation_id) else None
+        return _whole(kept, is_running=service.answers.find(app.tenant, conversation_id) is not None)
+    found = service.open_conversations.opened(app, conversation_id)
     if found is None:
         raise _missing(conversation_id)
-    return JSONResponse(_open(found))
+    return _open(found)
 
 
 @Route("PATCH", "/v1/conversations/{id}", body=Changed, answers=(RouteResponse(Whole),), problems=(404, 409))
-async def change(request: Request) -> Response:
+async def change(request: Request) -> object:
     """Rename or pin a conversation, or change the options of its questions."""
     (app, conversation_id), service = _named(request), service_of(request)
     body = await bodies.read(request, Changed)
@@ -214,7 +200,7 @@ async def change(request: Request) -> Response:
 @Route(
     "POST", "/v1/conversations/{id}/versions", body=VersionBody, answers=(RouteResponse(Whole),), problems=(404, 409)
 )
-async def show_version(request: Request) -> Response:
+async def show_version(request: Request) -> object:
     """Go on with another version of a question."""
     (app, conversation_id), service = _named(request), service_of(request)
     body = await bodies.read(request, VersionBody)
@@ -230,7 +216,7 @@ async def show_version(request: Request) -> Response:
 
 
 @Route("DELETE", "/v1/conversations/{id}", answers=(RouteResponse(status=204, says="It is gone."),), problems=(404,))
-async def delete(request: Request) -> Response:
+async def delete(request: Request) -> None:
     """Forget a conversation and the records of its tool calls."""
     app, conversation_id = _named(request)
     # An answer that is kept as it stops would bring back what is deleted before.
@@ -238,7 +224,6 @@ async def delete(request: Request) -> Response:
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
     if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:
         raise _missing(conversation_id)
-    return Response(status_code=204)
 
 
 @Route(
@@ -254,21 +239,21 @@ async def delete(request: Request) -> Response:
 async def export(request: Request) -> Response:
     """Write a conversation as a file."""
     app, conversation_id = _named(request)
-    form = bodies.query(request, ExportQuery).format
+    is_json = bodies.query(request, ExportQuery).format == "json"
     kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is None:
         raise _missing(conversation_id)
-    text = conversation_export.as_json([kept]) if form == "json" else conversation_export.as_markdown(kept)
-    suffix = "json" if form == "json" else "md"
-    headers = {"Content-Disposition": f'attachment; filename="conversation-{kept.id}.{suffix}"'}
-    return Response(text, media_type=JSON if form == "json" else f"{MARKDOWN}; charset=utf-8", headers=headers)
+    text = conversation_export.as_json([kept]) if is_json else conversation_export.as_markdown(kept)
+    file = f"conversation-{kept.id}.{'json' if is_json else 'md'}"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(text, media_type=JSON if is_json else f"{MARKDOWN}; charset=utf-8", headers=headers)
 
 
 @Route("POST", "/v1/conversations/{id}/cancel", answers=(RouteResponse(CancelResult),))
-async def cancel(request: Request) -> Response:
+async def cancel(request: Request) -> CancelResult:
     """Stop the answer under way in a conversation."""
     app, conversation_id = _named(request)
-    return JSONResponse({"cancelled": service_of(request).answers.cancel(app, conversation_id)})
+    return CancelResult(cancelled=service_of(request).answers.cancel(app, conversation_id))
 
 
 @Route(
@@ -308,20 +293,13 @@ def _missing(conversation_id: str) -> HTTPError:
     return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
 
-def _whole(kept: StoredConversation, *, is_running: bool = False) -> dict[str, Any]:
-    stamp = conversation_export.stamp
-    turns = [
-        shown(
-            TurnBody,
-            turn,
-            created=stamp(turn.at),
-            events=json.loads(turn.events or "[]"),
-            version=kept.versions.get(place, (1, 1))[0],
-            versions=kept.versions.get(place, (1, 1))[1],
-            ending="running" if is_running and turn.ending == "interrupted" else turn.ending,
-        )
-        for place, turn in enumerate(kept.turns)
-    ]
+def _whole(kept: StoredConversation, *, is_running: bool) -> dict[str, Any]:
+    turns: list[dict[str, Any]] = []
+    for place, turn in enumerate(kept.turns):
+        version, versions = kept.versions.get(place, (1, 1))
+        ending = "running" if is_running and turn.ending == "interrupted" else turn.ending
+        own = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
+        turns.append(shown(TurnBody, turn, **own, version=version, versions=versions))
     settings = json.loads(kept.settings or "{}")
     times = {"created": stamp(kept.created), "updated": stamp(kept.updated)}
     return shown(Whole, kept, **times, settings=settings, messages=turns)
@@ -338,6 +316,3 @@ def _open(conversation: Conversation) -> dict[str, Any]:
     settings = json.loads(conversation.settings or "{}")
     unsaved = {"title": title, "created": "", "updated": "", "pinned": False, "system": conversation.own_system}
     return shown(Whole, conversation, **unsaved, settings=settings, messages=turns)
-
-
-ROUTES = (list_all, show, change, show_version, delete, export, cancel, stream)

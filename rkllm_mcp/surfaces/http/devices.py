@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.config.section import DocumentedModel
@@ -15,19 +14,13 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
-# The one path of this module that needs no key: the code stands in its place.
-EXCHANGE = "/v1/devices:exchange"
-_CODE_CHARS = 100
-_NAME_CHARS = 80
-
 
 class ExchangeBody(bodies.RequestBody):
     """The code of a device that is to be linked."""
 
-    code: Annotated[str, Field(min_length=1, max_length=_CODE_CHARS)]
+    code: str = Field(min_length=1, max_length=100)
     """The code in the address that `rkllm-mcp service link` shows."""
-    name: Annotated[str, Field(max_length=_NAME_CHARS)] = ""
-    """Name of the device in the list."""
+    name: str = Field("", max_length=80, description="Name of the device in the list.")
 
 
 class LinkedDevice(DocumentedModel):
@@ -35,15 +28,13 @@ class LinkedDevice(DocumentedModel):
 
     id: str
     name: str
-    linked: float
-    """Unix time of the exchange."""
+    linked: float = Field(description="Unix time of the exchange.")
 
 
 class NewDevice(LinkedDevice):
     """A device that was linked, with its key."""
 
-    key: str
-    """The key, which is returned this once."""
+    key: str = Field(description="The key, which is returned this once.")
 
 
 class Devices(DocumentedModel):
@@ -57,13 +48,13 @@ _REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
 
 @Route(
     "POST",
-    EXCHANGE,
+    "/v1/devices:exchange",
     body=ExchangeBody,
     answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
     problems=(403,),
-    is_open=True,
+    is_open=True,  # the code stands in place of a key
 )
-async def exchange(request: Request) -> Response:
+async def exchange(request: Request) -> dict[str, Any]:
     """Exchange a code for the key of a device."""
     body = await bodies.read(request, ExchangeBody)
     linked = await tenant_of(request).app.store.devices.exchange(body.code, body.name)
@@ -71,23 +62,22 @@ async def exchange(request: Request) -> Response:
         sentence = "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another"
         raise HTTPError(403, sentence, code="device_code")
     device, key = linked
-    return JSONResponse(shown(NewDevice, device, key=key))
+    return shown(NewDevice, device, key=key)
 
 
 @Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))
-async def list_devices(request: Request) -> Response:
+async def list_devices(request: Request) -> dict[str, Any]:
     """Devices with a key."""
     found = await _owner(request).app.store.devices.all()
-    return JSONResponse({"devices": [shown(LinkedDevice, each) for each in found]})
+    return {"devices": [shown(LinkedDevice, each) for each in found]}
 
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))
-async def revoke(request: Request) -> Response:
+async def revoke(request: Request) -> None:
     """Revoke the key of a device."""
     number: str = request.path_params["id"]
     if not await _owner(request).app.store.devices.revoke(number):
         raise HTTPError(404, f"there is no device {number!r}; GET /v1/devices lists them")
-    return Response(status_code=204)
 
 
 def _owner(request: Request) -> Tenant:
@@ -95,6 +85,3 @@ def _owner(request: Request) -> Tenant:
     if tenant.name != OWNER:
         raise HTTPError(403, "only the owner of the service manages devices", code="key_purpose")
     return tenant
-
-
-ROUTES = (exchange, list_devices, revoke)

@@ -40,13 +40,10 @@ def begin_request(offered: str) -> str:
     return request_id
 
 
-class NamesRequest(logging.Filter):
-    """Adds ``request_id`` to log records, for a handler's format."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Add it; every record passes."""
-        record.request_id = current_request_id() or "-"
-        return True
+def name_request(record: logging.LogRecord) -> bool:
+    """Add ``request_id`` to a log record, for a handler's format; a filter that every record passes."""
+    record.request_id = current_request_id() or "-"
+    return True
 
 
 logger = logging.getLogger(__name__)
@@ -147,27 +144,21 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
 
     def detail(self) -> dict[str, Any]:
         """The error as JSON, as it stands in a body or at the end of a stream."""
-        kind = self.type or _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "")
-        detail = ErrorDetail(
-            message=self.message,
-            type=kind or "invalid_request_error",
-            param=self.param,
-            code=self.code or _CODES.get(self.status),
-        )
-        return {"error": detail.model_dump()}
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind, code = self.type or _TYPES.get(self.status, usual), self.code or _CODES.get(self.status)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}
 
     def body(self, path: str = "") -> dict[str, Any]:
         """The error in the shape of the API that ``path`` belongs to."""
         if path.startswith(OLLAMA):
             return {"error": self.message}
-        detail = self.detail()
         if not path.startswith(ANTHROPIC):
-            return detail
-        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status)
-        kind = kind or ("api_error" if self.status >= 500 else "invalid_request_error")
+            return self.detail()
+        usual = "api_error" if self.status >= 500 else "invalid_request_error"
+        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, usual)
         where = f"{self.param}: " if self.param and self.param not in self.message else ""
-        described = {"type": kind, "message": f"{where}{self.message}"}
-        return {"type": "error", "error": described, "request_id": current_request_id()}
+        error = {"type": kind, "message": f"{where}{self.message}"}
+        return {"type": "error", "error": error, "request_id": current_request_id()}
 
     def response(self, path: str = "") -> Response:
         """The answer to a request for ``path``."""
@@ -221,11 +212,9 @@ def problem_of(error: BaseException) -> HTTPError:
     """Convert an exception to the HTTPError for the client."""
     if isinstance(error, HTTPError):
         return error
-    made = next((make for kind, make in _PROBLEMS if isinstance(error, kind)), None)
-    return _unforeseen(error) if made is None else made(error)
-
-
-def _unforeseen(error: BaseException) -> HTTPError:
+    for kind, make in _PROBLEMS:
+        if isinstance(error, kind):
+            return make(error)
     alone: tuple[BaseException, ...] = getattr(error, "exceptions", ())
     if len(alone) == 1:
         return problem_of(alone[0])

@@ -394,6 +394,3 @@ async def _whole(conversation: str, run: _Run) -> dict[str, Any]:
         raise replace(problem_of(last.cause), param="message")
     text = "".join(event.text for event in happened if isinstance(event, Text))
     return {"conversation": conversation, "text": text, "events": list(map(event_to_dict, happened))}
-
-
-ROUTES = (execute,)

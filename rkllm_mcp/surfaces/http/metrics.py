@@ -10,13 +10,15 @@ Source: OpenTelemetry's semantic conventions for HTTP and for generative models 
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.util.types import Attributes
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from rkllm_mcp import __version__
@@ -33,46 +35,42 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        registry = self.registry
-        self._prefilled = Counter("rkllm_mcp_prefilled_tokens", "Prompt tokens evaluated.", registry=registry)
-        self._reused = Counter("rkllm_mcp_reused_tokens", "Prompt tokens found in the KV cache.", registry=registry)
-        self._generated = Counter("rkllm_mcp_generated_tokens", "Tokens written.", registry=registry)
-        self._prefill_s = Counter("rkllm_mcp_prefill_seconds", "Time spent evaluating prompts.", registry=registry)
-        self._decode_s = Counter("rkllm_mcp_decode_seconds", "Time spent writing tokens.", registry=registry)
-        self._first_token = Histogram(
-            "rkllm_mcp_time_to_first_token_seconds",
-            "From the request of a round to its first token, queueing included.",
-            buckets=_FIRST_TOKEN_S,
-            registry=registry,
-        )
-        self._answers = Counter("rkllm_mcp_answers", "Answers that ended.", ["reason"], registry=registry)
-        self._tool_calls = Counter("rkllm_mcp_tool_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
-        self._tool_s = Histogram(
-            "rkllm_mcp_tool_seconds", "How long tools took.", ["tool"], buckets=_TOOL_S, registry=registry
-        )
-        self._repaired = Counter("rkllm_mcp_repaired_calls", "Calls that were not valid as written.", registry=registry)
-        self._errors = Counter("rkllm_mcp_errors", "What went wrong, by kind.", ["kind"], registry=registry)
-        self._requests = Counter(
-            "rkllm_mcp_http_requests", "Requests.", ["method", "route", "status"], registry=registry
-        )
-        self._request_s = Histogram(
-            "rkllm_mcp_http_request_seconds",
-            "From a request to the end of its answer.",
-            ["route"],
-            buckets=_REQUEST_S,
-            registry=registry,
-        )
+        self._prefilled = self._counter("prefilled_tokens", "Prompt tokens evaluated.")
+        self._reused = self._counter("reused_tokens", "Prompt tokens found in the KV cache.")
+        self._generated = self._counter("generated_tokens", "Tokens written.")
+        self._prefill_s = self._counter("prefill_seconds", "Time spent evaluating prompts.")
+        self._decode_s = self._counter("decode_seconds", "Time spent writing tokens.")
+        says = "From the request of a round to its first token, queueing included."
+        self._first_token = self._histogram("time_to_first_token_seconds", says, _FIRST_TOKEN_S)
+        self._answers = self._counter("answers", "Answers that ended.", "reason")
+        self._tool_calls = self._counter("tool_calls", "Calls of tools.", "tool", "outcome")
+        self._tool_s = self._histogram("tool_seconds", "How long tools took.", _TOOL_S, "tool")
+        self._repaired = self._counter("repaired_calls", "Calls that were not valid as written.")
+        self._errors = self._counter("errors", "What went wrong, by kind.", "kind")
+        self._requests = self._counter("http_requests", "Requests.", "method", "route", "status")
+        says = "From a request to the end of its answer."
+        self._request_s = self._histogram("http_request_seconds", says, _REQUEST_S, "route")
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"rkllm_mcp_{name}", says, labels, registry=self.registry)
+
+    def _histogram(self, name: str, says: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"rkllm_mcp_{name}", says, labels, buckets=buckets, registry=self.registry)
 
     def take(self, event: Event) -> None:
-        """Add a child span for an event of an answer."""
+        """Count an event of an answer."""
         if isinstance(event, Usage):
-            self._used(event)
+            self._prefilled.inc(event.prefilled_tokens)
+            self._reused.inc(event.cached_tokens)
+            self._generated.inc(event.generated_tokens)
+            self._prefill_s.inc(event.prefill_ms / 1000)
+            self._decode_s.inc(event.decode_ms / 1000)
+            self._first_token.observe(event.time_to_first_token_ms / 1000)
         elif isinstance(event, ToolFinished):
             self._tool_calls.labels(event.name, "error" if event.is_error else "ok").inc()
             self._tool_s.labels(event.name).observe(event.seconds)
         elif isinstance(event, ToolCallDetected):
-            if event.repaired:
-                self._repaired.inc()
+            self._repaired.inc(event.repaired)
         elif isinstance(event, ToolCallFailed):
             self._errors.labels("unreadable_call").inc()
         elif isinstance(event, End):
@@ -85,19 +83,11 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._request_s.labels(route).observe(seconds)
 
-    def _used(self, usage: Usage) -> None:
-        self._prefilled.inc(usage.prefilled_tokens)
-        self._reused.inc(usage.cached_tokens)
-        self._generated.inc(usage.generated_tokens)
-        self._prefill_s.inc(usage.prefill_ms / 1000)
-        self._decode_s.inc(usage.decode_ms / 1000)
-        self._first_token.observe(usage.time_to_first_token_ms / 1000)
-
 
 def _kind(end: End) -> str:
     """The class of an error as a label: ``PromptTooLongError`` is ``prompt_too_long``."""
     name = type(end.cause).__name__.removesuffix("Error") if end.cause is not None else "Internal"
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 _NANOSECONDS = 1_000_000_000
@@ -109,46 +99,41 @@ class Traces:
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer or trace.get_tracer("rkllm_mcp", __version__)
 
-    @contextmanager
-    def request(self, method: str, headers: Mapping[str, str]) -> Generator[Span, None, None]:
+    def request(self, method: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span of a request, current while it is answered; ``answered`` completes it."""
         # What names no trace, or none that can be read, begins one.
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         context = extract(carrier) if carrier else None
         attributes = {"http.request.method": method}
-        with self._tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes) as span:
-            yield span
+        return self._tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes)
 
     def take(self, event: Event) -> None:
         """Add a child span for an event of an answer."""
         if not trace.get_current_span().is_recording():
             return
-        now = time.time_ns()
         if isinstance(event, Usage):
             took_ms = event.prefill_ms + event.decode_ms
-            with self._past("chat", now, took_ms / 1000) as span:
-                span.set_attribute("gen_ai.operation.name", "chat")
-                span.set_attribute("gen_ai.usage.input_tokens", event.prompt_tokens)
-                span.set_attribute("gen_ai.usage.output_tokens", event.generated_tokens)
-                span.set_attribute("rkllm_mcp.prefilled_tokens", event.prefilled_tokens)
-                span.set_attribute("rkllm_mcp.prefill_ms", event.prefill_ms)
+            usage = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.usage.input_tokens": event.prompt_tokens,
+                "gen_ai.usage.output_tokens": event.generated_tokens,
+                "rkllm_mcp.prefilled_tokens": event.prefilled_tokens,
+                "rkllm_mcp.prefill_ms": event.prefill_ms,
+            }
+            self._past("chat", took_ms / 1000, usage)
         elif isinstance(event, ToolFinished):
-            with self._past(f"execute_tool {event.name}", now, event.seconds) as span:
-                span.set_attribute("gen_ai.operation.name", "execute_tool")
-                span.set_attribute("gen_ai.tool.name", event.name)
-                if event.is_error:
-                    span.set_status(StatusCode.ERROR)
+            tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
+            self._past(f"execute_tool {event.name}", event.seconds, tool, is_error=event.is_error)
         elif isinstance(event, End) and event.reason == "failed":
             trace.get_current_span().set_status(StatusCode.ERROR)
 
-    @contextmanager
-    def _past(self, name: str, end_ns: int, seconds: float) -> Generator[Span, None, None]:
-        """Add a span that has already ended."""
-        span = self._tracer.start_span(name, start_time=end_ns - round(seconds * _NANOSECONDS))
-        try:
-            yield span
-        finally:
-            span.end(end_ns)
+    def _past(self, name: str, seconds: float, attributes: Attributes, *, is_error: bool = False) -> None:
+        """Add a span that has just ended."""
+        now = time.time_ns()
+        span = self._tracer.start_span(name, attributes=attributes, start_time=now - round(seconds * _NANOSECONDS))
+        if is_error:
+            span.set_status(StatusCode.ERROR)
+        span.end(now)
 
 
 def answered(span: Span, method: str, route: str, status: int) -> None:

@@ -13,10 +13,8 @@ import binascii
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,9 +25,8 @@ from rkllm_mcp.config.secrets import DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
 from rkllm_mcp.errors import ModelExchangeError
-from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
-from rkllm_mcp.surfaces.http.state import OWNER
+from rkllm_mcp.surfaces.http.state import OWNER, ServiceState
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
 _KEY_HEADERS = ("x-api-key", "api-key")
@@ -50,15 +47,18 @@ def needs_key(config: Config) -> bool:
     return bool(config.key_entries)
 
 
-async def principal_of(headers: Mapping[str, str], config: Config, find_device: FindDevice) -> Principal:
-    """Authenticate a request by its headers; ``find_device`` returns a key's device. An HTTPError 401 without one."""
+async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Principal:
+    """Authenticate a request by its headers; an HTTPError 401 without a known key."""
+    config = service.config
     if not needs_key(config):
         return Principal(OWNER, "")
     key = _key(headers)
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
-    if key.startswith(DEVICE_PREFIX) and (device := await find_device(key)) is not None:
-        return Principal(OWNER, f"device {device.id}")
+    if key.startswith(DEVICE_PREFIX):
+        device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
+        if device is not None:
+            return Principal(OWNER, f"device {device.id}")
     keys = enumerate(config.service.owner_keys())
     known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
     for tenant in config.tenants:
@@ -86,10 +86,8 @@ def check_right(caller: Principal, path: str) -> None:
     """Refuse a key that is not meant for this path, with 403."""
     right = next((right for beginning, right in _RIGHTS.items() if path.startswith(beginning)), None)
     if right is not None and right not in caller.rights:
-        allowed = ", ".join(caller.rights)
-        raise HTTPError(
-            403, f"this key is for {allowed}; the owner of the service grants '{right}'", code="key_purpose"
-        )
+        message = f"this key is for {', '.join(caller.rights)}; the owner of the service grants '{right}'"
+        raise HTTPError(403, message, code="key_purpose")
 
 
 def _key(headers: Mapping[str, str]) -> str:
@@ -118,11 +116,8 @@ def check_host(headers: Mapping[str, str], config: Config) -> None:
     host = headers.get("host", "").lower()
     name = _name(host)
     allowed = {each.lower() for each in service.allowed_hosts}
-    if name in allowed or host in allowed:
-        return
-    if not allowed and needs_key(config):
-        return
-    if name is not None and (is_loopback(name) or name == service.host.lower()):
+    is_allowed = name in allowed or host in allowed or (not allowed and needs_key(config))
+    if is_allowed or (name is not None and (is_loopback(name) or name == service.host.lower())):
         return
     raise HTTPError(403, f"{host or 'no name'} is not a name of this board; add it to allowed_hosts in [service]")
 
@@ -184,29 +179,15 @@ _PREFLIGHT_S = "600"
 SERVER_SEND = "rkllm_mcp.send"
 # Where in its scope a request's route stands, as it was declared, once it has been found.
 ROUTE = "rkllm_mcp.route"
-# How a request was answered: its route, the status, and the seconds that it took.
-Told: TypeAlias = Callable[[str, int, float], None]
-FindDevice: TypeAlias = Callable[[str], Awaitable["Device | None"]]
-# By the request's method and headers.
-Observed: TypeAlias = Callable[[str, Headers], AbstractContextManager[Told]]
 
 
 class RequestMiddleware:
     """Middleware before the application: request id, Host, Origin, keys, CORS, headers and access log."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        config: Callable[[], Config],
-        open_paths: Collection[str],
-        observed: Observed,
-        find_device: FindDevice,
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: ServiceState, open_paths: Collection[str]) -> None:
         self._app = app
-        self._config = config
+        self._service = service
         self._open_paths = frozenset(open_paths)
-        self._observed = observed
-        self._find_device = find_device
         # Level error: visible without a log, since a client may be guessing keys.
         self._refusals = RefusalLog(logging.getLogger("rkllm_mcp.refusals").error)
 
@@ -218,10 +199,12 @@ class RequestMiddleware:
         scope["path"] = _meant(scope["path"])
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""))
-        with self._observed(scope["method"], headers) as told:
+        with self._service.observed(scope["method"], headers) as told:
             await self._admit(scope, receive, send, headers, told)
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers, told: Told) -> None:
+    async def _admit(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, told: Callable[[str, int, float], None]
+    ) -> None:
         origin: str | None = None
         started, status = time.monotonic(), 0
 
@@ -233,15 +216,14 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            check_host(headers, self._config())
-            origin = allowed_origin(headers, self._config())
+            check_host(headers, self._service.config)
+            origin = allowed_origin(headers, self._service.config)
             if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
                 await _preflight(headers)(scope, receive, answer)
                 return
             caller = await self._caller(scope["path"], headers)
             check_right(caller, scope["path"])
-            known = {"tenant": caller.tenant, "key": caller.key, "rights": caller.rights}
-            scope["state"] = {**scope.get("state", {}), **known}
+            scope["state"] = {**scope.get("state", {}), **vars(caller)}
             scope[SERVER_SEND] = send
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
@@ -259,7 +241,7 @@ class RequestMiddleware:
 
     async def _caller(self, path: str, headers: Headers) -> Principal:
         try:
-            return await principal_of(headers, self._config(), self._find_device)
+            return await principal_of(headers, self._service)
         except (HTTPError, ModelExchangeError):
             if path in self._open_paths or path.startswith(_PAGE):
                 return Principal("", "")
@@ -278,7 +260,6 @@ class RequestMiddleware:
 
 
 def _preflight(headers: Headers) -> Response:
-    """Answer a CORS preflight request: allow the headers that it names."""
     response = Response(status_code=204)
     response.headers["Access-Control-Allow-Methods"] = _METHODS
     response.headers["Access-Control-Allow-Headers"] = headers.get("access-control-request-headers", _USUAL_HEADERS)

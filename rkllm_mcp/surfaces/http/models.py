@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Annotated, Literal
+from typing import Literal
 
 from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.models import Capability, ListedModel
 from rkllm_mcp.config.section import DocumentedModel, KeepAlive, keep_alive_s
@@ -23,7 +22,6 @@ from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
-OWNED_BY = "rkllm-mcp"
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
 
@@ -104,11 +102,10 @@ class Model(DocumentedModel):
     display_name: str = Field(description="Its name.")
     created: int = Field(description="Since when it is served, Unix time.")
     created_at: datetime = Field(description="The same as a date.")
-    owned_by: str = OWNED_BY
+    owned_by: str = "rkllm-mcp"
     capabilities: list[Capability] = Field(description="What it can do.")
-    loaded: bool = Field(
-        description="It is loaded; another one is loaded when a request names it, which takes a moment."
-    )
+    loaded: bool
+    """It is loaded; another one is loaded when a request names it, which takes a moment."""
     context_tokens: int = Field(description="Its context window.")
 
 
@@ -125,8 +122,7 @@ class Models(DocumentedModel):
 class LoadBody(bodies.RequestBody):
     """The model to load."""
 
-    model: Annotated[str, Field(min_length=1)]
-    """Its name."""
+    model: str = Field(min_length=1, description="Its name.")
     keep_alive: KeepAlive | None = None
     """How long it stays after its last answer: seconds, 5m or 1h30m; 0 for at once, -1 for ever."""
 
@@ -151,34 +147,30 @@ _A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/dat
 
 
 @Route("GET", "/v1/models", answers=(RouteResponse(Models, links=_A_MODEL),), problems=(503,))
-async def list_models(request: Request) -> Response:
+async def list_models(request: Request) -> Models:
     """List the models."""
     models = await _models(request)
-    return JSONResponse(Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json"))
-
-
-@Route("GET", "/v1/models/{model:path}", answers=(RouteResponse(Model),), problems=(404, 503))
-async def show_model(request: Request) -> Response:
-    """Show a model."""
-    return JSONResponse((await _model(request, request.path_params["model"])).model_dump(mode="json"))
-
-
-async def _model(request: Request, wanted: str) -> Model:
-    models = await _models(request)
-    found = next((model for model in models if model.id == wanted), None)
-    if found is None:
-        names = ", ".join(model.id for model in models)
-        raise HTTPError(404, f"there is no model {wanted!r}; there is {names}", param="model", code="model_not_found")
-    return found
+    return Models(data=models, first_id=models[0].id, last_id=models[-1].id)
 
 
 @Route("POST", "/v1/models:load", body=LoadBody, answers=(RouteResponse(Model),), problems=(400, 403, 404, 429, 503))
-async def load_model(request: Request) -> Response:
+async def load_model(request: Request) -> Model:
     """Load a model in place of the loaded one, and wait for it."""
     body = await bodies.read(request, LoadBody)
     await choose_model(request, body.model, body.keep_alive)
     await while_connected(request, lambda: loaded(request))
-    return JSONResponse((await _model(request, service_of(request).model_host.name)).model_dump(mode="json"))
+    return await _model(request, service_of(request).model_host.name)
 
 
-ROUTES = (list_models, load_model, show_model)
+@Route("GET", "/v1/models/{model:path}", answers=(RouteResponse(Model),), problems=(404, 503))
+async def show_model(request: Request) -> Model:
+    """Show a model."""
+    return await _model(request, request.path_params["model"])
+
+
+async def _model(request: Request, wanted: str) -> Model:
+    models = {model.id: model for model in await _models(request)}
+    if wanted not in models:
+        message = f"there is no model {wanted!r}; there is {', '.join(models)}"
+        raise HTTPError(404, message, param="model", code="model_not_found")
+    return models[wanted]

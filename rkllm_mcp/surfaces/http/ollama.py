@@ -2,22 +2,30 @@
 
     /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other objects
     /api/embed ─▶ the embedding model
+    /api/pull, /api/delete ─▶ model folders, for the owner
 
-A request without a question loads its model, or unloads it. Errors have Ollama's shape. ``ollama_models`` has the
-routes about models.
+A request without a question loads its model, or unloads it. Errors have Ollama's shape. ``VERSION`` is the release of
+Ollama whose API is followed; programs choose their requests by it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+import anyio
+from anyio import to_thread
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from rkllm_mcp.app.environment import open_task_group
+from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
@@ -30,14 +38,27 @@ from rkllm_mcp.completions.openai_request import Translated
 from rkllm_mcp.completions.openai_types import Positive
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.sections import RIGHTS
+from rkllm_mcp.errors import ModelDownloadError, ModelNotFoundError, UsageError
+from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.completions import answer
-from rkllm_mcp.surfaces.http.models import choose_model
-from rkllm_mcp.surfaces.http.ollama_models import TAG, check_embedder
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
-from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import list_response, loaded, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, loaded, while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.models.install import Pull
+
+VERSION = "0.12.0"
+TAG = ":latest"
+_CAPABILITIES = {"chat": "completion", "tools": "tools", "thinking": "thinking", "embed": "embedding"}
+# Between two lines about a download, seconds.
+_PROGRESS_S = 0.25
+_NEVER = datetime(9999, 12, 31, tzinfo=timezone.utc)
 
 
 class OllamaAnswer(DocumentedModel):
@@ -90,14 +111,14 @@ _ANSWERS = (
 
 
 @Route("POST", "/api/chat", body=OllamaChat, answers=_ANSWERS, problems=(404, 429, 503))
-async def chat(request: Request) -> Response:
+async def chat(request: Request) -> object:
     """Answer a conversation, as Ollama does."""
     body = await bodies.read(request, OllamaChat)
     return await _answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
 
 
 @Route("POST", "/api/generate", body=OllamaGenerate, answers=_ANSWERS, problems=(404, 429, 503))
-async def generate(request: Request) -> Response:
+async def generate(request: Request) -> object:
     """Answer a prompt, as Ollama does."""
     body = await bodies.read(request, OllamaGenerate)
     return await _answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
@@ -105,15 +126,15 @@ async def generate(request: Request) -> Response:
 
 async def _answer(
     request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
-) -> Response:
+) -> object:
     model = await choose_model(request, body.model, body.keep_alive, default_tag=TAG)
-    if not is_asked and body.unloads:
-        service_of(request).tenants.unload(model, tenant_of(request).name)
-    elif not is_asked:
-        await while_connected(request, lambda: loaded(request))
     if not is_asked:
+        if body.unloads:
+            service_of(request).tenants.unload(model, tenant_of(request).name)
+        else:
+            await while_connected(request, lambda: loaded(request))
         shape = OllamaShape(Reply("", body.model), is_chat=is_chat)
-        return JSONResponse(shape.nothing("unload" if body.unloads else "load"))
+        return shape.nothing("unload" if body.unloads else "load")
     # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
     return await answer(
         request,
@@ -142,19 +163,264 @@ async def embed(request: Request) -> Response:
 
 
 @Route("POST", "/api/embeddings", body=EmbedOneBody, answers=(RouteResponse(OllamaVector),), problems=(404, 429, 503))
-async def embed_one(request: Request) -> Response:
+async def embed_one(request: Request) -> OllamaVector:
     """Turn a text into a vector, as older releases of Ollama do."""
     body = await bodies.read(request, EmbedOneBody)
     vectors = await _vectors(request, body.model, [body.prompt])
-    return JSONResponse(OllamaVector(embedding=vectors[0] if vectors else []).model_dump())
+    return OllamaVector(embedding=vectors[0] if vectors else [])
 
 
 async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
-    await check_embedder(request, model)
+    await _found(request, model.removesuffix(TAG))
     # An empty input is a way to check that the model exists.
     return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
 
-ROUTES = (chat, generate, embed, embed_one)
+class OllamaVersion(DocumentedModel):
+    """The release of Ollama whose API this is."""
+
+    version: str
+
+
+class OllamaModels(DocumentedModel):
+    """Every model."""
+
+    models: list[dict[str, Any]]
+
+
+class NameBody(bodies.LenientBody):
+    """A model; older programs call it ``name``."""
+
+    model: str | None = None
+    name: str | None = None
+
+    @property
+    def wanted(self) -> str:
+        """The name without Ollama's default tag."""
+        return (self.model or self.name or "").removesuffix(TAG)
+
+
+class PullBody(NameBody):
+    """The model to download: a name of the catalogue, or OWNER/REPOSITORY[:FILE] of Hugging Face."""
+
+    # One of both is given; for readers of the schema.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": "string", "minLength": 1}}}
+                for name in ("model", "name")
+            ]
+        }
+    )
+
+    stream: bool = True
+
+
+class PullProgress(DocumentedModel):
+    """A step of a download, or the progress of a file."""
+
+    status: str = Field(description="The last one is success.")
+    digest: str | None = Field(default=None, description="The file.")
+    total: int | None = Field(default=None, description="Its size, bytes.")
+    completed: int | None = Field(default=None, description="Bytes that are there.")
+
+
+_OF_A_MODEL = tuple(
+    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
+    for name in ("chat", "generate", "show", "embed", "embeddings")
+)
+
+
+@Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),), problems=(503,))
+async def tags(request: Request) -> dict[str, Any]:
+    """List the models, as Ollama does."""
+    return {"models": [_described(name, model) for name, model in (await _ollama_models(request)).items()]}
+
+
+@Route("GET", "/api/ps", answers=(RouteResponse(OllamaModels),), problems=(503,))
+async def running(request: Request) -> dict[str, Any]:
+    """List what is loaded."""
+    tenants = service_of(request).tenants
+    seconds = tenants.unloads_in_s
+    expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
+    models = [
+        {
+            **_described(each.name, each),
+            "expires_at": (expires if each.name == tenants.model_host.name else _NEVER).isoformat(),
+            "size_vram": each.size_bytes,
+            "context_length": each.context_tokens,
+        }
+        for each in (await listed_models(request)).values()
+        if each.is_loaded
+    ]
+    return {"models": models}
+
+
+@Route("POST", "/api/show", body=NameBody, answers=(RouteResponse(dict[str, Any]),), problems=(404, 503))
+async def show(request: Request) -> dict[str, Any]:
+    """Describe a model, as Ollama does."""
+    body = await bodies.read(request, NameBody)
+    found = await _found(request, body.wanted)
+    described = _described(found.name, found)
+    # Models of Ollama either chat or embed.
+    can = [each for each in found.capabilities if each != "embed" or "chat" not in found.capabilities]
+    return {
+        **dict.fromkeys(("license", "modelfile", "parameters", "template"), ""),
+        "details": described["details"],
+        "model_info": {
+            "general.architecture": found.family,
+            "general.basename": found.name,
+            f"{found.family}.context_length": found.context_tokens,
+        },
+        "capabilities": [_CAPABILITIES[each] for each in can if each in _CAPABILITIES],
+        "modified_at": described["modified_at"],
+    }
+
+
+async def _ollama_models(request: Request) -> dict[str, ListedModel]:
+    """Return the models that chat or embed; Ollama has none that only rank."""
+    listed = await named_models(request)
+    return {name: model for name, model in listed.items() if {"chat", "embed"} & set(model.capabilities)}
+
+
+async def _found(request: Request, name: str) -> ListedModel:
+    listed, host = await _ollama_models(request), service_of(request).model_host.name
+    found = listed.get(host if name == DEFAULT_MODEL else name)
+    if found is None:
+        raise HTTPError(404, f"model '{name}' not found; there is '{host}'")
+    return found
+
+
+@Route(
+    "POST",
+    "/api/pull",
+    body=PullBody,
+    answers=(
+        RouteResponse(PullProgress, media=NDJSON, says="Its progress, one JSON object a line."),
+        RouteResponse(PullProgress, says="Its end, when stream is false."),
+    ),
+    problems=(400, 403, 404, 503),
+)
+async def pull(request: Request) -> object:
+    """Download a model, as Ollama does; for the owner."""
+    _check_owner(request)
+    body = await bodies.read(request, PullBody)
+    if not body.wanted:
+        raise HTTPError(400, "name the model to download", param="model")
+    wish = _wish(body.wanted)
+    if body.stream:
+        return line_stream(partial(_pulled, wish), NDJSON)
+
+    async def silent(_: bytes) -> None:
+        pass
+
+    await while_connected(request, partial(_pulled, wish, silent))
+    return {"status": "success"}
+
+
+def _wish(name: str) -> Pull:
+    from rkllm_mcp.models.install import Pull
+
+    name = name.removeprefix("hf.co/").removeprefix("huggingface.co/")
+    if "/" not in name:
+        return Pull(name)
+    repository, _, file = name.partition(":")
+    return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
+
+
+async def _pulled(wish: Pull, write: Write) -> None:
+    """Download a model and write lines about it; what has arrived stays when the client leaves."""
+    from rkllm_mcp.models.install import ModelSources
+    from rkllm_mcp.models.install import pull as download
+
+    # By file, since the last line about it: the bytes that are there, and its size.
+    progress = dict[str, tuple[int, int]]()
+    is_cancelled = False
+
+    def report(name: str, done: int, total: int | None) -> None:
+        """Note the progress of a file; called in the thread that downloads."""
+        if is_cancelled:
+            raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
+        progress[name] = (done, total or done)
+
+    def news() -> list[str]:
+        changed = [(name, *progress.pop(name)) for name in list(progress)]
+        return [
+            to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": done})
+            for name, done, total in changed
+        ]
+
+    async def tell() -> None:
+        while True:
+            await anyio.sleep(_PROGRESS_S)
+            if found := news():
+                await write(lines(found))
+
+    await write(lines([to_json({"status": "pulling manifest"})]))
+    try:
+        async with open_task_group() as tasks:
+            tasks.start_soon(tell)
+            try:
+                await to_thread.run_sync(download, ModelSources(), wish, report, abandon_on_cancel=True)
+            finally:
+                tasks.cancel_scope.cancel()
+    except ModelNotFoundError as error:
+        raise HTTPError(404, str(error)) from None
+    finally:
+        is_cancelled = True
+    ends = ("verifying sha256 digest", "writing manifest", "success")
+    await write(lines([*news(), *(to_json({"status": status}) for status in ends)]))
+
+
+@Route("DELETE", "/api/delete", body=NameBody, answers=(RouteResponse(),), problems=(403, 404, 409, 503))
+async def delete(request: Request) -> None:
+    """Remove an installed model that is not in use, as Ollama does; for the owner."""
+    from rkllm_mcp.models.install import ModelSources
+
+    _check_owner(request)
+    body = await bodies.read(request, NameBody)
+    sources, name = ModelSources(), body.wanted
+    try:
+        folder = await to_thread.run_sync(sources.removable, name)
+    except UsageError as error:
+        known = {folder.name for folder in await to_thread.run_sync(sources.models)}
+        raise HTTPError(403 if name in known else 404, str(error)) from None
+    try:
+        await service_of(request).tenants.models.remove(folder, partial(sources.folders.remove, name))
+    except UsageError as error:
+        raise HTTPError(409, str(error)) from None
+
+
+def _check_owner(request: Request) -> None:
+    tenant = tenant_of(request)
+    if tenant.name or not set(RIGHTS) <= set(tenant.rights):
+        raise HTTPError(403, "only a key of the owner with all rights installs and removes models", code="key_purpose")
+
+
+@Route("GET", "/api/version", answers=(RouteResponse(OllamaVersion),))
+async def version(request: Request) -> OllamaVersion:
+    """The release of Ollama whose API this is."""
+    del request
+    return OllamaVersion(version=VERSION)
+
+
+def _described(name: str, model: ListedModel) -> dict[str, Any]:
+    tagged = name if ":" in name else f"{name}{TAG}"
+    return {
+        "name": tagged,
+        "model": tagged,
+        "modified_at": datetime.fromtimestamp(model.modified_unix, tz=timezone.utc).isoformat(),
+        "size": model.size_bytes,
+        "digest": hashlib.sha256(f"{model.name} {model.size_bytes}".encode()).hexdigest(),
+        "details": {
+            "parent_model": "",
+            "format": "remote" if model.family == "remote" else "rkllm",
+            "family": model.family,
+            "families": [model.family],
+            "parameter_size": "",
+            "quantization_level": "",
+        },
+        "capabilities": list(model.capabilities),
+    }

@@ -9,12 +9,12 @@ import base64
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from rkllm_mcp.completions.openai_types import Positive, TokenId
 from rkllm_mcp.config.section import DocumentedModel
@@ -35,7 +35,8 @@ MOST_TEXTS = 2048
 MOST_IDS = 131_072
 
 Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_IDS)]
-ManyTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_TEXTS)]
+Words = Annotated[str, Field(min_length=1)]
+ManyTexts = Annotated[list[Words], Field(min_length=1, max_length=MOST_TEXTS)]
 ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
 
 
@@ -44,10 +45,9 @@ class EmbeddingsBody(bodies.LenientBody):
 
     IGNORED: ClassVar[tuple[str, ...]] = ("user",)
 
-    input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
+    input: Words | ManyTexts | Tokens | ManyTokens
     """A text, texts, or either as token ids of this model."""
-    model: str = ""
-    """Whatever a program sends; there is one model that embeds."""
+    model: str = Field("", description="Whatever a program sends; there is one model that embeds.")
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or base64 of 32-bit floats, least significant byte first."""
     dimensions: Positive | None = None
@@ -87,14 +87,8 @@ async def embed(request: Request) -> Response:
 
     vectors = await embedded(request, texts, body.dimensions)
     tokens = await count_tokens(texts, embedder.tokenizer)
-    data = (
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": _encoded(each) if body.encoding_format == "base64" else each.tolist(),
-        }
-        for index, each in enumerate(vectors)
-    )
+    written = _in_base64 if body.encoding_format == "base64" else list[float]
+    data = ({"object": "embedding", "index": index, "embedding": written(each)} for index, each in enumerate(vectors))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return await list_response({"object": "list", "model": embedder.name, "usage": usage}, "data", data)
 
@@ -129,11 +123,8 @@ def texts_of(
 def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
     tokenizer = embedder.tokenizer
     if (largest := max(ids)) >= tokenizer.size:
-        raise HTTPError(
-            400,
-            f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts",
-            param="input",
-        )
+        message = f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts"
+        raise HTTPError(400, message, param="input")
     return tokenizer.decode(ids)
 
 
@@ -146,34 +137,24 @@ async def count_tokens(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     return await to_thread.run_sync(counted)
 
 
-def _encoded(vector: array[float]) -> str:
+def _in_base64(vector: array[float]) -> str:
     return base64.b64encode(vector.tobytes()).decode("ascii")
-
-
-MOST_DOCUMENTS = 1024
 
 
 class Document(DocumentedModel):
     """A document as an object, as some programs send it."""
 
-    text: Annotated[str, Field(min_length=1)]
+    text: Words
 
 
 class RerankBody(bodies.LenientBody):
     """The documents to rank, and the query."""
 
-    query: Annotated[str, Field(min_length=1)]
-    """What is looked for."""
-    documents: Annotated[
-        list[Annotated[str, Field(min_length=1)] | Document], Field(min_length=1, max_length=MOST_DOCUMENTS)
-    ]
-    """What may answer it."""
-    model: str = ""
-    """Whatever a program sends; there is one model that ranks."""
-    top_n: Positive | None = None
-    """Return the best N alone."""
-    return_documents: bool = False
-    """Return the documents as well."""
+    query: Words = Field(description="What is looked for.")
+    documents: list[Words | Document] = Field(min_length=1, max_length=1024, description="What may answer it.")
+    model: str = Field("", description="Whatever a program sends; there is one model that ranks.")
+    top_n: Positive | None = Field(None, description="Return the best N alone.")
+    return_documents: bool = Field(False, description="Return the documents as well.")
 
 
 class Ranked(DocumentedModel):
@@ -192,31 +173,21 @@ class Reranked(DocumentedModel):
 
 
 @Route("POST", "/v1/rerank", body=RerankBody, answers=(RouteResponse(Reranked),), problems=(429, 503))
-async def rerank(request: Request) -> Response:
+async def rerank(request: Request) -> dict[str, Any]:
     """Order documents by how well they answer a query."""
     body = await bodies.read(request, RerankBody)
     app = tenant_of(request).app
     ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
-
-    pairs = [f"{body.query}\n{text}" for text in texts]
-    cost = partial(count_tokens, pairs, ranker.tokenizer)
+    cost = partial(count_tokens, [f"{body.query}\n{text}" for text in texts], ranker.tokenizer)
 
     async def work(ranker: AuxiliaryModel) -> list[float]:
         return await ranker.rerank(body.query, texts)
 
     scores = await evaluated(request, app.config.service.ranking_model, work, cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
-    results = [
-        Ranked(
-            index=index,
-            relevance_score=scores[index],
-            document=Document(text=texts[index]) if body.return_documents else None,
-        )
-        for index in order
-    ]
-    answer = Reranked(model=ranker.name, results=results)
-    return JSONResponse(answer.model_dump(exclude_none=True))
-
-
-ROUTES = (embed, rerank)
+    results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
+    if body.return_documents:
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
+    return {"model": ranker.name, "results": results}

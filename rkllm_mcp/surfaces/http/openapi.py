@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
@@ -23,8 +22,9 @@ from rkllm_mcp.surfaces.http.state import service_of
 
 Json: TypeAlias = dict[str, Any]
 _Mode: TypeAlias = Literal["validation", "serialization"]
-# By model, and whether it comes in or goes out.
-_Schemas: TypeAlias = dict[tuple[Any, _Mode], Json]
+# A model, and whether it comes in or goes out.
+_Key: TypeAlias = tuple[Any, _Mode]
+_Schemas: TypeAlias = dict[_Key, Json]
 
 # The last record of some streams, which is no JSON.
 DONE = "[DONE]"
@@ -61,27 +61,20 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
 
 def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
     """The schema of every model that routes name, and what those refer to."""
-    wanted: dict[tuple[Any, _Mode], TypeAdapter[Any]] = {}
+    wanted: list[_Key] = []
     for route in routes:
-        wanted[_error(route), "serialization"] = TypeAdapter(_error(route))
-        for model in (route.body, route.query):
-            if model is not None:
-                wanted[model, "validation"] = TypeAdapter(model)
-        for answer in route.answers:
-            if answer.model is not None:
-                wanted[answer.model, "serialization"] = TypeAdapter(answer.model)
-    keys = list(wanted)
-    inputs: list[tuple[str, _Mode, TypeAdapter[Any]]] = [
-        (str(number), mode, wanted[model, mode]) for number, (model, mode) in enumerate(keys)
-    ]
+        replies = (_error(route), *(answer.model for answer in route.answers))
+        wanted.extend((model, "serialization") for model in replies)
+        wanted.extend((model, "validation") for model in (route.body, route.query))
+    keys = [key for key in dict.fromkeys(wanted) if key[0] is not None]
+    inputs: list[tuple[_Key, _Mode, TypeAdapter[Any]]] = [(key, key[1], TypeAdapter[Any](key[0])) for key in keys]
     found, rest = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    schemas = {key: dict(found[str(number), key[1]]) for number, key in enumerate(keys)}
-    return schemas, dict(rest.get("$defs", {}))
+    return {key: dict(found[key, key[1]]) for key in keys}, dict(rest.get("$defs", {}))
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
     operation: Json = {"summary": route.summary, "operationId": _operation_id(route)}
-    if parameters := [*_path_parameters(route), *_query_parameters(route)]:
+    if parameters := list(_parameters(route)):
         operation["parameters"] = parameters
     if route.body is not None:
         content = {route.body_media: {"schema": schemas[route.body, "validation"]}}
@@ -103,16 +96,11 @@ def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
     return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 
-def _path_parameters(route: Route) -> Iterator[Json]:
+def _parameters(route: Route) -> Iterator[Json]:
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-
-
-def _query_parameters(route: Route) -> Iterator[Json]:
-    if route.query is None:
-        return
     # A parameter stands alone, so its schema may refer to nothing of the model around it.
-    schema = TypeAdapter(route.query).json_schema()
+    schema = route.query.model_json_schema() if route.query is not None else {}
     for name, each in schema.get("properties", {}).items():
         yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
 
@@ -165,10 +153,7 @@ def _refusals(route: Route, error: Json) -> Json:
 
 
 @Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)
-async def openapi(request: Request) -> Response:
+async def openapi(request: Request) -> Json:
     """This description."""
     routes: Sequence[Route] = request.app.state.routes
-    return JSONResponse(document(routes, keys=needs_key(service_of(request).config)))
-
-
-ROUTES = (openapi,)
+    return document(routes, keys=needs_key(service_of(request).config))

@@ -21,7 +21,6 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
@@ -96,11 +95,6 @@ async def page(request: Request) -> Response:
     return _response(request, _INDEX, _ASKED_FOR)
 
 
-def mounts() -> tuple[BaseRoute, ...]:
-    """The page's scripts, styles and pictures; they are no interface and change with every version."""
-    return (StarletteRoute("/static/{version}/{path:path}", _static),)
-
-
 async def _static(request: Request) -> Response:
     path, version = request.path_params["path"], request.path_params["version"]
     # A page of an earlier release must not get a part of this one; its worker may, which learns of the release by that.
@@ -109,6 +103,10 @@ async def _static(request: Request) -> Response:
     if version != page_version():
         raise HTTPException(404)
     return _response(request, path, _KEPT)
+
+
+# The page's scripts, styles and pictures; they are no interface and change with every version.
+FILES = StarletteRoute("/static/{version}/{path:path}", _static)
 
 
 def _response(request: Request, path: str, caching: str) -> Response:
@@ -130,6 +128,3 @@ def _response(request: Request, path: str, caching: str) -> Response:
     if "gzip" in request.headers.get("accept-encoding", "") and file.media != _TYPES[".png"]:
         return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.content, headers=headers)
-
-
-ROUTES = (page,)

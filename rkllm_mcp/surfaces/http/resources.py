@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
@@ -89,20 +88,17 @@ _A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resourc
 
 
 @Route("GET", "/v1/resources", answers=(RouteResponse(Resources, links=_A_RESOURCE),))
-async def resources(request: Request) -> Response:
+async def resources(request: Request) -> dict[str, Any]:
     """List what servers let one read."""
-    offerings = tenant_of(request).app.toolbox.offerings
-    found, templates = await offerings.readable()
-    return JSONResponse(
-        {
-            "resources": [shown(ResourceShown, each) for each in found],
-            "templates": [shown(TemplateShown, each) for each in templates],
-        }
-    )
+    found, templates = await tenant_of(request).app.toolbox.offerings.readable()
+    return {
+        "resources": [shown(ResourceShown, each) for each in found],
+        "templates": [shown(TemplateShown, each) for each in templates],
+    }
 
 
 @Route("GET", "/v1/resources/read", query=ReadBody, answers=(RouteResponse(Contents),), problems=(404, 502))
-async def read(request: Request) -> Response:
+async def read(request: Request) -> Contents:
     """Read a resource."""
     wish = bodies.query(request, ReadBody)
     reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
@@ -110,16 +106,11 @@ async def read(request: Request) -> Response:
     content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
     tokens = await count_tokens([content.text], npu.form.tokenizer) if npu else None
     contents = [dict(each) for each in content.contents]
-    return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents, "tokens": tokens})
+    return Contents(server=content.server, uri=content.uri, contents=contents, tokens=tokens)
 
 
 @Route("GET", "/v1/prompts", answers=(RouteResponse(Prompts),))
-async def prompts(request: Request) -> Response:
+async def prompts(request: Request) -> dict[str, Any]:
     """List prompts of the servers."""
     found = await tenant_of(request).app.toolbox.offerings.prompts()
-    return JSONResponse(
-        {"prompts": [shown(PromptShown, each, arguments=list(map(asdict, each.arguments))) for each in found]}
-    )
-
-
-ROUTES = (resources, read, prompts)
+    return {"prompts": [shown(PromptShown, each, arguments=list(map(asdict, each.arguments))) for each in found]}

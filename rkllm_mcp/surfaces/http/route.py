@@ -1,11 +1,11 @@
 """The declaration of a route, which the application serves and ``openapi`` publishes.
 
-    @Route("POST", "/v1/embeddings", body=EmbeddingsBody, answers=(RouteResponse(Embeddings),))
-    async def embed(request: Request) -> Response:
-        \"\"\"Turn texts into vectors.\"\"\"
+    @Route("GET", "/v1/me", answers=(RouteResponse(Me),))
+    async def me(request: Request) -> Me:
+        \"\"\"The caller, and what the page needs to know first.\"\"\"
 
-A handler raises ``errors.HTTPError``. Path parameters are in braces (``/v1/tools/{name}:call``). Replies that every
-route may give are not declared here.
+A handler returns the body of its reply, or a whole ``Response``, and raises ``errors.HTTPError``. Path parameters are
+in braces (``/v1/tools/{name}:call``). Replies that every route may give are not declared here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request], Awaitable[object]]
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
 
 JSON = "application/json"
@@ -49,7 +49,7 @@ class RouteResponse:
     links: tuple[Link, ...] = ()  # where it leads
 
 
-def shown(model: type[BaseModel], value: object, **fields: Any) -> dict[str, Any]:
+def shown(model: type[BaseModel], value: object, /, **fields: Any) -> dict[str, Any]:
     """Return the fields of a response model: those that are given, the others from the attributes of ``value``."""
     return {name: fields[name] if name in fields else getattr(value, name) for name in model.model_fields}
 
@@ -76,6 +76,16 @@ class Route:
     def __call__(self, handler: Handler) -> Route:
         """Return the route with its handler."""
         return replace(self, handler=handler)
+
+    async def response(self, request: Request) -> Response:
+        """Return the handler's reply; a body becomes JSON with the status of the first answer, None an empty reply."""
+        reply = await self.handler(request)
+        if isinstance(reply, Response):
+            return reply
+        status = self.answers[0].status
+        if reply is None:
+            return Response(status_code=status)
+        return JSONResponse(reply.model_dump(mode="json") if isinstance(reply, BaseModel) else reply, status)
 
     @property
     def summary(self) -> str:

@@ -103,13 +103,11 @@ class RunningAnswers:
         """Hold an answer, which its scope ends; 409 if the conversation has one, 429 if the key has too many."""
         place = (answer.tenant, answer.conversation)
         if place in self._running:
-            raise HTTPError(
-                409,
-                "this conversation has an answer under way; wait for it, or cancel it",
-                param="conversation",
-                code="answer_under_way",
-            )
-        if answer.is_detached and self._detached_by(answer) >= DETACHED_PER_KEY:
+            message = "this conversation has an answer under way; wait for it, or cancel it"
+            raise HTTPError(409, message, param="conversation", code="answer_under_way")
+        others = (each for each in self._running.values() if each.is_detached)
+        of_key = sum((each.tenant, each.key) == (answer.tenant, answer.key) for each in others)
+        if answer.is_detached and of_key >= DETACHED_PER_KEY:
             message = f"{DETACHED_PER_KEY} detached answers of this key run already; wait for one, or cancel it"
             raise HTTPError(429, message, param="detached", code="too_many_detached", retry_after_s=10.0)
         self._running[place] = answer
@@ -158,7 +156,3 @@ class RunningAnswers:
             found.scope.cancel()
             await found.done.wait()
         self._ended.pop((app.tenant, conversation), None)
-
-    def _detached_by(self, answer: RunningAnswer) -> int:
-        owner = (answer.tenant, answer.key)
-        return sum(each.is_detached and (each.tenant, each.key) == owner for each in self._running.values())

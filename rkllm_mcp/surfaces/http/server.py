@@ -16,12 +16,14 @@ import resource
 import signal
 import socket
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
-from ipaddress import IPv6Address, ip_address
-from typing import Any, Literal, TextIO
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Literal, TextIO
 
 import anyio
 import httptools
@@ -30,16 +32,14 @@ from anyio.abc import TaskGroup, TaskStatus
 from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.http.app import ROUTES, create_app
-from rkllm_mcp.surfaces.http.errors import NamesRequest
+from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.middleware import needs_key
-from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
@@ -77,7 +77,7 @@ def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
     """Write the log of this process to ``stream``, when it is off only what breaks. The caller removes the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
-    handler.addFilter(NamesRequest())
+    handler.addFilter(name_request)
     handler.addFilter(_is_ours_or_a_warning)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -103,41 +103,34 @@ MOST_OF_ONE_ADDRESS = 128
 LOG_INTERVAL_S = 60.0
 # The headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
-# An IPv6 host chooses its address in a network of this size freely.
-_IPV6_HOST_BITS = 64
 
 
+@dataclass(eq=False)
 class WaitingConnections:
     """Connections without a running request, oldest first; limited in total and per client address.
 
     Connections of a proxy are those of many clients and count in the total only. IPv6 addresses count per /64 network.
     """
 
-    def __init__(
-        self,
-        most: int = MOST_WAITING,
-        most_of_one: int = MOST_OF_ONE_ADDRESS,
-        is_proxy: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._is_proxy = is_proxy
-        # Dictionaries keep the order in which their keys were added, and lose any of them in constant time.
-        self._groups: dict[PatientConnection, str] = {}
-        self._members: dict[str, dict[PatientConnection, None]] = {}
-        self._is_check_due = False
-        self._closed = 0
-        self._log_timer: asyncio.TimerHandle | None = None
+    most: int = MOST_WAITING
+    most_of_one: int = MOST_OF_ONE_ADDRESS
+    is_proxy: Callable[[str], bool] = lambda _: False
+    # Dictionaries keep the order in which their keys were added, and lose any of them in constant time.
+    _groups: dict[PatientConnection, str] = field(default_factory=dict["PatientConnection", str])
+    _members: dict[str, dict[PatientConnection, None]] = field(default_factory=lambda: defaultdict(dict))
+    _is_check_due: bool = False
+    _closed: int = 0
+    _log_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def add(self, connection: PatientConnection, address: str) -> None:
         """Add a connection on which no request is under way (any more)."""
-        group = "" if self._is_proxy(address) else _group(address)
+        group = "" if self.is_proxy(address) else _group(address)
         self._groups[connection] = group
-        self._members.setdefault(group, {})[connection] = None
-        if not self._is_check_due and (len(self._groups) > self._most or self._has_too_many(group)):
+        self._members[group][connection] = None
+        if not self._is_check_due and (len(self._groups) > self.most or self._has_too_many(group)):
             self._is_check_due = True
             # Two rounds of the loop: what has arrived on new connections is read in the first of them, so a request
             # that is complete already counts as one.
@@ -153,14 +146,14 @@ class WaitingConnections:
                 del self._members[group]
 
     def _has_too_many(self, group: str) -> bool:
-        return bool(group) and len(self._members.get(group, ())) > self._most_of_one
+        return bool(group) and len(self._members.get(group, ())) > self.most_of_one
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_check_due = False
         for group in list(self._members):
             while self._has_too_many(group):
                 self._close(next(iter(self._members[group])))
-        while len(self._groups) > self._most:
+        while len(self._groups) > self.most:
             self._close(next(iter(self._groups)))
         if self._closed and self._log_timer is None:
             self._log(loop)
@@ -180,37 +173,23 @@ class WaitingConnections:
                 "closed %d connections without a complete request, the oldest first: at most %d are kept open, "
                 "%d of one address (proxies belong into trusted_proxies in [service])",
                 self._closed,
-                self._most,
-                self._most_of_one,
+                self.most,
+                self.most_of_one,
             )
             self._closed = 0
             self._log_timer = loop.call_later(LOG_INTERVAL_S, self._log, loop)
 
 
 class PatientConnection(HttpToolsProtocol):
-    """uvicorn's connection, closed when the head of a request is not there in time or does not end.
+    """uvicorn's connection, closed when the head of a request is not there in time or does not end."""
 
-    Attributes:
-        head_s: the longest time for a head, seconds.
-        waiting: where the connections without a request are counted.
-    """
-
-    head_s = HEAD_S
-    waiting = WaitingConnections()
-
-    def __init__(
-        self,
-        config: UvicornConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._header_bytes = 0
-        self._is_in_body = False
-        self._is_upgrade_refused = False
+    head_s = HEAD_S  # the longest time for a head, seconds
+    waiting = WaitingConnections()  # where the connections without a request are counted
+    _deadline: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _header_bytes = 0
+    _is_in_body = False
+    _is_upgrade_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as in uvicorn
         """Wait for the first request."""
@@ -350,11 +329,10 @@ def _group(address: str) -> str:
     except ValueError:
         # A Unix socket has no address; its clients are proxies.
         return ""
-    if not isinstance(parsed, IPv6Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return f"{IPv6Address(int(parsed) >> _IPV6_HOST_BITS << _IPV6_HOST_BITS)}/64"
+    if isinstance(parsed, IPv6Address):
+        # An IPv6 host chooses its address in a network of this size freely.
+        return str(parsed.ipv4_mapped or IPv6Network((parsed.packed, 64), strict=False))
+    return str(parsed)
 
 
 # What has been answered may still be on its way to the client for so long at the end, seconds.
@@ -486,8 +464,7 @@ class _Serving:
             await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
-        status = self._session.status
-        host, port = self._host, listening.getsockname()[1]
+        status, host, port = self._session.status, self._host, listening.getsockname()[1]
         status(f"Serving at {web_address(host, port)}")
         page = web_address(host if is_loopback(host) else socket.gethostname(), port)
         status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
@@ -505,7 +482,7 @@ class _Serving:
         """Tell when the model is loaded, and leave when it will not be loaded again."""
         with anyio.CancelScope() as self._watching:
             try:
-                model_host = service.tenants.model_host
+                model_host = service.model_host
                 await model_host.ready()
             except RkllmMcpError as error:
                 self._leave(error)
@@ -533,7 +510,6 @@ class _Serving:
                     tasks.start_soon(self._drain, service)
 
     async def _drain(self, service: ServiceState) -> None:
-        """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
         scheduler = service.tenants.scheduler
@@ -586,7 +562,7 @@ def _settings(service: ServiceState) -> uvicorn.Config:
         waiting = WaitingConnections(is_proxy=is_proxy)
 
     return uvicorn.Config(
-        create_app(service, ROUTES, mounts()),
+        create_app(service),
         http=Connection,
         ws="none",
         lifespan="off",

@@ -8,12 +8,13 @@ owner with all rights, and ``install_servers`` in ``[security]``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.servers import Login, LoginState, ServerTest, start_apart, test_server
 from rkllm_mcp.config.editing import add_server, checked_servers, names_in
@@ -25,15 +26,13 @@ from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.errors import ConfigError, RkllmMcpError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
-from rkllm_mcp.surfaces.http.tools import SWITCHED, ToolShown, shown_tool
+from rkllm_mcp.surfaces.http.tools import SWITCHED, SwitchResult, ToolShown, shown_tool
 
 # The longest wait for the progress of a login; proxies and the page wait longer for an answer, seconds.
 _LOGIN_NEWS_S = 20.0
-# Slashes end a part of an address, and a name stands in the addresses of this module.
-_Name = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]*$", max_length=64)]
 _HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")]
 _HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,8192}$")]
 
@@ -57,14 +56,14 @@ class Servers(DocumentedModel):
     servers: list[ServerShown]
 
 
-_A_SERVER = "$response.body#/servers/0/name"
 _OF_SERVERS = tuple(
-    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable", "test")
+    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", "$response.body#/servers/0/name")
+    for verb in ("enable", "disable", "test")
 )
 
 
 @Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
-async def list_servers(request: Request) -> Response:
+async def list_servers(request: Request) -> dict[str, Any]:
     """List the servers and their state."""
     app, is_owner = tenant_of(request).app, _refusal_of_key(request) is None
     tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
@@ -81,7 +80,7 @@ async def list_servers(request: Request) -> Response:
         }
         for server in app.toolbox.connections
     ]
-    return JSONResponse({"servers": servers})
+    return {"servers": servers}
 
 
 class GalleryServer(DocumentedModel):
@@ -106,21 +105,21 @@ class Gallery(DocumentedModel):
 
 
 @Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
-async def list_gallery(request: Request) -> Response:
+async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
     names = {server.name for server in tenant_of(request).app.config.servers}
     servers = [{**each, "installed": each["name"] in names} for each in gallery()]
-    return JSONResponse({"servers": servers, "can_add": _refusal_of_adding(request) is None})
+    return {"servers": servers, "can_add": _refusal_of_adding(request) is None}
 
 
 @Route("POST", "/v1/servers/{name}:enable", answers=SWITCHED, problems=(404,))
-async def enable_server(request: Request) -> Response:
+async def enable_server(request: Request) -> SwitchResult:
     """Switch a server on."""
     return await _switch_server(request, is_on=True)
 
 
 @Route("POST", "/v1/servers/{name}:disable", answers=SWITCHED, problems=(404,))
-async def disable_server(request: Request) -> Response:
+async def disable_server(request: Request) -> SwitchResult:
     """Switch a server off."""
     return await _switch_server(request, is_on=False)
 
@@ -131,9 +130,8 @@ class ServerTested(DocumentedModel):
     name: str
     state: str = Field(description="ready if it works.")
     problem: str = Field(description="Why it does not work, and the remedy; empty when it does.")
-    failure: str = Field(
-        description="The same as a word: login, key, unreachable, not_mcp or slow; empty for all other reasons."
-    )
+    failure: str
+    """The same as a word: login, key, unreachable, not_mcp or slow; empty for all other reasons."""
     seconds: float = Field(description="From its start to its list of tools; of a ping if it is connected.")
     tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
     tools: list[ToolShown]
@@ -144,34 +142,27 @@ _TESTED = (RouteResponse(ServerTested, says="What it came to; a server that does
 
 
 @Route("POST", "/v1/servers/{name}:test", answers=_TESTED, problems=(404,))
-async def test(request: Request) -> Response:
+async def test(request: Request) -> dict[str, Any]:
     """Ping a server, or start and stop it if it is not connected."""
     app, name = tenant_of(request).app, _known(request)
-
-    async def work() -> ServerTest:
-        async with service_of(request).testing:
-            return await test_server(app.config, app.toolbox, name)
-
-    return JSONResponse(_tested(request, name, await while_connected(request, work)))
+    return await _tested(request, name, partial(test_server, app.config, app.toolbox, name))
 
 
 class NewServerBody(bodies.RequestBody):
     """A server of the gallery, or one by its address."""
 
-    gallery: str = ""
-    """Its name in the gallery; empty for a server by its address."""
-    folder: Annotated[str, Field(max_length=4096)] = ""
+    gallery: str = Field("", description="Its name in the gallery; empty for a server by its address.")
+    folder: str = Field("", max_length=4096)
     """The folder on the board that a server of the gallery may read and change, an absolute path."""
-    name: _Name = ""
+    # Slashes end a part of an address, and a name stands in the addresses of this module.
+    name: str = Field("", pattern=r"^[^/\x00-\x1f\x7f]*$", max_length=64)
     """The name of a server by its address."""
-    url: Annotated[str, Field(max_length=2048)] = ""
-    """Its address, http:// or https://; variables are not filled in."""
-    headers: Annotated[
-        dict[_HeaderName, _HeaderValue], Field(max_length=20, json_schema_extra={"additionalProperties": False})
-    ] = Field(default_factory=dict[str, str])
+    url: str = Field("", max_length=2048, description="Its address, http:// or https://; variables are not filled in.")
+    headers: dict[_HeaderName, _HeaderValue] = Field(
+        default_factory=dict[str, str], max_length=20, json_schema_extra={"additionalProperties": False}
+    )
     """HTTP headers to send, such as Authorization. They are stored in the configuration file and never shown again."""
-    oauth: bool = False
-    """A person logs in to it with a browser."""
+    oauth: bool = Field(False, description="A person logs in to it with a browser.")
 
 
 class AddedServer(DocumentedModel):
@@ -183,43 +174,40 @@ class AddedServer(DocumentedModel):
 
 
 @Route("POST", "/v1/servers:try", body=NewServerBody, answers=_TESTED, problems=(403,))
-async def try_server(request: Request) -> Response:
+async def try_server(request: Request) -> dict[str, Any]:
     """Start a server that is not in the configuration, list its tools and stop it."""
     body = await bodies.read(request, NewServerBody)
-    _check_adding(request)
-    service, app = service_of(request), tenant_of(request).app
-    entry = _entry(body, service)
-    new = checked_servers({"servers": [entry]}, "the new server", _file(service))
-    config = app.config.model_copy(update={"servers": new.servers})
-
-    async def work() -> ServerTest:
-        async with service.testing:
-            return await start_apart(config, entry["name"])
-
-    return JSONResponse(_tested(request, entry["name"], await while_connected(request, work)))
+    _check(_refusal_of_adding(request))
+    entry, new = _entry(body, service_of(request))
+    config = tenant_of(request).app.config.model_copy(update={"servers": new.servers})
+    return await _tested(request, entry["name"], partial(start_apart, config, entry["name"]))
 
 
 @Route("POST", "/v1/servers", body=NewServerBody, answers=(RouteResponse(AddedServer, 201),), problems=(403,))
-async def add(request: Request) -> Response:
+async def add(request: Request) -> AddedServer:
     """Add a server to the configuration and use it."""
     body = await bodies.read(request, NewServerBody)
-    _check_adding(request)
+    _check(_refusal_of_adding(request))
     service = service_of(request)
-    entry, path = _entry(body, service), _file(service)
+    entry, _ = _entry(body, service)
     async with service.adding:
         try:
-            add_server(path, entry)
+            add_server(_file(service), entry)
         except ConfigError as error:
             raise _refused(error) from None
-        problem = await _put_in_force(service)
-    added = AddedServer(name=entry["name"], is_in_force=not problem, problem=problem)
-    return JSONResponse(added.model_dump(), 201)
+        problem = "restart the service" if service.reload is None else ""
+        if service.reload is not None:
+            try:
+                await service.reload()
+            except RkllmMcpError as error:
+                problem = str(error)
+    return AddedServer(name=entry["name"], is_in_force=not problem, problem=problem)
 
 
 class LoginBody(bodies.RequestBody):
     """The end of a login that goes on, or nothing to begin one."""
 
-    address: Annotated[str, Field(max_length=8192)] = ""
+    address: str = Field("", max_length=8192)
     """The address that the browser was sent to after the login, if the browser is not on the board's own machine."""
 
 
@@ -243,46 +231,45 @@ _LOGIN = (RouteResponse(LoginShown),)
 
 
 @Route("POST", "/v1/servers/{name}:login", body=LoginBody, answers=_LOGIN, problems=(400, 403, 404, 409))
-async def log_in(request: Request) -> Response:
+async def log_in(request: Request) -> dict[str, Any]:
     """Begin a login to a server, or hand over the address that the browser was sent to."""
     body = await bodies.read(request, LoginBody)
-    _check_key(request)
+    _check(_refusal_of_key(request))
     name, tenants = _known(request), service_of(request).tenants
     if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
         raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
     if not body.address:
         login = tenants.log_in(name)
         await login.changed("starting", _LOGIN_NEWS_S)
-        return _shown_login(login)
+        return shown(LoginShown, login, name=login.server)
     login = _login(request)
     # Without a code or an error it is not what an authorization server sent the browser to.
     if not any(f"{word}=" in body.address for word in ("code", "error")) or not login.take(body.address):
         sentence = "this is not the address that the browser was sent to after the login; copy all of its address bar"
         raise HTTPError(422, sentence, param="address")
     await login.changed("waiting", _LOGIN_NEWS_S)
-    return _shown_login(login)
+    return shown(LoginShown, login, name=login.server)
 
 
 @Route("GET", "/v1/servers/{name}:login", query=LoginQuery, answers=_LOGIN, problems=(403, 404))
-async def follow_login(request: Request) -> Response:
+async def follow_login(request: Request) -> dict[str, Any]:
     """Wait for the progress of a login."""
     known = bodies.query(request, LoginQuery).known
-    _check_key(request)
+    _check(_refusal_of_key(request))
     login = _login(request)
     if known == login.state:
         await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
-    return _shown_login(login)
+    return shown(LoginShown, login, name=login.server)
 
 
-async def _switch_server(request: Request, *, is_on: bool) -> Response:
+async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
     app, name = tenant_of(request).app, _known(request)
     app.toolbox.switches.turn_server(name, is_on=is_on)
     await app.store.settled()
-    return JSONResponse({"name": name, "enabled": is_on})
+    return SwitchResult(name=name, enabled=is_on)
 
 
 def _known(request: Request) -> str:
-    """Return the name of a server in the path."""
     name: str = request.path_params["name"]
     if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
@@ -300,13 +287,12 @@ def _refusal_of_key(request: Request) -> HTTPError | None:
     return HTTPError(403, "this takes a key of the owner with all rights", code="key_purpose")
 
 
-def _check_key(request: Request) -> None:
-    if refusal := _refusal_of_key(request):
+def _check(refusal: HTTPError | None) -> None:
+    if refusal is not None:
         raise refusal
 
 
 def _refusal_of_adding(request: Request) -> HTTPError | None:
-    """Return the refusal of a request that may not add servers."""
     if refusal := _refusal_of_key(request):
         return refusal
     if not service_of(request).config.security.install_servers:
@@ -319,20 +305,14 @@ def _refusal_of_adding(request: Request) -> HTTPError | None:
     return None
 
 
-def _check_adding(request: Request) -> None:
-    if refusal := _refusal_of_adding(request):
-        raise refusal
-
-
 def _file(service: ServiceState) -> Path:
-    """Return the configuration file in force."""
     if service.config_file is None:
         raise HTTPError(403, "this service has no configuration file to change", code="install_servers")
     return service.config_file
 
 
-def _entry(body: NewServerBody, service: ServiceState) -> dict[str, Any]:
-    """Return the checked table of a new server.
+def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], Config]:
+    """Return the table of a new server, and a configuration with that server alone.
 
     Raises:
         HTTPError: 422, with the field.
@@ -343,14 +323,14 @@ def _entry(body: NewServerBody, service: ServiceState) -> dict[str, Any]:
     path = _file(service)
     entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
     try:
-        checked_servers({"servers": [entry]}, "the new server", path)
+        new = checked_servers({"servers": [entry]}, "the new server", path)
         taken = names_in(path)
     except ConfigError as error:
         raise _refused(error) from None
     if entry["name"] in taken:
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
-    return entry
+    return entry, new
 
 
 def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:
@@ -377,31 +357,17 @@ def _refused(error: ConfigError) -> HTTPError:
     return HTTPError(422, str(error), param=error.key.rpartition(".")[2] or None, code="configuration")
 
 
-async def _put_in_force(service: ServiceState) -> str:
-    """Have the service use the changed configuration; return why it does not."""
-    if service.reload is None:
-        return "restart the service"
-    try:
-        await service.reload()
-    except RkllmMcpError as error:
-        return str(error)
-    return ""
+async def _tested(request: Request, name: str, run: Callable[[], Awaitable[ServerTest]]) -> dict[str, Any]:
+    """Run a test when its turn has come, and return its result."""
 
+    async def work() -> ServerTest:
+        async with service_of(request).testing:
+            return await run()
 
-def _tested(request: Request, name: str, result: ServerTest) -> dict[str, Any]:
-    app = tenant_of(request).app
+    result, app = await while_connected(request, work), tenant_of(request).app
     tools = [shown_tool(app, tool, enabled=True) for tool in result.tools]
-    shown = ServerTested(
-        name=name,
-        state=result.state,
-        problem=result.problem,
-        failure=result.failure,
-        seconds=round(result.seconds, 3),
-        tokens=sum(tool["tokens"] for tool in tools),
-        tools=[],
-        output=list(result.output),
-    )
-    return {**shown.model_dump(), "tools": tools}
+    tokens = sum(tool["tokens"] for tool in tools)
+    return shown(ServerTested, result, name=name, seconds=round(result.seconds, 3), tokens=tokens, tools=tools)
 
 
 def _login(request: Request) -> Login:
@@ -409,21 +375,3 @@ def _login(request: Request) -> Login:
     if login is None:
         raise HTTPError(404, "no login to this server was begun; POST begins one", param="name")
     return login
-
-
-def _shown_login(login: Login) -> Response:
-    shown = LoginShown(name=login.server, state=login.state, address=login.address, problem=login.problem)
-    return JSONResponse(shown.model_dump())
-
-
-ROUTES = (
-    list_servers,
-    list_gallery,
-    try_server,
-    add,
-    test,
-    log_in,
-    follow_login,
-    enable_server,
-    disable_server,
-)

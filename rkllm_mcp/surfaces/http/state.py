@@ -1,4 +1,4 @@
-"""What every route may use: the tenants, the queue, and whether the service is ready.
+"""What every route may use: the tenants, the queue, open conversations, quotas, and whether the service is ready.
 
 ``service_of(request)`` and ``tenant_of(request)`` are how a handler gets there; the gate has put the caller's tenant
 and key into ``request.state`` before. The configuration is looked up anew for each request, since it may be exchanged
@@ -8,34 +8,179 @@ while the service runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from starlette.requests import Request
 
-from rkllm_mcp.completions.conversation_cache import ConversationCache
+from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
-from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
-from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
     from rkllm_mcp.app.environment import ModelHost
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage
-    from rkllm_mcp.records import Device
 
 MEBIBYTE = 2**20
 OWNER = ""
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
+KEPT = 64
+
+
+class OpenConversations:
+    """The open conversations of a service by tenant and id, with a limit on their number.
+
+    One in memory has the generated token ids, so its next question prefills only new text; a restored one is read from
+    its messages. If too many are open, the tenant with the most loses the one used longest ago that no answer runs in.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._open: OrderedDict[tuple[str, str], tuple[Assistant, Conversation]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
+        """Return an open or stored conversation; None if this tenant has none with this id."""
+        # One id asked for by two requests at once must come to one conversation, so it is looked for again.
+        if (found := self.opened(app, conversation_id)) is not None:
+            return found
+        kept = await app.store.conversations.get(app.tenant, conversation_id)
+        if kept is None:
+            return None
+        return self.opened(app, conversation_id) or self.put(app, app.resume(kept))
+
+    def begin(self, app: Assistant, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
+        """Create a conversation, not open before ``put``, so that a refused request evicts none."""
+        conversation = app.new_conversation(system)
+        for role, text in told:
+            conversation.add(Message("assistant" if role == "assistant" else "user", text))
+        return conversation
+
+    def put(self, app: Assistant, conversation: Conversation) -> Conversation:
+        """Keep a conversation open, the latest of all."""
+        self._open[app.tenant, conversation.id] = (app, conversation)
+        self._open.move_to_end((app.tenant, conversation.id))
+        while len(self._open) > self._kept:
+            self.drop(*self._dispensable())
+        return conversation
+
+    def drop(self, app: Assistant, conversation_id: str) -> bool:
+        """Forget a conversation; False when it was not open."""
+        if self._open.pop((app.tenant, conversation_id), None) is None:
+            return False
+        app.model_host.chat_model.forget(conversation_id)
+        return True
+
+    def _dispensable(self) -> tuple[Assistant, str]:
+        """The open conversation that is given up for another one."""
+        held = list(self._open.values())
+        # A draft is that of an answer that waits or runs.
+        resting = [(app, each) for app, each in held if each.draft is None and not app.is_answering(each.id)] or held
+        app, conversation = resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+        return app, conversation.id
+
+    def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
+        """Return an open conversation, if there is one of this id; it counts as used."""
+        entry = self._open.get((app.tenant, conversation_id))
+        if entry is None:
+            return None
+        self._open.move_to_end((app.tenant, conversation_id))
+        return entry[1]
+
+
+class Quota:
+    """Daily token quotas of all tenants."""
+
+    def __init__(self) -> None:
+        # By tenant and day: tokens counted in this process.
+        self._known = Counter[tuple[str, str]]()
+
+    def limit(self, tenant: Tenant) -> int | None:
+        """Return a tenant's tokens per day; None without a limit."""
+        return tenant.section.daily_tokens if tenant.section else None
+
+    async def check(self, tenant: Tenant) -> None:
+        """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
+        limit = self.limit(tenant)
+        if limit is not None and await self._added(tenant) >= limit:
+            message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
+            now = datetime.now().astimezone()
+            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+            wait_s = (midnight - now).total_seconds()
+            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=wait_s)
+
+    async def spend(self, tenant: Tenant, tokens: int) -> None:
+        """An answer has cost so many tokens."""
+        if self.limit(tenant) is not None:
+            await self._added(tenant, tokens)
+
+    async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
+        day = datetime.now().date().isoformat()
+        place = (tenant.name, day)
+        self._known[place] += tokens
+        # Where nothing can be remembered the owner has been told so, and what is known here has to do.
+        with suppress(StoreError):
+            kept = await tenant.app.store.tally.add(day, tokens)
+            self._known[place] = max(self._known[place], kept)
+        return self._known[place]
+
+
+# A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.
+ROUNDS = 8
+TELLING_TOKENS = 8
+
+
+@dataclass
+class UsageTotals:
+    """The sums of what the runtime reported, and the rates of the latest rounds that had work enough to tell."""
+
+    prefilled_tokens: int = 0  # evaluated
+    reused_tokens: int = 0  # found in the KV cache
+    generated_tokens: int = 0  # written
+    _prefills: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
+    _decodes: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
+
+    def take(self, usage: Usage) -> None:
+        """A round has ended."""
+        self.prefilled_tokens += usage.prefilled_tokens
+        self.reused_tokens += usage.cached_tokens
+        self.generated_tokens += usage.generated_tokens
+        if usage.prefilled_tokens >= TELLING_TOKENS and usage.prefill_ms > 0:
+            self._prefills.append((usage.prefilled_tokens, usage.prefill_ms))
+        if usage.generated_tokens >= TELLING_TOKENS and usage.decode_ms > 0:
+            self._decodes.append((usage.generated_tokens, usage.decode_ms))
+
+    @property
+    def prefill_tps(self) -> float | None:
+        """Prefilled tokens per second; None before the first round."""
+        return _rate(self._prefills)
+
+    @property
+    def decode_tps(self) -> float | None:
+        """Generated tokens per second; None before the first round."""
+        return _rate(self._decodes)
+
+
+def _rate(rounds: deque[tuple[int, float]]) -> float | None:
+    milliseconds = sum(each for _, each in rounds)
+    return round(sum(tokens for tokens, _ in rounds) / milliseconds * 1000, 2) if milliseconds else None
 
 
 @dataclass
@@ -56,8 +201,8 @@ class ServiceState:
     schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
     open_conversations: OpenConversations = field(default_factory=OpenConversations)  # open conversations
     answers: RunningAnswers = field(default_factory=RunningAnswers)  # running answers of conversations
-    usage: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
-    usage_by_tenant: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
+    # usage of answers since the start: of each tenant, and of all for the owner
+    usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
@@ -71,10 +216,6 @@ class ServiceState:
     def model_host(self) -> ModelHost:
         """The model that answers; see ``Tenants.model_host``."""
         return self.tenants.model_host
-
-    async def find_device(self, key: str) -> Device | None:
-        """Return the device of a key; None if it has none (any more)."""
-        return await self.tenants.tenant(OWNER).app.store.devices.find(key)
 
     @property
     def body_limit(self) -> int:
@@ -96,31 +237,15 @@ class ServiceState:
 
             yield told
 
-    def usage_of(self, tenant: str) -> UsageTotals:
-        """Return the usage visible to a tenant: its own, or the total for the owner."""
-        return self.usage_by_tenant.setdefault(tenant, UsageTotals()) if tenant else self.usage
-
     def count(self, tenant: str, usage: Usage) -> None:
         """A round of a tenant's answer has ended."""
-        self.usage.take(usage)
-        if tenant:
-            self.usage_of(tenant).take(usage)
+        for name in {OWNER, tenant}:
+            self.usage[name].take(usage)
 
     @property
     def uptime_s(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.started
-
-    @property
-    def storage_problem(self) -> str:
-        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
-        failing = (tenant.app.store.database.failing for tenant in self.tenants.by_name.values())
-        return next((error.cause for error in failing if error is not None), "")
-
-    @property
-    def is_ready(self) -> bool:
-        """True if the service takes answers."""
-        return not self.is_draining and self.tenants.is_ready
 
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""

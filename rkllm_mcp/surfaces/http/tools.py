@@ -6,13 +6,12 @@ import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 _UPLOAD_BYTES = 500_000_000  # the knowledge server has a lower limit, its document_mb
 _PART_BYTES = 1_000_000
-_FORM_FIELDS = ("knowledge_base", "title", "collection")
 # The tools of the knowledge server for documents, and the right that each needs.
 _KNOWLEDGE_TOOLS: Mapping[str, Right] = {
     "list_knowledge_bases": "tools",
@@ -43,7 +41,6 @@ _KNOWLEDGE_TOOLS: Mapping[str, Right] = {
     "create_knowledge_base": "write",
     "remove_document": "write",
 }
-_YES = "send approve: true to allow it"
 
 
 class ToolShown(DocumentedModel):
@@ -77,12 +74,10 @@ class SwitchResult(DocumentedModel):
 class CallBody(bodies.RequestBody):
     """A call by hand."""
 
-    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """What the tool is given."""
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any], description="What the tool is given.")
     tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this call and kept nowhere."""
-    approve: bool = False
-    """The yes to a call that may change something."""
+    approve: bool = Field(False, description="The yes to a call that may change something.")
 
 
 class Called(DocumentedModel):
@@ -119,14 +114,10 @@ class History(DocumentedModel):
 class HistoryQueryBody(bodies.RequestBody):
     """Filter of the call history."""
 
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    """At most so many."""
-    server: str | None = None
-    """Of this server alone."""
-    errors: bool = False
-    """Those alone that failed or were refused."""
-    conversation: str | None = None
-    """Of this conversation alone."""
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    server: str | None = Field(None, description="Of this server alone.")
+    errors: bool = Field(False, description="Those alone that failed or were refused.")
+    conversation: str | None = Field(None, description="Of this conversation alone.")
 
 
 SWITCHED = (RouteResponse(SwitchResult),)
@@ -135,22 +126,22 @@ _OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) fo
 
 
 @Route("GET", "/v1/tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),))
-async def list_tools(request: Request) -> Response:
+async def list_tools(request: Request) -> dict[str, Any]:
     """List the tools."""
     app = tenant_of(request).app
     tools = [shown_tool(app, tool, enabled=True) for tool in app.toolbox.tools()]
     tools += [shown_tool(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
-    return JSONResponse({"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])})
+    return {"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])}
 
 
 @Route("POST", "/v1/tools/{name}:enable", answers=SWITCHED, problems=(404,))
-async def enable(request: Request) -> Response:
+async def enable(request: Request) -> SwitchResult:
     """Switch a tool on."""
     return await _switch(request, is_on=True)
 
 
 @Route("POST", "/v1/tools/{name}:disable", answers=SWITCHED, problems=(404,))
-async def disable(request: Request) -> Response:
+async def disable(request: Request) -> SwitchResult:
     """Switch a tool off."""
     return await _switch(request, is_on=False)
 
@@ -162,12 +153,12 @@ async def disable(request: Request) -> Response:
     answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
     problems=(403, 404),
 )
-async def call(request: Request) -> Response:
+async def call(request: Request) -> dict[str, Any]:
     """Call a tool by hand."""
     body = await bodies.read(request, CallBody)
-    tenant = tenant_of(request)
-    app, yes = tenant.app, _YES if "approve" in tenant.rights else NO_RIGHT
-    asker = FixedApprover("once") if body.approve and "approve" in tenant.rights else FixedApprover("deny", yes)
+    app, may_approve = tenant_of(request).app, "approve" in request.state.rights
+    yes = "send approve: true to allow it" if may_approve else NO_RIGHT
+    asker = FixedApprover("once") if body.approve and may_approve else FixedApprover("deny", yes)
     context = CallContext(asker=asker, tokens=body.tokens)
 
     async def work() -> dict[str, Any]:
@@ -175,18 +166,22 @@ async def call(request: Request) -> Response:
             tool = _tool(app, request.path_params["name"])
             result = await app.toolbox.call(ToolCall("call_1", tool.name, body.arguments), context)
         if result.ruling == "refused":
-            raise HTTPError(
-                403, f"{tool.name} was not run, because it may change something; {yes}", code="needs_approval"
-            )
+            message = f"{tool.name} was not run, because it may change something; {yes}"
+            raise HTTPError(403, message, code="needs_approval")
         return shown(Called, result, id=result.call_id, text=result.shown, seconds=round(result.seconds, 3))
 
-    return JSONResponse(await while_connected(request, work))
+    return await while_connected(request, work)
 
 
-class UploadForm(DocumentedModel):
-    """A file for a knowledge base."""
+class AttachmentForm(DocumentedModel):
+    """A file for a question."""
 
     file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
+
+
+class UploadForm(AttachmentForm):
+    """A file for a knowledge base."""
+
     knowledge_base: str = Field(default="", description="Id or name; needless if there is only one, or a default.")
     title: str = Field(default="", description="Instead of the document's own.")
     collection: str = Field(default="", description="The collection's name.")
@@ -200,15 +195,9 @@ class UploadForm(DocumentedModel):
     answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
     problems=(404,),
 )
-async def add_document(request: Request) -> Response:
+async def add_document(request: Request) -> dict[str, Any]:
     """Add a file to a knowledge base."""
-    return JSONResponse(await _taken(request, "add_document"), 201)
-
-
-class AttachmentForm(DocumentedModel):
-    """A file for a question."""
-
-    file: str = Field(description="The file, with its name.", json_schema_extra={"format": "binary"})
+    return await _taken(request, "add_document")
 
 
 class Attachment(DocumentedModel):
@@ -229,20 +218,19 @@ class Attachment(DocumentedModel):
     answers=(RouteResponse(Attachment),),
     problems=(404,),
 )
-async def attach(request: Request) -> Response:
+async def attach(request: Request) -> dict[str, Any]:
     """Read the text of a file for a question."""
     read = await _taken(request, "read_document")
     npu = service_of(request).model_host.npu
     tokens = await count_tokens([read["text"]], npu.form.tokenizer) if npu else None
     kept = {name: read[name] for name in ("title", "text", "warnings")}
-    return JSONResponse(kept | {"pages": read.get("pages", []), "tokens": tokens})
+    return kept | {"pages": read.get("pages", []), "tokens": tokens}
 
 
 class KnowledgeBody(bodies.RequestBody):
     """A call of the knowledge server."""
 
-    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """What the tool is given."""
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any], description="What the tool is given.")
 
 
 @Route(
@@ -252,7 +240,7 @@ class KnowledgeBody(bodies.RequestBody):
     answers=(RouteResponse(dict[str, Any], says="The structured result of the knowledge server's tool."),),
     problems=(403, 404),
 )
-async def ask_knowledge(request: Request) -> Response:
+async def ask_knowledge(request: Request) -> dict[str, Any]:
     """List, search or read documents, make a knowledge base, or remove a document."""
     body = await bodies.read(request, KnowledgeBody)
     tool = request.path_params["tool"]
@@ -261,7 +249,7 @@ async def ask_knowledge(request: Request) -> Response:
     if _KNOWLEDGE_TOOLS[tool] not in request.state.rights:
         raise HTTPError(403, f"this key may not use {tool}; it lacks the right '{_KNOWLEDGE_TOOLS[tool]}'")
     async with _knowledge(request) as call:
-        return JSONResponse(_structured(await call(tool, body.arguments), "arguments"))
+        return _structured(await call(tool, body.arguments), "arguments")
 
 
 async def _taken(request: Request, tool: str) -> dict[str, Any]:
@@ -271,7 +259,8 @@ async def _taken(request: Request, tool: str) -> dict[str, Any]:
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
-            given = {name: value for name in _FORM_FIELDS if isinstance(value := form.get(name), str) and value}
+            fields = {name: form.get(name) for name in UploadForm.model_fields}
+            given = {name: value for name, value in fields.items() if isinstance(value, str) and value}
             given["knowledge_base_id"] = given.pop("knowledge_base", "*")
             async with _knowledge(request) as call:
                 return await _forwarded(partial(call, tool), file, given)
@@ -313,14 +302,13 @@ async def _forwarded(
 
 
 @Route("GET", "/v1/tools/history", query=HistoryQueryBody, answers=(RouteResponse(History),))
-async def history(request: Request) -> Response:
+async def history(request: Request) -> dict[str, Any]:
     """List the recorded calls."""
     wish = bodies.query(request, HistoryQueryBody)
     calls = await tenant_of(request).app.store.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
-    records = [shown(Record, each, name=each.tool, started=stamp(each.at - each.seconds)) for each in calls]
-    return JSONResponse({"calls": records})
+    return {"calls": [shown(Record, each, name=each.tool, started=stamp(each.at - each.seconds)) for each in calls]}
 
 
 class Permission(DocumentedModel):
@@ -340,18 +328,15 @@ class Permissions(DocumentedModel):
 class ToolName(bodies.RequestBody):
     """A tool of a server."""
 
-    server: str
-    """The server's name; empty for tools without one."""
-    tool: str
-    """The server's own name of it."""
+    server: str = Field(description="The server's name; empty for tools without one.")
+    tool: str = Field(description="The server's own name of it.")
 
 
 @Route("GET", "/v1/approvals/lasting", answers=(RouteResponse(Permissions),))
-async def list_permissions(request: Request) -> Response:
+async def list_permissions(request: Request) -> dict[str, Any]:
     """List the permanent decisions about calls."""
     found = await tenant_of(request).app.store.grants.all()
-    permissions = [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]
-    return JSONResponse({"permissions": permissions})
+    return {"permissions": [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]}
 
 
 @Route(
@@ -361,20 +346,19 @@ async def list_permissions(request: Request) -> Response:
     answers=(RouteResponse(status=204, says="It is forgotten."),),
     problems=(404,),
 )
-async def forget_permission(request: Request) -> Response:
+async def forget_permission(request: Request) -> None:
     """Ask again before the calls of a tool."""
     wish = bodies.query(request, ToolName)
     if not await tenant_of(request).app.store.grants.forget(wish.server, wish.tool):
         raise HTTPError(404, f"no decision about {wish.tool!r} is stored; GET /v1/approvals/lasting lists them")
-    return Response(status_code=204)
 
 
-async def _switch(request: Request, *, is_on: bool) -> Response:
+async def _switch(request: Request, *, is_on: bool) -> SwitchResult:
     app = tenant_of(request).app
     tool = _tool(app, request.path_params["name"])
     app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
     await app.store.settled()
-    return JSONResponse({"name": tool.name, "enabled": is_on})
+    return SwitchResult(name=tool.name, enabled=is_on)
 
 
 def _tool(app: Assistant, name: str) -> ToolSpec:
@@ -390,17 +374,3 @@ def shown_tool(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, An
     """Return a tool as ``ToolShown``, with its cost."""
     tokens = app.model_host.listing.cost(tool)
     return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)
-
-
-ROUTES = (
-    list_permissions,
-    forget_permission,
-    list_tools,
-    enable,
-    disable,
-    call,
-    add_document,
-    ask_knowledge,
-    attach,
-    history,
-)

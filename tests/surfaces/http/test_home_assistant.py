@@ -206,12 +206,12 @@ def test_it_switches_lights_one_question_after_the_other(
         arguments = {"name": light, "domain": ["light"], "area": ""}
         assert (text, calls) == ("", [{"index": 0, "name": name, "arguments": arguments}])
         past += [called(calls), release.result(SWITCHED)]
-        before = service.service.usage.prefilled_tokens
+        before = service.service.usage[""].prefilled_tokens
         text, calls, _ = chat(home, release.body([system, *past]))
         assert (text, calls) == (f"Done: {past[-1]['content']}", [])
         past.append(assistant(text))
         # Of all that it sends again only the call, which lacks an argument now, and the result are read.
-        assert service.service.usage.prefilled_tokens - before < 150
+        assert service.service.usage[""].prefilled_tokens - before < 150
 
 
 def test_a_second_question_is_read_alone_where_the_time_is_not_at_the_front(
@@ -222,9 +222,9 @@ def test_a_second_question_is_read_alone_where_the_time_is_not_at_the_front(
     for release in (OLDER, NEWER):
         first = [release.system("08:00:00"), user("Hello")]
         answer, _, _ = chat(home, release.body(first))
-        before = service.service.usage.prefilled_tokens
+        before = service.service.usage[""].prefilled_tokens
         chat(home, release.body([release.system("08:00:09"), first[1], assistant(answer), user("And now?")]))
-        read.append(service.service.usage.prefilled_tokens - before)
+        read.append(service.service.usage[""].prefilled_tokens - before)
     assert read[1] < 40 < 200 < read[0]
 
 

@@ -24,7 +24,7 @@ from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.errors import NamesRequest
+from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.state import ServiceState
 
 pytestmark = pytest.mark.anyio
@@ -104,7 +104,7 @@ async def asking(folder: Path, word: str) -> AsyncGenerator[httpx2.AsyncClient, 
 async def test_what_breaks_is_told_by_the_requests_name_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], word: str, stream: bool
 ) -> None:
-    caplog.handler.addFilter(NamesRequest())
+    caplog.handler.addFilter(name_request)
     async with asking(tmp_path, word) as client:
         answer = await client.post(path, json={**body, "stream": stream}, headers={"X-Request-Id": "req-7"})
     assert "something went wrong inside the service; the log has more under request req-7" in answer.text

@@ -108,7 +108,7 @@ def calls_in(message: Json) -> list[tuple[str, str, Json]]:
 
 def prefilled(service: Served) -> int:
     assert service.service is not None
-    return service.service.usage.prefilled_tokens
+    return service.service.usage[""].prefilled_tokens
 
 
 def test_a_list_that_does_not_fit_is_a_list_of_names(service: Served) -> None:

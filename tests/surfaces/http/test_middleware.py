@@ -23,7 +23,7 @@ from rkllm_mcp.errors import (
     UsageError,
     WorkerDiedError,
 )
-from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, NamesRequest, current_request_id, response_to
+from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, current_request_id, name_request, response_to
 from rkllm_mcp.surfaces.http.route import Route
 from tests.support.http_app import BASE_URL, config_with, desk
 
@@ -282,7 +282,7 @@ async def test_a_request_has_an_id_its_own_where_that_is_sane(offered: str | byt
 
 
 async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_of_the_machine(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.handler.addFilter(NamesRequest())
+    caplog.handler.addFilter(name_request)
     async with desk(routes=ROUTES) as it:
         answer = await it.send("GET", "/broken", {"X-Request-Id": "r-500"})
     assert answer.status_code == 500

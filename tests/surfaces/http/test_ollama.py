@@ -10,7 +10,7 @@ import httpx2
 import ollama
 import pytest
 
-from rkllm_mcp.surfaces.http.ollama_models import VERSION
+from rkllm_mcp.surfaces.http.ollama import VERSION
 from tests.support.served import Served, scripted_model, served
 
 RULES = """
@@ -154,10 +154,10 @@ def test_a_conversation_is_known_again_by_what_was_said(client: Client, service:
         answer = client.chat("parrot", messages=messages, tools=[WEATHER])
         messages.append({"role": "assistant", "content": "", "tool_calls": answer.message.tool_calls})
         messages.append({"role": "tool", "content": "cold", "tool_name": "get_weather"})
-        before = service.service.usage.prefilled_tokens
+        before = service.service.usage[""].prefilled_tokens
         answer = client.chat("parrot", messages=messages, tools=[WEATHER])
         # Of a prompt with a system text and a tool, only the result is new.
-        assert service.service.usage.prefilled_tokens - before < 40
+        assert service.service.usage[""].prefilled_tokens - before < 40
         messages.append({"role": "assistant", "content": answer.message.content})
 
 

@@ -12,7 +12,7 @@ from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
+from rkllm_mcp.surfaces.http.state import OpenConversations
 from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ def opened(conversations_open: OpenConversations, app: Assistant, count: int = 1
 
 
 def held(conversations_open: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
-    return [conversations_open.holds(app, conversation.id) for conversation in conversations]
+    return [conversations_open.opened(app, conversation.id) is not None for conversation in conversations]
 
 
 async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_answered(tmp_path: Path) -> None:

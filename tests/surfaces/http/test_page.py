@@ -11,7 +11,7 @@ import pytest
 
 from rkllm_mcp.app.tenants import Tenants
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.page import FOLDER, ROUTES, mounts, page_files, page_version
+from rkllm_mcp.surfaces.http.page import FOLDER, page, page_files, page_version
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.http_app import BASE_URL, config_with
 
@@ -25,7 +25,7 @@ async def fetch(path: str, headers: dict[str, str] | None = None) -> httpx2.Resp
     """What the application answers somebody who has no key, where one is needed."""
     responses: list[httpx2.Response] = []
     async with anyio.create_task_group() as tasks:
-        app = create_app(ServiceState(Tenants(KEYED, tasks, None)), ROUTES, mounts())
+        app = create_app(ServiceState(Tenants(KEYED, tasks, None)), (page,))
         client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=BASE_URL)
         with anyio.fail_after(60):
             responses.append(await client.get(path, headers=headers))
