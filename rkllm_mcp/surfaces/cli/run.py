@@ -26,7 +26,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
-from rkllm_mcp.surfaces.cli.options import leave_after
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -240,16 +240,14 @@ def unknown_tool(name: str, suggestion: str | None) -> UsageError:
 app = typer.Typer()
 
 
-@app.command("chat")
+@command(app, "chat")
 def chat_command(
-    context: typer.Context,
+    session: Session,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Continue a saved conversation; 'conversations list' lists them.")
+        str | None, option("Continue a saved conversation; 'conversations list' lists them.", "ID")
     ] = None,
-    go_on: Annotated[
-        bool, typer.Option("--continue", metavar="", help="Continue the most recent conversation.")
-    ] = False,
-) -> None:
+    go_on: Annotated[bool, flag("Continue the most recent conversation.", "--continue")] = False,
+) -> int:
     """Check the options of ``chat`` and start it."""
     from rkllm_mcp.surfaces.chat.session import chat
 
@@ -257,30 +255,23 @@ def chat_command(
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == "":
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    raise typer.Exit(chat(context.obj, "" if go_on else resume))
+    return chat(session, "" if go_on else resume)
 
 
-@app.command("run")
+@command(app, "run")
 def run_command(
-    context: typer.Context,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="Question, in quotes; - reads standard input.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON event per line.")] = False,
-    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Call this tool first.")] = None,
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of tokens in the answer.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Approve every tool call without asking.")] = False,
+    session: Session,
+    words: Annotated[list[str] | None, argument("Question, in quotes; - reads standard input.", "[TEXT]")] = None,
+    as_json: Annotated[bool, flag("Print one JSON event per line.", "--json")] = False,
+    force_tool: Annotated[str | None, option("Call this tool first.", "NAME")] = None,
+    no_tools: Annotated[bool, flag("Answer without tools.", "--no-tools")] = False,
+    system: Annotated[str | None, option("System prompt, instead of the configured one.", "TEXT")] = None,
+    max_tokens: Annotated[int | None, option("Maximum number of tokens in the answer.", "N", min=1)] = None,
+    yes: Annotated[bool, flag("Approve every tool call without asking.", "--yes")] = False,
     no_approve: Annotated[
-        bool,
-        typer.Option("--no-approve", metavar="", help="Refuse every tool call that needs approval, without asking."),
+        bool, flag("Refuse every tool call that needs approval, without asking.", "--no-approve")
     ] = False,
-) -> None:
+) -> int:
     """Check the options of ``run`` and answer."""
     if yes and no_approve:
         raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
@@ -288,41 +279,35 @@ def run_command(
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
     options = AnswerOptions(model, not no_tools, approvals=approvals)
-    session: Session = context.obj
     text = question_text(words)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
-        raise typer.Exit(run(session, text, system, options, None))
+        return run(session, text, system, options, None)
     # JSON is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     renderer = JsonRenderer()
     try:
-        raise typer.Exit(run(session, text, system, options, renderer))
+        return run(session, text, system, options, renderer)
     except RkllmMcpError as error:
         # A reader of the stream waits for its end.
         renderer.show(End("failed", str(error)))
         raise
 
 
-@app.command("prompt")
+@command(app, "prompt")
 def prompt_command(
-    context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="TEXT", help="Question, in quotes; - reads standard input.")],
-    no_tools: Annotated[
-        bool, typer.Option("--no-tools", metavar="", help="Leave the tools out of the prompt.")
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the parts of the prompt as JSON.")] = False,
-) -> None:
+    session: Session,
+    words: Annotated[list[str], argument("Question, in quotes; - reads standard input.", "TEXT")],
+    no_tools: Annotated[bool, flag("Leave the tools out of the prompt.", "--no-tools")] = False,
+    system: Annotated[str | None, option("System prompt, instead of the configured one.", "TEXT")] = None,
+    as_json: Annotated[bool, flag("Print the parts of the prompt as JSON.", "--json")] = False,
+) -> int:
     """Print the prompt part by part, with its token ids and their count."""
     from rkllm_mcp.app.preview import prompt_parts
     from rkllm_mcp.app.root import open_tools
     from rkllm_mcp.protocols import CallContext
 
-    session: Session = context.obj
     text = question_text(words, command="prompt")
 
     async def work() -> None:
@@ -334,29 +319,23 @@ def prompt_command(
         rows = [(part.label, part.text, part.ids) for part in parts]
         sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
 
-    leave_after(session, work)
+    return in_loop(session, work)
 
 
-@app.command("detect")
+@command(app, "detect")
 def detect_command(
-    context: typer.Context,
+    session: Session,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Tool-call syntax to look for first; may be repeated. All others are read as well."
-        ),
+        option("Tool-call syntax to look for first; may be repeated. All others are read as well.", "NAME"),
     ] = None,
     tools: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="JSON file with the declared tools; without it every tool name is accepted."),
+        str | None, option("JSON file with the declared tools; without it every tool name is accepted.", "FILE")
     ] = None,
-    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How the output marks thinking.")] = "auto",
-    explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Also explain why a text is or is not a tool call.")
-    ] = False,
+    thinking: Annotated[str, option("How the output marks thinking.", "off|auto|open")] = "auto",
+    explain: Annotated[bool, flag("Also explain why a text is or is not a tool call.", "--explain")] = False,
 ) -> None:
     """Feed standard input to a detector and print its events, each as soon as it is certain."""
-    session: Session = context.obj
     if not session.quiet and sys.stdin.isatty():
         session.status("Paste what the model wrote, then Ctrl-D.")
     if tools is None or explain:

@@ -27,7 +27,7 @@ from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.config import write_whole
-from rkllm_mcp.surfaces.cli.options import Host, Port, asynchronous
+from rkllm_mcp.surfaces.cli.options import Host, Port, command, flag, option
 from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
@@ -117,27 +117,46 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
     return user_unit(wishes) if is_user else system_unit(wishes)
 
 
-def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
-    """Write the unit, replacing an installed one, and start it."""
-    text = unit_text(session, is_user=is_user, credentials=credentials)
+app = typer.Typer(no_args_is_help=True)
+
+_User = Annotated[bool, flag("Use your user's systemd instead of the system's.", "--user")]
+
+
+@command(app, "install")
+def install(
+    session: Session,
+    is_user: _User = False,
+    credentials: Annotated[
+        list[str] | None,
+        option("Secret that the configuration refers to as ${NAME}; may be repeated.", "NAME=FILE", "--credential"),
+    ] = None,
+    no_start: Annotated[bool, flag("Install the service without starting it.", "--no-start")] = False,
+    only_print: Annotated[bool, flag("Print the unit without installing it.", "--print")] = False,
+) -> int:
+    """Install and start a systemd unit for the current configuration."""
+    text = unit_text(session, is_user=is_user, credentials=credentials or ())
+    if only_print:
+        sys.stdout.write(text)
+        return EXIT_DONE
     place = UnitLocation(is_user)
     _need_systemctl()
     write_whole(place.file, text, place.advice)
     session.status(f"Wrote {place.file}")
     place.run("daemon-reload")
     place.run("enable", UNIT_NAME)
-    if not start:
+    if no_start:
         session.status(f"Start it with: {' '.join(place.systemctl('start', UNIT_NAME))}")
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     place.run("restart", UNIT_NAME, advice=place.log_command)
     if is_user:
         session.status("It ends when you log out, unless you say: loginctl enable-linger")
-    return status(session, is_user=is_user)
+    return status(session, is_user)
 
 
-def uninstall(session: Session, *, is_user: bool) -> int:
-    """Stop the service and delete the unit; stored data stays."""
+@command(app, "uninstall")
+def uninstall(session: Session, is_user: _User = False) -> int:
+    """Stop the service and remove its unit; stored data is kept."""
     place = UnitLocation(is_user)
     if not place.file.is_file():
         raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
@@ -152,7 +171,8 @@ def uninstall(session: Session, *, is_user: bool) -> int:
     return EXIT_DONE
 
 
-def status(session: Session, *, is_user: bool) -> int:
+@command(app, "status")
+def status(session: Session, is_user: _User = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
     place = UnitLocation(is_user)
     _need_systemctl()
@@ -233,55 +253,9 @@ def _shown(name: str, value: str) -> str:
     return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value
 
 
-app = typer.Typer(no_args_is_help=True)
-
-_User = Annotated[bool, typer.Option("--user", metavar="", help="Use your user's systemd instead of the system's.")]
-
-
-@app.command("install")
-def install_command(
-    context: typer.Context,
-    user: _User = False,
-    credential: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--credential",
-            metavar="NAME=FILE",
-            help="Secret that the configuration refers to as ${NAME}; may be repeated.",
-        ),
-    ] = None,
-    no_start: Annotated[
-        bool, typer.Option("--no-start", metavar="", help="Install the service without starting it.")
-    ] = False,
-    only_print: Annotated[
-        bool, typer.Option("--print", metavar="", help="Print the unit without installing it.")
-    ] = False,
-) -> None:
-    """Install and start a systemd unit for the current configuration."""
-    if only_print:
-        sys.stdout.write(unit_text(context.obj, is_user=user, credentials=credential or ()))
-        return
-    code = install(context.obj, is_user=user, credentials=credential or (), start=not no_start)
-    raise typer.Exit(code)
-
-
-@app.command("uninstall")
-def uninstall_command(context: typer.Context, user: _User = False) -> None:
-    """Stop the service and remove its unit; stored data is kept."""
-    raise typer.Exit(uninstall(context.obj, is_user=user))
-
-
-@app.command("status")
-def status_command(context: typer.Context, user: _User = False) -> None:
-    """Show the state of the service; exit code 1 unless it is active."""
-    raise typer.Exit(status(context.obj, is_user=user))
-
-
 # State folder of the system's unit, whose user is made by systemd; root may read and write it.
 _SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
-_System = Annotated[
-    bool, typer.Option("--system", metavar="", help="Of the service of the system's systemd; needs root.")
-]
+_System = Annotated[bool, flag("Of the service of the system's systemd; needs root.", "--system")]
 
 
 def show_link(config: Config, *, is_system: bool) -> None:
@@ -329,28 +303,26 @@ def qr_text(text: str, *, color: bool) -> str:
     return "".join(f"\x1b[97;40m{line}\x1b[0m\n" if color else f"{line}\n" for line in lines)
 
 
-@app.command("link")
-def link_command(context: typer.Context, system: _System = False) -> None:
+@command(app, "link")
+def link_command(session: Session, system: _System = False) -> None:
     """Show the page's address with a code that links a device, once and for five minutes, and its QR code.
 
     A phone reaches the page only if the service listens beyond this machine: [service] host = "0.0.0.0" in the
     configuration, and a key ('rkllm-mcp config add-key'); 'rkllm-mcp setup --lan' sets both in a new configuration.
     """
-    config = context.obj.config()
+    config = session.config()
     show_link(config, is_system=system)
     if is_loopback(config.service.host):
-        context.obj.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
+        session.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
 
 
-@app.command("keys")
-@asynchronous
+@command(app, "keys")
 async def keys_command(
-    context: typer.Context,
-    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke the key of this device.")] = None,
+    session: Session,
+    revoke: Annotated[str | None, option("Revoke the key of this device.", "ID")] = None,
     system: _System = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
-    session: Session = context.obj
     async with open_stored(session.config(), _SYSTEM_STATE if system else None) as store:
         if revoke is not None and not await store.devices.revoke(revoke):
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
@@ -364,9 +336,9 @@ async def keys_command(
 serve_app = typer.Typer()
 
 
-@serve_app.command("serve")
-def serve_command(context: typer.Context, host: Host = None, port: Port = None) -> None:
+@command(serve_app, "serve")
+def serve_command(session: Session, host: Host = None, port: Port = None) -> int:
     """Serve until a signal."""
     from rkllm_mcp.surfaces.http.server import serve
 
-    raise typer.Exit(serve(context.obj, host, port))
+    return serve(session, host, port)

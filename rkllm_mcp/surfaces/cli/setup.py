@@ -30,6 +30,7 @@ from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
+from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import ServiceControlError, UnitLocation, install, show_link, uninstall
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
@@ -517,9 +518,9 @@ def _install_compiler() -> None:
     tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
     if shutil.which("uv"):
         tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])
-    for command in tools:
+    for tool in tools:
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(command, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
+            subprocess.run(tool, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
             return
     raise UsageError("the package ziglang could not be installed; install a C compiler: sudo apt install gcc")
 
@@ -527,27 +528,16 @@ def _install_compiler() -> None:
 app = typer.Typer()
 
 
-@app.command("setup")
+@command(app, "setup")
 def setup_command(
-    context: typer.Context,
-    yes: Annotated[
-        bool, typer.Option("--yes", metavar="", help="Ask nothing: yes to everything but listening on the network.")
-    ] = False,
-    lan: Annotated[
-        bool, typer.Option("--lan", metavar="", help="Let other devices of the network use the assistant, with a key.")
-    ] = False,
-    emulated: Annotated[
-        bool, typer.Option("--emulated", metavar="", help="Use the emulated NPU and its script instead of a model.")
-    ] = False,
-    no_service: Annotated[
-        bool, typer.Option("--no-service", metavar="", help="Do not install a systemd service.")
-    ] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", metavar="", help="Remove what setup created and nothing has changed since.")
-    ] = False,
-) -> None:
+    session: Session,
+    yes: Annotated[bool, flag("Ask nothing: yes to everything but listening on the network.", "--yes")] = False,
+    lan: Annotated[bool, flag("Let other devices of the network use the assistant, with a key.", "--lan")] = False,
+    emulated: Annotated[bool, flag("Use the emulated NPU and its script instead of a model.", "--emulated")] = False,
+    no_service: Annotated[bool, flag("Do not install a systemd service.", "--no-service")] = False,
+    undo: Annotated[bool, flag("Remove what setup created and nothing has changed since.", "--undo")] = False,
+) -> int:
     """Set up a working assistant: runtime, model, configuration, a test, and the page for your phone."""
-    session: Session = context.obj
     setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, no_service=no_service)
     if not (yes or undo or is_interactive()):
         raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
@@ -559,4 +549,4 @@ def setup_command(
     if code == EXIT_INTERRUPTED:
         setup.session.terminal.end_line()
         setup.tell("interrupted")
-    raise typer.Exit(code)
+    return code
