@@ -20,6 +20,8 @@ from mcp.server.mcpserver.resources import FunctionResource
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
@@ -271,25 +273,23 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
     if not keys:
         return app
 
+    answer = {"error": "a key is required: Authorization: Bearer KEY"}
+    refusal = JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})
+
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _has_key(scope["headers"], keys):
-            if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
-                refused.note((scope.get("client") or [""])[0], "401")
-            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-            await send({"type": "http.response.start", "status": 401, "headers": headers})
-            await send(
-                {"type": "http.response.body", "body": b'{"error":"a key is required: Authorization: Bearer KEY"}'}
-            )
+        headers = Headers(scope=scope) if scope["type"] == "http" else None
+        if headers is None or _has_key(headers.get("authorization", ""), keys):
+            await app(scope, receive, send)
             return
-        await app(scope, receive, send)
+        if "authorization" in headers:
+            refused.note((scope.get("client") or [""])[0], "401")
+        await refusal(scope, receive, send)
 
     return guarded
 
 
-def _has_key(headers: Sequence[tuple[bytes, bytes]], keys: Sequence[str]) -> bool:
-    sent = next((value for name, value in headers if name.lower() == b"authorization"), b"")
-    kind, _, token = sent.partition(b" ")
-    key = token.strip().decode("latin-1")
+def _has_key(sent: str, keys: Sequence[str]) -> bool:
+    kind, _, token = sent.partition(" ")
     # Every key is compared, and each in the same time whatever was sent.
-    found = [entry for entry in keys if matches(key, entry)]
-    return kind.lower() == b"bearer" and bool(found)
+    found = [entry for entry in keys if matches(token.strip(), entry)]
+    return kind.lower() == "bearer" and bool(found)
