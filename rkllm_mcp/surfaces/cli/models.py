@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
-def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+def figures(folder: ModelFolder) -> tuple[float, int]:
+    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
     published = folder.card.published
-    speed = published.decode_tokens_per_second if published else None
-    memory = published.memory_mb if published else None
+    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
+
+
+def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+    speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
         folder.name,
@@ -217,9 +221,7 @@ _AnyPlatform = Annotated[bool, flag("Accept a file that was converted for anothe
 @command(app, "list")
 def list_command(session: Session, as_json: AsJson = False) -> None:
     """List known models: installed or not, their speed, and whether they fit this board."""
-    from rkllm_mcp.models.install import ModelSources
-
-    sources = ModelSources()
+    sources = _sources(session)
     folders = sources.models()
     if as_json:
         write_json([_as_dict(sources, folder) for folder in folders])
@@ -244,9 +246,8 @@ def show_command(
 ) -> None:
     """Show one model's card and files."""
     from rkllm_mcp.models.cards import load_model
-    from rkllm_mcp.models.install import ModelSources
 
-    sources = ModelSources()
+    sources = _sources(session)
     known = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, known or load_model(name))
     rows = [

@@ -40,8 +40,9 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_colo
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.messages import ToolSpec
-    from rkllm_mcp.surfaces.chat.forms import FormPrompt
+    from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.toolcalls.detector import Detector
 
@@ -59,20 +60,19 @@ class JsonRenderer:
         stream.flush()
 
 
-def _as_json(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
-    parts: list[dict[str, Any]] = [
-        {"part": label, "tokens": len(ids), "text": text, "ids": list(ids)} for label, text, ids in rows
-    ]
-    return f"{json.dumps({'tokens': sum(part['tokens'] for part in parts), 'parts': parts}, ensure_ascii=False)}\n"
+def _as_json(parts: Sequence[PromptPart]) -> str:
+    values = [{"part": part.label, "tokens": len(part.ids), "text": part.text, "ids": part.ids} for part in parts]
+    tokens = sum(len(part.ids) for part in parts)
+    return f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n"
 
 
-def _as_text(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
+def _as_text(parts: Sequence[PromptPart]) -> str:
     lines: list[str] = []
-    for label, text, ids in rows:
-        heading = f"── {label}: {len(ids)} tokens"
-        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), text.rstrip("\n")]
-        lines.append(f"   ids: {' '.join(str(token_id) for token_id in ids)}")
-    lines.append(f"── total: {sum(len(ids) for _, _, ids in rows)} tokens")
+    for part in parts:
+        heading = f"── {part.label}: {len(part.ids)} tokens"
+        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
+        lines.append(f"   ids: {' '.join(map(str, part.ids))}")
+    lines.append(f"── total: {sum(len(part.ids) for part in parts)} tokens")
     return "\n".join([*lines, ""])
 
 
@@ -196,6 +196,8 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
 
     async def work() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
+            from rkllm_mcp.surfaces.chat.forms import FormPrompt
+            from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
             from rkllm_mcp.surfaces.chat.phrases import PHRASES
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
@@ -203,9 +205,8 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
             await app.ready()
             if program is None:
                 load_markdown(session.terminal)
-            forced = options.model.forced_tool
-            if forced is not None and app.toolbox.resolve(forced) is None:
-                raise unknown_tool(forced, app.toolbox.suggest(forced))
+            if options.model.forced_tool is not None:
+                found_tool(app, options.model.forced_tool)
             if app.model_host.is_emulated:
                 session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(system)
@@ -213,9 +214,6 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
             events = app.reply(conversation, text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
-                from rkllm_mcp.surfaces.chat.forms import FormPrompt
-                from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
             answering = Answering(app, session.terminal, inquirer, phrases=PHRASES[language])
             reason = await answering.follow(conversation.id, events, renderer.show)
@@ -231,10 +229,14 @@ def _terminal_renderer(session: Session, language: Language) -> Renderer:
     return renderer_for(session.terminal, PHRASES[language])
 
 
-def unknown_tool(name: str, suggestion: str | None) -> UsageError:
-    """The error of naming a tool that is not there."""
+def found_tool(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:
+    """Return the tool of that name, or raise a UsageError."""
+    tool = host.toolbox.resolve(name)
+    if tool is not None:
+        return tool
+    suggestion = host.toolbox.suggest(name)
     hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
-    return UsageError(f"there is no tool {name!r}; {hint}")
+    raise UsageError(f"there is no tool {name!r}; {hint}")
 
 
 app = typer.Typer()
@@ -316,8 +318,7 @@ def prompt_command(
             await environment.toolbox.connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
-        rows = [(part.label, part.text, part.ids) for part in parts]
-        sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
+        sys.stdout.write(_as_json(parts) if as_json else _as_text(parts))
 
     return in_loop(session, work)
 
@@ -358,16 +359,15 @@ def question_text(words: Sequence[str] | None, command: str = "run") -> str:
     if words and len(words) > 1:
         quoted = " ".join(words).replace('"', "'")
         raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
-    text = words[0] if words else None
-    if text is None and sys.stdin.isatty():
+    if not words and sys.stdin.isatty():
         raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
-    if text in {None, "-"}:
+    text = words[0] if words else "-"
+    if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    typed: Any = text
     try:
-        typed.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    if not typed.strip():
+    if not text.strip():
         raise UsageError("the question is empty; write it behind the command, in quotes")
-    return str(typed)
+    return text

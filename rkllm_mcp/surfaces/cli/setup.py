@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
+from rkllm_mcp.surfaces.cli.models import download_progress, figures
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import ServiceControlError, UnitLocation, install, show_link, uninstall
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
@@ -104,13 +105,13 @@ def _mark(file: Path) -> list[Any]:
 class _Setup:
     def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
         from rkllm_mcp.app.preview import state_folder
-        from rkllm_mcp.config.loading import search_order
+        from rkllm_mcp.config.loading import read_file, search_order
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
         self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
         self.language = session.language(Config())
-        self.texts = _texts()[self.language]
+        self.texts: Mapping[str, str] = read_file(Path(__file__).with_name("setup_texts.toml"))[self.language]
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
@@ -210,8 +211,6 @@ class _Setup:
         folder = runtimes.runtime_folder() / version
         self._creates(folder)
         self.tell("fetching_runtime", version=version)
-        from rkllm_mcp.surfaces.cli.models import download_progress
-
         with download_progress(self.session) as progress:
             path = runtimes.pull_runtime(version, progress=progress, say=self.say)
         self.journal.done(folder)
@@ -272,7 +271,7 @@ class _Setup:
             raise UsageError(self.texts["no_model"])
 
         def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
-            speed, memory = _figures(folder)
+            speed, memory = figures(folder)
             is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
             # Of those that are fluent the largest, of the others the fastest.
             return (not folder.missing, is_good, memory if is_good else speed)
@@ -280,9 +279,9 @@ class _Setup:
         best = sorted(offered, key=rank, reverse=True)[:_SHOWN_MODELS]
         self.tell("models")
         for count, folder in enumerate(best, 1):
-            speed, memory = _figures(folder)
-            figures = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
-            self.say(f"  {count}  {folder.folder.name}  ({figures})  {folder.card.description}")
+            speed, memory = figures(folder)
+            published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
+            self.say(f"  {count}  {folder.folder.name}  ({published})  {folder.card.description}")
         names = [folder.folder.name for folder in best]
         if self.yes:
             return names[0]
@@ -294,7 +293,6 @@ class _Setup:
 
     def _fetch_model(self, name: str) -> None:
         from rkllm_mcp.models.install import Pull, pull
-        from rkllm_mcp.surfaces.cli.models import download_progress
 
         folder = self.sources.folders.folder(name)
         self._creates(folder)
@@ -491,18 +489,6 @@ class _Setup:
         return "", ""
 
 
-def _texts() -> Mapping[str, Mapping[str, str]]:
-    from rkllm_mcp.config.loading import read_file
-
-    return read_file(Path(__file__).with_name("setup_texts.toml"))
-
-
-def _figures(folder: ModelFolder) -> tuple[float, int]:
-    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
-    published = folder.card.published
-    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
-
-
 def _free_port(host: str) -> int:
     """Return the first port of a few that nothing listens on; the first one if all are taken."""
     for port in _PORTS:
@@ -541,9 +527,8 @@ def setup_command(
     setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, no_service=no_service)
     if not (yes or undo or is_interactive()):
         raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
-    work: Callable[[], int] = setup.undo if undo else setup.run
     try:
-        code = work()
+        code = setup.undo() if undo else setup.run()
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:

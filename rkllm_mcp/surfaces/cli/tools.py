@@ -19,7 +19,7 @@ from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
 from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, argument, command, flag, in_loop, option
-from rkllm_mcp.surfaces.cli.run import unknown_tool
+from rkllm_mcp.surfaces.cli.run import found_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, read_pairs, tool_table, tool_text
@@ -65,14 +65,6 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
         "read_only": tool.read_only,
         "destructive": tool.destructive,
     }
-
-
-def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
-    """Return the tool of that name, or raise a UsageError."""
-    tool = environment.toolbox.resolve(name)
-    if tool is None:
-        raise unknown_tool(name, environment.toolbox.suggest(name))
-    return tool
 
 
 @asynccontextmanager
