@@ -159,11 +159,8 @@ def _models_beside(config: Config) -> list[CheckResult]:
 def _faults(config: Config) -> list[str]:
     refused = (f"Server '{name}': {refusal}" for name, refusal in refused_servers(config).items())
     folders = {*config.security.roots, *(root for server in config.active_servers for root in server.roots or ())}
-    gone = (
-        f"roots: there is no folder {folder}; make it, or correct roots"
-        for folder in sorted(folders)
-        if not folder.is_dir()
-    )
+    gone = sorted(folder for folder in folders if not folder.is_dir())
+    absent = (f"roots: there is no folder {folder}; make it, or correct roots" for folder in gone)
     idle = (
         f"Server '{server.name}': tool {tool.name!r} is left out: {tool.problem}"
         for server in config.active_servers
@@ -171,7 +168,7 @@ def _faults(config: Config) -> list[str]:
         for tool in server.tools
         if tool.problem
     )
-    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *gone]
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent]
 
 
 def refused_servers(config: Config) -> dict[str, str]:
@@ -309,9 +306,8 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
     try:
         abi = accepted_abi(file, config.runtime.abi)
     except RuntimeUnusableError as error:
-        return replace(
-            report, found=error.message, status="fail", remedy=error.remedy, command="rkllm-mcp runtime list"
-        )
+        command = "rkllm-mcp runtime list"
+        return replace(report, found=error.message, status="fail", remedy=error.remedy, command=command)
     return replace(report, found=f"{report.found}, interface {abi.name}")
 
 

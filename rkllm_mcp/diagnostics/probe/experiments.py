@@ -119,9 +119,8 @@ def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     cold(subject, base, 2)
     again = completed(subject.run(base, 2))
     if again.evaluated is not None:
-        facts["full_match_evaluates"] = (
-            "none" if again.evaluated == 0 else "all" if again.evaluated >= len(base) else "last"
-        )
+        some = "all" if again.evaluated >= len(base) else "last"
+        facts["full_match_evaluates"] = some if again.evaluated else "none"
     facts |= _watch_history(subject, base, tail)
     settled = {name: fact for name, fact in facts.items() if fact is not None}
     if len(settled) < len(facts):

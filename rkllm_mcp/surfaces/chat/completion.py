@@ -83,9 +83,8 @@ class Completions:
         values = dict(pair.split("=", 1) for pair in given[1:] if "=" in pair)
         argument, equals, value = word.partition("=")
         if not equals:
-            return _beginning(
-                word, {f"{each.name}=": each.description for each in prompt.arguments if each.name not in values}
-            )
+            missing = (each for each in prompt.arguments if each.name not in values)
+            return _beginning(word, {f"{each.name}=": each.description for each in missing})
         offerings, reference = self._app.toolbox.offerings, prompt.reference
         ideas = await offerings.complete_prompt(reference, argument, value, values, self._context)
         return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
@@ -119,10 +118,8 @@ class Completions:
         if not uri.startswith(head):
             # The person has not come to the blank yet.
             return [head] if head.startswith(uri) else []
-        name, typed = blank.lstrip("+#"), uri[len(head) :]
-        ideas = await self._app.toolbox.offerings.complete_resource(
-            template.server, template.uri_template, name, typed, None, self._context
-        )
+        name, typed, place = blank.lstrip("+#"), uri[len(head) :], (template.server, template.uri_template)
+        ideas = await self._app.toolbox.offerings.complete_resource(*place, name, typed, None, self._context)
         return [f"{head}{idea}{tail}" for idea in ideas]
 
 

@@ -165,9 +165,7 @@ def transcript(messages: Sequence[Message]) -> str:
             parts.append(f"## You\n\n{message.text}")
         elif message.role == "assistant":
             calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
-            parts.append(
-                "\n\n".join(["## Assistant", *([message.text.strip()] if message.text.strip() else []), *calls])
-            )
+            parts += ["## Assistant", *filter(None, [message.text.strip()]), *calls]
         else:
             parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
     return "\n\n".join(parts) + "\n"

@@ -118,14 +118,10 @@ def _delivery(report: Report) -> list[str]:
 
 
 def _prompts(report: Report) -> list[str]:
-    heading = ["TOOLS", "PROMPT tokens", "written ms", "next question ms"]
-    return _table(
-        heading,
-        [
-            [str(one.tools), str(one.prompt_tokens), f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"]
-            for one in report.prompts
-        ],
-    )
+    rows = [
+        [f"{one.tools}", f"{one.prompt_tokens}", f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"] for one in report.prompts
+    ]
+    return _table(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -141,9 +141,8 @@ def knowledge_server(config: Config) -> ServerConfig:
     if known := next(filter(is_knowledge, config.servers), None):
         return known
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
-    return StdioServer(
-        name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)
-    )
+    environment = ("XDG_DATA_HOME", *variables)
+    return StdioServer(name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=environment)
 
 
 @asynccontextmanager
@@ -491,11 +490,10 @@ async def import_command(
     name: Annotated[str, option("Name of the new knowledge base.", "NAME")] = "",
 ) -> None:
     """Add the documents of an exported knowledge base, to a new one unless --base names one."""
+    path = _absolute(file)
     async with open_knowledge(session) as knowledge:
         base_id = await knowledge.base_id(base) if base else ""
-        answer = await knowledge.call(
-            "import_knowledge_base", knowledge_base_id=base_id, path=_absolute(file), name=name
-        )
+        answer = await knowledge.call("import_knowledge_base", knowledge_base_id=base_id, path=path, name=name)
     sys.stdout.write(f"{answer['knowledge_base_id']}\n")
     _tell_copied(session, "Imported", answer)
 

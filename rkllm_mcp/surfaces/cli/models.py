@@ -158,13 +158,10 @@ def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
         for library in libraries
     ]
     here = {library.official_release for library in libraries}
-    entries += [
-        {"release": version, "state": state} for version, state in pullable_releases().items() if version not in here
-    ]
-    rows = [
-        (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
-        for entry in entries
-    ]
+    others = ((version, state) for version, state in pullable_releases().items() if version not in here)
+    entries += [{"release": version, "state": state} for version, state in others]
+    known = [(each["release"], each["state"], (each.get("file"), each.get("problem"))) for each in entries]
+    rows = [(release, state, " ".join(filter(None, notes))) for release, state, notes in known]
     session.show(entries, table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns), as_json=as_json)
     if not as_json:
         session.status(

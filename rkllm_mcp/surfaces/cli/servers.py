@@ -72,9 +72,8 @@ async def check_command(
     session.status(starting if count else f"No servers to test; {_NONE}.")
 
     async def log_in(server: str, url: str) -> None:
-        session.status(
-            f"Server '{server}' wants you to log in; open this address in a browser on this machine:\n  {url}"
-        )
+        wish = f"Server '{server}' wants you to log in; open this address in a browser on this machine:"
+        session.status(f"{wish}\n  {url}")
         port = urlsplit(parse_qs(urlsplit(url).query).get("redirect_uri", [""])[0]).port
         session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
 
@@ -109,18 +108,16 @@ def import_command(
 
     path = Path(file).expanduser()
     if not path.is_file():
-        raise UsageError(
-            f"there is no file {path}; name another host's configuration, such as claude_desktop_config.json"
-        )
+        advice = "name another host's configuration, such as claude_desktop_config.json"
+        raise UsageError(f"there is no file {path}; {advice}")
     raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
     # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
     entries = entries_of(raw, {}, str(path))
     tables = [entry.table for entry in entries]
     checked_servers(raw, str(path), path)
     if not tables:
-        raise ConfigError(
-            str(path), "mcpServers", "no servers", 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
-        )
+        wanted = 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
+        raise ConfigError(str(path), "mcpServers", "no servers", wanted)
     target = session.target_file()
     taken = names_in(target)
     new = [entry for entry in tables if entry["name"] not in taken]
