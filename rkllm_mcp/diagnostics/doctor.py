@@ -211,9 +211,7 @@ async def start_servers(config: Config) -> dict[str, ServerState]:
         return {state.name: state for state in environment.toolbox.servers()}
 
 
-def diagnose(
-    config: Config, machine: Machine | None = None, states: Mapping[str, ServerState] | None = None
-) -> list[CheckResult]:
+def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) -> list[CheckResult]:
     """Check the board and everything that the configuration names.
 
     ``states`` are those of ``start_servers``; without them no server is started.
@@ -225,11 +223,11 @@ def diagnose(
     if config.provider.kind == "rkllm":
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)
-        findings = examine(machine or Machine(), Subjects(source, library, report, servers))
+        findings = examine(Machine(), Subjects(source, library, report, servers))
         findings += [*_profile(config, model), *_models_beside(config)]
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
-        looked_at = examine(machine or Machine(), subjects)
+        looked_at = examine(Machine(), subjects)
         findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
     findings += (CheckResult("approval", "info", notice) for notice in approval_notices(config))
     return [*findings, *_services(config), *(CheckResult("configuration", "warn", note) for note in _faults(config))]

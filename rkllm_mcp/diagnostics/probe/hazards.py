@@ -171,7 +171,7 @@ def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     again = completed(subject.run([*base, *prompts.tail()], 2))
     if again.evaluated is None or first.evaluated is None:
         raise InconclusiveError("this runtime counts no tokens")
-    if spares(first, len(base), again, len(base)):
+    if spares(first, again, len(base)):
         raise InconclusiveError("every run leaves all of its tokens, the leading ones too")
     whole = len(base) + len(prompts.tail())
     return {"keeps_leading_tokens": again.evaluated <= whole - KEPT_TOKENS // 2}

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -62,15 +62,74 @@ class _LostError(RkllmMcpError):
 
 
 @dataclass
-class _Results:
-    """Settled and unsettled facts."""
+class _Progress:
+    """The experiments to come, and what the others settled."""
 
+    waiting: list[Experiment]
+    load: LoadParameters
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     unsettled: dict[str, str] = field(default_factory=dict[str, str])
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     streams: set[str] = field(default_factory=set[str])
     complaints: list[str] | None = None
     losses: int = 0
+
+    def load_model(self, child: _Child, request: dict[str, Any], timeout_s: float) -> str:
+        """Load the model; why it could not be, empty when it could."""
+        try:
+            answer = child.ask(request, timeout_s)
+        except _LostError as lost:
+            return str(lost)
+        if "refused" in answer:
+            return str(answer["refused"])
+        self.about = self.about or answer["loaded"]
+        return ""
+
+    def next_with(self, changes: dict[str, Any]) -> Iterator[Experiment]:
+        """Take the experiments at the front that need the model loaded with these changes."""
+        while self.waiting and self.waiting[0].load(self.load) == changes:
+            yield self.waiting.pop(0)
+
+    def refuse(self, changes: dict[str, Any], why: str) -> None:
+        """A model that does not load in another way leaves the experiments of that way unsettled."""
+        for experiment in self.next_with(changes):
+            self.facts |= experiment.if_refused
+            if not experiment.if_refused:
+                self.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
+
+    def make(self, child: _Child, changes: dict[str, Any], patience_s: float, on_step: Callable[[str], None]) -> None:
+        """Make the experiments that need this load, until one of them takes the process away."""
+        for experiment in self.next_with(changes):
+            on_step(experiment.name)
+            try:
+                answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
+            except _LostError as lost:
+                known = experiment.if_hung if lost.hung else experiment.if_crashed
+                self.facts |= known
+                if not known:
+                    self.unsettled[experiment.name] = str(lost)
+                    self.losses += 1
+                return
+            self.facts |= answer["facts"]
+            if answer["reason"]:
+                self.unsettled[experiment.name] = answer["reason"]
+
+    def profile(self, library: str, model: str) -> RuntimeProfile:
+        about = self.about
+        streams = "both" if len(self.streams) > 1 else next(iter(self.streams), "nowhere")
+        seen = {"load_ms": about["load_ms"], "complaints": self.complaints, "log_streams": streams}
+        facts = {**seen, "defaults": about["defaults"], **self.facts}
+        return RuntimeProfile(
+            library=library,
+            model=model,
+            version=about["version"],
+            abi=about["abi"],
+            emulated=about["emulated"],
+            measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            # As it will be read from the file, where there are no tuples.
+            facts=json.loads(json.dumps(facts)),
+            unsettled=self.unsettled,
+        )
 
 
 def probe(
@@ -85,94 +144,26 @@ def probe(
     library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
     load = replace(settings.load_parameters(), max_new_tokens=LIMIT)
     identity = model_identity(Path(load.model_path))
-    results = _Results()
-    waiting = list(plan)
-    while waiting:
-        changes = waiting[0].load(load)
+    progress = _Progress([*plan], load)
+    while progress.waiting:
+        changes = progress.waiting[0].load(load)
         request = request_for(library, settings.abi, replace(load, **changes), prompts)
         with _open_child() as child:
-            refusal = _load(child, request, settings.start_timeout_s, results)
+            refusal = progress.load_model(child, request, settings.start_timeout_s)
             if refusal:
-                if not results.about:
+                if not progress.about:
                     raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
-                _note_refused(waiting, changes, load, refusal, results)
+                progress.refuse(changes, refusal)
                 continue
-            _make_those(child, waiting, changes, load, patience_s, on_step, results)
-            results.streams |= child.streams_used()
-            if results.complaints is None:  # later experiments provoke some
-                results.complaints = child.complaints()
-        if results.losses >= _LOSSES_AT_MOST:
-            results.unsettled |= {one.name: "not tried: too many experiments before it broke" for one in waiting}
+            progress.make(child, changes, patience_s, on_step)
+            progress.streams |= child.streams_used()
+            if progress.complaints is None:  # later experiments provoke some
+                progress.complaints = child.complaints()
+        if progress.losses >= _LOSSES_AT_MOST:
+            remark = "not tried: too many experiments before it broke"
+            progress.unsettled |= {one.name: remark for one in progress.waiting}
             break
-    return _profile(fingerprint(library).git_blob, identity, results)
-
-
-def _load(child: _Child, request: dict[str, Any], timeout_s: float, results: _Results) -> str:
-    """Load the model; why it could not be, empty when it could."""
-    try:
-        answer = child.ask(request, timeout_s)
-    except _LostError as lost:
-        return str(lost)
-    if "refused" in answer:
-        return str(answer["refused"])
-    results.about = results.about or answer["loaded"]
-    return ""
-
-
-def _note_refused(
-    waiting: list[Experiment], changes: dict[str, Any], load: LoadParameters, why: str, results: _Results
-) -> None:
-    """A model that does not load in another way leaves the experiments of that way unsettled."""
-    while waiting and waiting[0].load(load) == changes:
-        experiment = waiting.pop(0)
-        results.facts |= experiment.if_refused
-        if not experiment.if_refused:
-            results.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
-
-
-def _make_those(
-    child: _Child,
-    waiting: list[Experiment],
-    changes: dict[str, Any],
-    load: LoadParameters,
-    patience_s: float,
-    on_step: Callable[[str], None],
-    results: _Results,
-) -> None:
-    """Make the experiments that need this load, until one of them takes the process away."""
-    while waiting and waiting[0].load(load) == changes:
-        experiment = waiting.pop(0)
-        on_step(experiment.name)
-        try:
-            answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
-        except _LostError as lost:
-            known = experiment.if_hung if lost.hung else experiment.if_crashed
-            results.facts |= known
-            if not known:
-                results.unsettled[experiment.name] = str(lost)
-                results.losses += 1
-            return
-        results.facts |= answer["facts"]
-        if answer["reason"]:
-            results.unsettled[experiment.name] = answer["reason"]
-
-
-def _profile(library: str, model: str, results: _Results) -> RuntimeProfile:
-    about = results.about
-    streams = "both" if len(results.streams) > 1 else next(iter(results.streams), "nowhere")
-    seen = {"load_ms": about["load_ms"], "complaints": results.complaints, "log_streams": streams}
-    facts = {**seen, "defaults": about["defaults"], **results.facts}
-    return RuntimeProfile(
-        library=library,
-        model=model,
-        version=about["version"],
-        abi=about["abi"],
-        emulated=about["emulated"],
-        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        # As it will be read from the file, where there are no tuples.
-        facts=json.loads(json.dumps(facts)),
-        unsettled=results.unsettled,
-    )
+    return progress.profile(fingerprint(library).git_blob, identity)
 
 
 class _Child:

@@ -70,10 +70,10 @@ def write_whole(target: Path, text: str, advice: str = "; name another file with
         raise UsageError(f"{target} cannot be written ({error.strerror}){advice}") from None
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: str, data: bytes) -> None:
     """Write a file that does not exist yet, or raise a UsageError."""
     try:
-        with path.expanduser().open("xb") as file:
+        with Path(path).expanduser().open("xb") as file:
             file.write(data)
     except FileExistsError:
         raise UsageError(f"{path} exists; choose another name") from None

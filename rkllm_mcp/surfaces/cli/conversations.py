@@ -132,7 +132,7 @@ async def export_command(
     if output is None:
         sys.stdout.write(text)
     else:
-        write_new(Path(output), text.encode())
+        write_new(output, text.encode())
         session.status(f"{_count(len(kept))} written to {output}")
 
 

@@ -6,7 +6,6 @@ import base64
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -58,7 +57,7 @@ async def read_command(
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
     if output is not None:
         data = b"".join(_bytes(part) for part in content.contents)
-        write_new(Path(output), data)
+        write_new(output, data)
         session.status(f"{len(data)} bytes written to {output}")
         return
     value = {"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]}

@@ -6,10 +6,10 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -47,17 +47,10 @@ if TYPE_CHECKING:
     from rkllm_mcp.toolcalls.detector import Detector
 
 
-class JsonRenderer:
-    """Events as JSON, one object per line, flushed."""
-
-    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
-        self._out = out
-
-    def show(self, event: Event) -> None:
-        """Write one event; a BrokenPipeError if standard output is closed."""
-        stream = self._out()
-        stream.write(f"{event_to_json(event)}\n")
-        stream.flush()
+def show_json(event: Event) -> None:
+    """Print an event as a line of JSON, flushed; a BrokenPipeError if standard output is closed."""
+    sys.stdout.write(f"{event_to_json(event)}\n")
+    sys.stdout.flush()
 
 
 def _as_json(parts: Sequence[PromptPart]) -> str:
@@ -169,7 +162,7 @@ EXIT_CODES: dict[EndReason, int] = {
 }
 
 
-def run(session: Session, text: str, system: str | None, options: AnswerOptions, program: JsonRenderer | None) -> int:
+def run(session: Session, text: str, system: str | None, options: AnswerOptions, *, as_json: bool = False) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
@@ -180,11 +173,11 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
-    renderer = program or _terminal_renderer(session, language)
+    show = show_json if as_json else _terminal_renderer(session, language).show
     if config.origin.source is None:
-        renderer.show(Status(NO_CONFIGURATION[language]))
+        show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
-        renderer.show(Status(line))
+        show(Status(line))
 
     from rkllm_mcp.app.root import open_app
 
@@ -203,7 +196,7 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
             from rkllm_mcp.surfaces.chat.screen import load_markdown
 
             await app.ready()
-            if program is None:
+            if not as_json:
                 load_markdown(session.terminal)
             if options.model.forced_tool is not None:
                 found_tool(app, options.model.forced_tool)
@@ -216,7 +209,7 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
             answering = Answering(app, session.terminal, inquirer, phrases=PHRASES[language])
-            reason = await answering.follow(conversation.id, events, renderer.show)
+            reason = await answering.follow(conversation.id, events, show)
         return EXIT_CODES[reason]
 
     return run_async(work, stop)
@@ -285,15 +278,14 @@ def run_command(
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
-        return run(session, text, system, options, None)
+        return run(session, text, system, options)
     # JSON is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    renderer = JsonRenderer()
     try:
-        return run(session, text, system, options, renderer)
+        return run(session, text, system, options, as_json=True)
     except RkllmMcpError as error:
         # A reader of the stream waits for its end.
-        renderer.show(End("failed", str(error)))
+        show_json(End("failed", str(error)))
         raise
 
 
