@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -160,6 +160,8 @@ def _result(facts: Mapping[str, Any], text: str | None = None) -> CallToolResult
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=dict(facts))
 
 
+# Names of the models for embedding and for ranking.
+Models: TypeAlias = tuple[str | None, str | None]
 # What is under way may end by itself for so long once the server is told to stop, seconds.
 _STOP_S = 5
 _AT_A_TERMINAL = (
@@ -168,15 +170,7 @@ _AT_A_TERMINAL = (
 )
 
 
-def serve(
-    session: Session,
-    embedding_model: str | None,
-    ranking_model: str | None,
-    *,
-    over_http: bool,
-    host: str | None,
-    port: int | None,
-) -> int:
+def serve(session: Session, models: Models, *, over_http: bool, host: str | None, port: int | None) -> int:
     """Serve until the client leaves, or until interrupted; without a model of its own, the chat model does a task."""
     config = session.config()
     place, number = host or config.service.host, config.service.port if port is None else port
@@ -192,7 +186,6 @@ def serve(
     async def work() -> int:
         from rkllm_mcp.app.board_services import open_board_services
 
-        models = (embedding_model, ranking_model)
         async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if over_http:

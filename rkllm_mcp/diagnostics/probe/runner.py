@@ -166,55 +166,53 @@ def probe(
     return progress.profile(fingerprint(library).git_blob, identity)
 
 
+@dataclass
 class _Child:
     """The process that makes experiments."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: socket.socket, out: IO[bytes], err: IO[bytes]
-    ) -> None:
-        self._process = process
-        self._connection = connection
-        self._printed = {"stdout": out, "stderr": err}
-        self._received = b""
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    printed: Mapping[str, IO[bytes]]  # by the stream's name
+    received: bytes = b""
 
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a line and wait for the answer; a _LostError if the process died or was too slow."""
         deadline = Deadline(timeout_s)
         try:
-            self._connection.settimeout(timeout_s)
-            self._connection.sendall(f"{json.dumps(message)}\n".encode())
-            while b"\n" not in self._received:
-                self._connection.settimeout(max(0.001, deadline.left_s))
-                received = self._connection.recv(_RECEIVE_BYTES)
+            self.connection.settimeout(timeout_s)
+            self.connection.sendall(f"{json.dumps(message)}\n".encode())
+            while b"\n" not in self.received:
+                self.connection.settimeout(max(0.001, deadline.left_s))
+                received = self.connection.recv(_RECEIVE_BYTES)
                 if not received:
                     raise _LostError(self._obituary(), hung=False)
-                self._received += received
+                self.received += received
         except TimeoutError:
-            self._process.kill()
+            self.process.kill()
             raise _LostError(f"hung: no end within {timeout_s:g} s", hung=True) from None
         except OSError:
             raise _LostError(self._obituary(), hung=False) from None
-        line, _, self._received = self._received.partition(b"\n")
+        line, _, self.received = self.received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def streams_used(self) -> set[str]:
         """Streams that the runtime has printed to."""
-        return {name for name, file in self._printed.items() if os.fstat(file.fileno()).st_size}
+        return {name for name, file in self.printed.items() if os.fstat(file.fileno()).st_size}
 
     def end(self) -> None:
         """Let it end by itself, or kill it."""
-        self._connection.close()
+        self.connection.close()
         try:
-            self._process.wait(_END_TIMEOUT_S)
+            self.process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.process.kill()
             with suppress(subprocess.TimeoutExpired):  # a driver that does not let go of it
-                self._process.wait(_END_TIMEOUT_S)
+                self.process.wait(_END_TIMEOUT_S)
 
     def _obituary(self) -> str:
         try:
-            code = self._process.wait(_END_TIMEOUT_S)
+            code = self.process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "crashed: its process broke the connection"
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
@@ -224,7 +222,7 @@ class _Child:
     def complaints(self) -> list[str]:
         """The error lines that the runtime printed last, each once, oldest first."""
         lines: dict[str, None] = {}
-        for file in self._printed.values():
+        for file in self.printed.values():
             size = os.fstat(file.fileno()).st_size
             text = os.pread(file.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", "replace")
             lines |= dict.fromkeys(line.strip() for line in text.splitlines() if line.startswith("E "))
@@ -247,7 +245,7 @@ def _open_child() -> Generator[_Child, None, None]:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        child = _Child(process, ours, out, err)
+        child = _Child(process, ours, {"stdout": out, "stderr": err})
         try:
             yield child
         except BaseException:

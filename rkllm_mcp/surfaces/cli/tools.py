@@ -236,4 +236,4 @@ def serve_command(
     """Serve the board as an MCP server with the tools generate, embed, rerank and board_status."""
     from rkllm_mcp.surfaces.mcp_server import serve
 
-    return serve(session, embed_model, rank_model, over_http=http, host=host, port=port)
+    return serve(session, (embed_model, rank_model), over_http=http, host=host, port=port)
