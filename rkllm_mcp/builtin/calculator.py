@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -31,35 +32,20 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: lambda left, right: left // right,
     ast.Mod: lambda left, right: left % right,
 }
-_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: lambda operand: -operand,
-    ast.UAdd: lambda operand: +operand,
-}
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "sqrt": math.sqrt,
+_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+# Functions that are not those of the same name in ``math``.
+_OTHERS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "round": round,
-    "floor": math.floor,
-    "ceil": math.ceil,
     "min": min,
     "max": max,
     "sum": lambda *numbers: sum(numbers),
-    "exp": math.exp,
-    "log": math.log,
     "ln": math.log,
-    "log2": math.log2,
-    "log10": math.log10,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tan": math.tan,
-    "asin": math.asin,
-    "acos": math.acos,
-    "atan": math.atan,
-    "degrees": math.degrees,
-    "radians": math.radians,
-    "gcd": math.gcd,
-    "hypot": math.hypot,
 }
+_NAMES = (
+    "sqrt abs round floor ceil min max sum exp log ln log2 log10 sin cos tan asin acos atan degrees radians gcd hypot"
+)
+_FUNCTIONS = {name: _OTHERS.get(name) or getattr(math, name) for name in _NAMES.split()}
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau}
 _SIGNS = str.maketrans({"×": "*", "✕": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "√": "sqrt", "π": "pi", "、": ","})
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%(?=\s*(?:$|[-+*/)]))")

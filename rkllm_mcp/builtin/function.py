@@ -51,14 +51,15 @@ class FunctionThreads:
         if not self._free.acquire(blocking=False):
             raise LocalToolError("It is still busy with former calls; answer without it.")
         done = anyio.Event()
-        outcome: list[Any] = []
+        results: list[Any] = []
+        failures: list[BaseException] = []
         loop = asyncio.get_running_loop()
 
         def run() -> None:
             try:
-                outcome.append(work())
+                results.append(work())
             except BaseException as error:  # noqa: BLE001  (SystemExit in foreign code must not end the thread without a result)
-                outcome.append(_Raised(error))
+                failures.append(error)
             finally:
                 self._free.release()
             with suppress(RuntimeError):  # the event loop has ended
@@ -66,12 +67,11 @@ class FunctionThreads:
 
         threading.Thread(target=run, name="local tool", daemon=True).start()
         await done.wait()
-        if isinstance(outcome[0], _Raised):
-            error = outcome[0].error
-            raise (
-                error if isinstance(error, Exception) else RuntimeError(f"it tried to leave by {type(error).__name__}")
-            )
-        return outcome[0]
+        for error in failures:
+            if isinstance(error, Exception):
+                raise error
+            raise RuntimeError(f"it tried to leave by {type(error).__name__}")
+        return results[0]
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,6 @@ async def _run(function: Function, arguments: Mapping[str, Any], threads: Functi
         return await function(**arguments)
     value = await threads.run(lambda: function(**arguments))
     return await value if inspect.isawaitable(value) else value
-
-
-@dataclass(frozen=True)
-class _Raised:
-    error: BaseException
 
 
 def _as_text(value: Any) -> str:

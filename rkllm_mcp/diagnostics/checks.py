@@ -13,32 +13,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rkllm_mcp.board import npu, system
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import (
-    DOMAIN_BYTES,
-    EXPECTED_DRIVER,
-    OLDEST_DRIVER,
-    RECOMMENDED_DRIVER,
-    SOCS,
-    describe_load,
-    driver_version,
-    has_iommu,
-    is_container,
-    npu_clocks,
-    npu_loads,
-    npu_nodes,
-    soc_of,
-)
-from rkllm_mcp.board.system import (
-    CMA_BYTES,
-    FULL_SPEED_SHARE,
-    HOT_CELSIUS,
-    OPEN_FILES_WANTED,
-    VENDOR_KERNELS,
-    gib,
-    hottest,
-    memory_bytes,
-)
+from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
+from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.mcp_client.lifecycle import ServerState
 from rkllm_mcp.models.compatibility import needed_bytes, platform_of
@@ -70,9 +48,8 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
     if library.git_blob and not library.emulated:
         yield _release(library)
         if library.version in _UNSEEN:
-            yield CheckResult(
-                "runtime behaviour", "info", _UNSEEN[library.version], "The probe shows it.", "rkllm-mcp doctor --probe"
-            )
+            found = _UNSEEN[library.version]
+            yield CheckResult("runtime behaviour", "info", found, "The probe shows it.", "rkllm-mcp doctor --probe")
     different = [f"{path} ({version})" for path, version in library.others if version != library.version]
     if different:
         remedy = "Remove the others, or set 'library' in [runtime]."
@@ -148,9 +125,8 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
         yield CheckResult("servers", "info", "switched off by MCP_ENABLED=false or --no-mcp")
         return
     if not servers:
-        yield CheckResult(
-            "servers", "info", "none configured", "Add one.", "rkllm-mcp servers add NAME -- COMMAND ARGS"
-        )
+        command = "rkllm-mcp servers add NAME -- COMMAND ARGS"
+        yield CheckResult("servers", "info", "none configured", "Add one.", command)
     for server in servers:
         name = f"server {server.name}"
         if not server.enabled:
@@ -158,9 +134,8 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
         elif server.problem:
             yield CheckResult(name, "warn", f"{server.problem}, so the server is skipped", _OR_OFF)
         elif server.command and server.program is None:
-            yield CheckResult(
-                name, "warn", f"{server.command} is not installed, so the server is skipped", *_remedy(server)
-            )
+            found = f"{server.command} is not installed, so the server is skipped"
+            yield CheckResult(name, "warn", found, *_remedy(server))
         elif server.state is not None:
             yield _started(name, server, server.state)
         else:
@@ -207,24 +182,22 @@ def _install_kernel(machine: Machine) -> str:
 
 def check_soc(machine: Machine) -> Iterator[CheckResult]:
     """Check the SoC."""
-    soc = soc_of(machine)
+    soc = npu.soc_of(machine)
     model = (machine.strings("proc/device-tree/model") or ("",))[0]
     if soc is not None:
-        yield CheckResult(
-            "soc", "ok", f"{soc.name}, {soc.npu_cores} NPU core{'s' if soc.npu_cores > 1 else ''}{_of(model)}"
-        )
+        cores = f"{soc.npu_cores} NPU core{'s' if soc.npu_cores > 1 else ''}"
+        yield CheckResult("soc", "ok", f"{soc.name}, {cores}{_of(model)}")
         return
     compatible = machine.strings("proc/device-tree/compatible")
-    if not compatible and (machine.link_of("proc/device-tree") or npu_nodes(machine) or driver_version(machine)):
+    if not compatible and (machine.link_of("proc/device-tree") or npu_nodes(machine) or npu.driver_version(machine)):
         found = "the device tree is hidden, as containers do, and the runtime refuses an unknown platform"
         remedy = "Start the container with its system paths unmasked; in Kubernetes with procMount: Unmasked."
         yield CheckResult("soc", "fail", found, remedy, f"docker run {_UNMASK} …")
         return
     found = f"no supported SoC{_of(model or ', '.join(compatible))}"
-    names = ", ".join(soc.name for soc in SOCS.values())
-    yield CheckResult(
-        "soc", "fail", found, f"The NPU needs one of {names}; everything works emulated: --runtime emulator."
-    )
+    names = ", ".join(soc.name for soc in npu.SOCS.values())
+    remedy = f"The NPU needs one of {names}; everything works emulated: --runtime emulator."
+    yield CheckResult("soc", "fail", found, remedy)
 
 
 def _of(model: str) -> str:
@@ -233,16 +206,16 @@ def _of(model: str) -> str:
 
 def check_driver(machine: Machine) -> Iterator[CheckResult]:
     """Check the kernel driver of the NPU."""
-    version, kernel = driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "this one"
+    version, kernel = npu.driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "this one"
     install = _install_kernel(machine)
     if version is not None:
         found = f"rknpu {'.'.join(map(str, version))}"
-        if version >= RECOMMENDED_DRIVER:
+        if version >= npu.RECOMMENDED_DRIVER:
             yield CheckResult("npu driver", "ok", found)
-        elif version >= EXPECTED_DRIVER:
+        elif version >= npu.EXPECTED_DRIVER:
             found += "; the runtime takes it, and is made for 0.9.8"
             yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
-        elif version >= OLDEST_DRIVER:
+        elif version >= npu.OLDEST_DRIVER:
             found += ", older than the 0.9.7 that the runtime asks for: large models and images may fail"
             yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
         else:
@@ -261,13 +234,13 @@ def check_driver(machine: Machine) -> Iterator[CheckResult]:
 
 def check_domains(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
     """Check that the driver can map a model that is larger than one IOMMU domain."""
-    if model_bytes <= DOMAIN_BYTES:
+    if model_bytes <= npu.DOMAIN_BYTES:
         return
-    found = f"the model is larger than one domain of {DOMAIN_BYTES // 2**30} GiB"
-    version = driver_version(machine)
+    found = f"the model is larger than one domain of {npu.DOMAIN_BYTES // 2**30} GiB"
+    version = npu.driver_version(machine)
     if version is None:
         yield CheckResult("npu memory", "unknown", f"{found}, and the driver's version is not readable")
-    elif version < RECOMMENDED_DRIVER:
+    elif version < npu.RECOMMENDED_DRIVER:
         remedy, command = f"Take a smaller model. {_VENDOR_KERNEL}", _install_kernel(machine)
         yield CheckResult("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, command)
     else:
@@ -288,8 +261,8 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
     elif missing:
         found = f"{' and '.join(missing)} not in /dev"
         options = " ".join(f"--device {name}" for name in missing)
-        remedy = "Pass it into the container." if is_container(machine) else "Restart udev, or the board."
-        command = options if is_container(machine) else "sudo udevadm trigger --subsystem-match=drm"
+        remedy = "Pass it into the container." if npu.is_container(machine) else "Restart udev, or the board."
+        command = options if npu.is_container(machine) else "sudo udevadm trigger --subsystem-match=drm"
         yield CheckResult("npu device", "fail", found, remedy, command)
     else:
         yield _access(machine, "npu device", nodes)
@@ -305,9 +278,8 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
 
 def _no_node(machine: Machine) -> CheckResult:
     if not machine.exists("sys/module/rknpu"):
-        return CheckResult(
-            "npu device", "fail", "no card of rknpu in /dev/dri, and no /dev/rknpu", _VENDOR_KERNEL, _LOOK
-        )
+        found = "no card of rknpu in /dev/dri, and no /dev/rknpu"
+        return CheckResult("npu device", "fail", found, _VENDOR_KERNEL, _LOOK)
     found = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
     remedy = "A kernel update can do this; read what the driver says, and start the kernel before it."
     return CheckResult("npu device", "fail", found, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
@@ -341,7 +313,7 @@ def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
 
 def check_load(machine: Machine) -> Iterator[CheckResult]:
     """Report the load of each NPU core."""
-    found = describe_load(machine)
+    found = npu.describe_load(machine)
     if found:
         yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", found)
     elif npu_nodes(machine):
@@ -351,7 +323,7 @@ def check_load(machine: Machine) -> Iterator[CheckResult]:
 
 def check_clock(machine: Machine) -> Iterator[CheckResult]:
     """Check the clock and governor of the NPU."""
-    soc = soc_of(machine)
+    soc = npu.soc_of(machine)
     for clock in npu_clocks(machine):
         is_slow = soc is not None and clock.hertz is not None and clock.hertz < soc.npu_hz
         command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
@@ -372,10 +344,10 @@ _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 
 def check_kernel(machine: Machine) -> Iterator[CheckResult]:
     """Check the kernel; the driver is made for the vendor's versions."""
-    release, on_board = machine.text("proc/sys/kernel/osrelease"), soc_of(machine) is not None
+    release, on_board = machine.text("proc/sys/kernel/osrelease"), npu.soc_of(machine) is not None
     if not release:
         return
-    if release.startswith(VENDOR_KERNELS):
+    if release.startswith(system.VENDOR_KERNELS):
         yield CheckResult("kernel", "ok" if on_board else "info", release)
     else:
         remedy = "Rockchip recommends 5.10.209 or 6.1.84; others need a driver of their own." if on_board else ""
@@ -406,7 +378,7 @@ def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
         chosen = machine.number(f"{name}/scaling_setspeed")
     if governor != "userspace" or fastest is None or chosen is None:
         return False
-    return chosen < fastest * FULL_SPEED_SHARE
+    return chosen < fastest * system.FULL_SPEED_SHARE
 
 
 def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
@@ -426,12 +398,12 @@ def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
     """Check the hottest sensor of the chip."""
-    zone = hottest(machine)
+    zone = system.hottest(machine)
     if zone is None:
         return
     name, celsius = zone
     remedy, command = "The chip slows down when it is hot; cool it.", "watch cat /sys/class/thermal/thermal_zone*/temp"
-    yield _passed("temperature", celsius < HOT_CELSIUS, f"{celsius:.0f} °C ({name})", remedy, command)
+    yield _passed("temperature", celsius < system.HOT_CELSIUS, f"{celsius:.0f} °C ({name})", remedy, command)
 
 
 def check_open_files(machine: Machine) -> Iterator[CheckResult]:
@@ -443,7 +415,7 @@ def check_open_files(machine: Machine) -> Iterator[CheckResult]:
     soft, hard = line.groups()
     found = f"at most {soft}, up to {hard} on request"
     # A process may raise its own limit up to the hard limit, and the runtime's process does so.
-    is_enough = hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED
+    is_enough = hard == "unlimited" or int(hard) >= system.OPEN_FILES_WANTED
     remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
     command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
     yield _passed("open files", is_enough, found, remedy, command)
@@ -483,24 +455,20 @@ def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
 def check_reserve(machine: Machine) -> Iterator[CheckResult]:
     """Check where the NPU's memory comes from: an IOMMU, or else a reserve; a large reserve is in its way."""
     reserve = memory_bytes(machine, "CmaTotal")
-    if has_iommu(machine) is False:
+    if npu.has_iommu(machine) is False:
         found = f"off for the NPU, whose memory then comes from a reserve of {gib(reserve or 0)}"
         remedy = "Take kernel and device tree of the vendor's image, without overlays that change NPU or memory."
         yield CheckResult("iommu", "warn", found, remedy, "sudo dmesg | grep -iE 'iommu|rknpu'")
-    if reserve is not None and reserve > CMA_BYTES:
+    if reserve is not None and reserve > system.CMA_BYTES:
         remedy = "A reserve of this size can prevent models from loading; remove cma= from the kernel command line."
         yield CheckResult("cma", "warn", f"{gib(reserve)} reserved", remedy, "cat /proc/cmdline")
 
 
 def check_gomp(machine: Machine) -> Iterator[CheckResult]:
     """Check for libgomp, which librkllmrt.so needs and small systems may lack."""
-    places = [
-        place
-        for between in ("", "*/")
-        for folder in _LIBRARY_FOLDERS
-        for place in machine.glob(f"{folder}/{between}{_GOMP}")
-    ]
-    if places:
-        yield CheckResult("libgomp", "ok", machine.name_of(places[0]))
+    patterns = [f"{folder}/{between}{_GOMP}" for between in ("", "*/") for folder in _LIBRARY_FOLDERS]
+    place = next((place for pattern in patterns for place in machine.glob(pattern)), None)
+    if place is not None:
+        yield CheckResult("libgomp", "ok", machine.name_of(place))
     else:
         yield CheckResult("libgomp", "fail", f"no {_GOMP}", "Install it.", "sudo apt install libgomp1")

@@ -159,11 +159,8 @@ def _models_beside(config: Config) -> list[CheckResult]:
 def _faults(config: Config) -> list[str]:
     refused = (f"Server '{name}': {refusal}" for name, refusal in refused_servers(config).items())
     folders = {*config.security.roots, *(root for server in config.active_servers for root in server.roots or ())}
-    gone = (
-        f"roots: there is no folder {folder}; make it, or correct roots"
-        for folder in sorted(folders)
-        if not folder.is_dir()
-    )
+    gone = sorted(folder for folder in folders if not folder.is_dir())
+    absent = (f"roots: there is no folder {folder}; make it, or correct roots" for folder in gone)
     idle = (
         f"Server '{server.name}': tool {tool.name!r} is left out: {tool.problem}"
         for server in config.active_servers
@@ -171,7 +168,7 @@ def _faults(config: Config) -> list[str]:
         for tool in server.tools
         if tool.problem
     )
-    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *gone]
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent]
 
 
 def refused_servers(config: Config) -> dict[str, str]:
@@ -214,9 +211,7 @@ async def start_servers(config: Config) -> dict[str, ServerState]:
         return {state.name: state for state in environment.toolbox.servers()}
 
 
-def diagnose(
-    config: Config, machine: Machine | None = None, states: Mapping[str, ServerState] | None = None
-) -> list[CheckResult]:
+def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) -> list[CheckResult]:
     """Check the board and everything that the configuration names.
 
     ``states`` are those of ``start_servers``; without them no server is started.
@@ -228,11 +223,11 @@ def diagnose(
     if config.provider.kind == "rkllm":
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)
-        findings = examine(machine or Machine(), Subjects(source, library, report, servers))
+        findings = examine(Machine(), Subjects(source, library, report, servers))
         findings += [*_profile(config, model), *_models_beside(config)]
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
-        looked_at = examine(machine or Machine(), subjects)
+        looked_at = examine(Machine(), subjects)
         findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
     findings += (CheckResult("approval", "info", notice) for notice in approval_notices(config))
     return [*findings, *_services(config), *(CheckResult("configuration", "warn", note) for note in _faults(config))]
@@ -309,9 +304,8 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
     try:
         abi = accepted_abi(file, config.runtime.abi)
     except RuntimeUnusableError as error:
-        return replace(
-            report, found=error.message, status="fail", remedy=error.remedy, command="rkllm-mcp runtime list"
-        )
+        command = "rkllm-mcp runtime list"
+        return replace(report, found=error.message, status="fail", remedy=error.remedy, command=command)
     return replace(report, found=f"{report.found}, interface {abi.name}")
 
 

@@ -199,28 +199,20 @@ def _alone(error: Exception) -> Exception:
     return _alone(inner[0]) if len(inner) == 1 else error
 
 
+@dataclass
 class RefusalLog:
-    """Log of requests with refused keys: at most one line in ``interval_s`` seconds, without the keys.
+    """Log of requests with refused keys: at most one line in ``interval_s`` seconds, without the keys."""
 
-    Args:
-        write: takes a line.
-        interval_s: the shortest time between two lines, seconds.
-        clock: a monotonic clock, seconds.
-    """
-
-    def __init__(
-        self, write: Callable[[str], None], interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._write = write
-        self._interval_s = interval_s
-        self._clock = clock
-        self._count = 0
-        self._last_s = -math.inf
+    write: Callable[[str], None]  # takes a line
+    interval_s: float = 60.0  # the shortest time between two lines
+    clock: Callable[[], float] = time.monotonic  # seconds
+    _count: int = 0
+    _last_s: float = -math.inf
 
     def note(self, address: str, what: str) -> None:
         """Count a refused request of ``address`` and log it with those since the last line, if that is due."""
         self._count += 1
-        if (now_s := self._clock()) - self._last_s >= self._interval_s:
+        if (now_s := self.clock()) - self._last_s >= self.interval_s:
             more = f" and {self._count - 1} more before" if self._count > 1 else ""
-            self._write(f"refused a request that is not allowed ({what}) from {address or 'an unknown address'}{more}")
+            self.write(f"refused a request that is not allowed ({what}) from {address or 'an unknown address'}{more}")
             self._count, self._last_s = 0, now_s

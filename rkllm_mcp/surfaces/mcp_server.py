@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -20,6 +20,8 @@ from mcp.server.mcpserver.resources import FunctionResource
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
@@ -158,6 +160,8 @@ def _result(facts: Mapping[str, Any], text: str | None = None) -> CallToolResult
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=dict(facts))
 
 
+# Names of the models for embedding and for ranking.
+Models: TypeAlias = tuple[str | None, str | None]
 # What is under way may end by itself for so long once the server is told to stop, seconds.
 _STOP_S = 5
 _AT_A_TERMINAL = (
@@ -166,15 +170,7 @@ _AT_A_TERMINAL = (
 )
 
 
-def serve(
-    session: Session,
-    embedding_model: str | None,
-    ranking_model: str | None,
-    *,
-    over_http: bool,
-    host: str | None,
-    port: int | None,
-) -> int:
+def serve(session: Session, models: Models, *, over_http: bool, host: str | None, port: int | None) -> int:
     """Serve until the client leaves, or until interrupted; without a model of its own, the chat model does a task."""
     config = session.config()
     place, number = host or config.service.host, config.service.port if port is None else port
@@ -190,7 +186,6 @@ def serve(
     async def work() -> int:
         from rkllm_mcp.app.board_services import open_board_services
 
-        models = (embedding_model, ranking_model)
         async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if over_http:
@@ -271,25 +266,23 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
     if not keys:
         return app
 
+    answer = {"error": "a key is required: Authorization: Bearer KEY"}
+    refusal = JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})
+
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _has_key(scope["headers"], keys):
-            if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
-                refused.note((scope.get("client") or [""])[0], "401")
-            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-            await send({"type": "http.response.start", "status": 401, "headers": headers})
-            await send(
-                {"type": "http.response.body", "body": b'{"error":"a key is required: Authorization: Bearer KEY"}'}
-            )
+        headers = Headers(scope=scope) if scope["type"] == "http" else None
+        if headers is None or _has_key(headers.get("authorization", ""), keys):
+            await app(scope, receive, send)
             return
-        await app(scope, receive, send)
+        if "authorization" in headers:
+            refused.note((scope.get("client") or [""])[0], "401")
+        await refusal(scope, receive, send)
 
     return guarded
 
 
-def _has_key(headers: Sequence[tuple[bytes, bytes]], keys: Sequence[str]) -> bool:
-    sent = next((value for name, value in headers if name.lower() == b"authorization"), b"")
-    kind, _, token = sent.partition(b" ")
-    key = token.strip().decode("latin-1")
+def _has_key(sent: str, keys: Sequence[str]) -> bool:
+    kind, _, token = sent.partition(" ")
     # Every key is compared, and each in the same time whatever was sent.
-    found = [entry for entry in keys if matches(key, entry)]
-    return kind.lower() == b"bearer" and bool(found)
+    found = [entry for entry in keys if matches(token.strip(), entry)]
+    return kind.lower() == "bearer" and bool(found)

@@ -115,13 +115,12 @@ def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     size = subject.cache_size()
     if size is not None and RKLLM_RUN_FINISH in first.states:
         facts["caches_last_token"] = size >= len(base) + len(first.ids)
-    facts["reuses_prefix"] = spares(first, len(base), completed(subject.run([*base, *tail], 2)), len(base))
+    facts["reuses_prefix"] = spares(first, completed(subject.run([*base, *tail], 2)), len(base))
     cold(subject, base, 2)
     again = completed(subject.run(base, 2))
     if again.evaluated is not None:
-        facts["full_match_evaluates"] = (
-            "none" if again.evaluated == 0 else "all" if again.evaluated >= len(base) else "last"
-        )
+        some = "all" if again.evaluated >= len(base) else "last"
+        facts["full_match_evaluates"] = some if again.evaluated else "none"
     facts |= _watch_history(subject, base, tail)
     settled = {name: fact for name, fact in facts.items() if fact is not None}
     if len(settled) < len(facts):
@@ -139,7 +138,7 @@ def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> F
     completed(subject.run(base, 2, keep_history=True))
     whole = completed(subject.run([*base, *tail], 2))
     subject.clear()
-    facts: Facts = {"reuses_prefix_after_history": spares(first, len(base), whole, len(base))}
+    facts: Facts = {"reuses_prefix_after_history": spares(first, whole, len(base))}
     if size is not None and RKLLM_RUN_FINISH in further.states:
         facts["history_continues"] = size >= len(base) + len(tail)
     return facts
@@ -225,10 +224,10 @@ def completed(observed: Observed) -> Observed:
     return observed
 
 
-def spares(first: Observed, first_tokens: int, second: Observed, shared: int) -> bool | None:
-    """Return True if the second run did not evaluate the shared prefix again; None if unknown."""
+def spares(first: Observed, second: Observed, shared: int) -> bool | None:
+    """Return True if the second run did not evaluate the prefix again that it shares; None if unknown."""
     if first.evaluated is not None and second.evaluated is not None:
-        return second.evaluated < max(shared, first_tokens) // 2 + LIMIT
+        return second.evaluated < shared // 2 + LIMIT
     if first.prefill_ms < _TELLING_MS:
         return None
     return second.prefill_ms < first.prefill_ms / 2

@@ -125,14 +125,10 @@ def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     resumed = completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
     if not resumed or resumed == wanted:
         raise InconclusiveError("the two answers are too short or too alike to tell them apart")
-    ways: list[tuple[str, Callable[[], int]]] = [
-        ("clear", subject.clear),
-        ("abort", subject.abort),
-        ("run", lambda: 0),
-    ]
+    ways: dict[str, Callable[[], int]] = {"clear": subject.clear, "abort": subject.abort, "run": lambda: 0}
     left_by: list[str] = []
     returns = True
-    for name, leave in ways:
+    for name, leave in ways.items():
         paused = _pause(subject, prompts)
         returns = returns and RKLLM_RUN_FINISH not in paused.states and len(paused.ids) == _PAUSE_AT
         leave()
@@ -175,7 +171,7 @@ def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     again = completed(subject.run([*base, *prompts.tail()], 2))
     if again.evaluated is None or first.evaluated is None:
         raise InconclusiveError("this runtime counts no tokens")
-    if spares(first, len(base), again, len(base)):
+    if spares(first, again, len(base)):
         raise InconclusiveError("every run leaves all of its tokens, the leading ones too")
     whole = len(base) + len(prompts.tail())
     return {"keeps_leading_tokens": again.evaluated <= whole - KEPT_TOKENS // 2}

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -62,15 +62,74 @@ class _LostError(RkllmMcpError):
 
 
 @dataclass
-class _Results:
-    """Settled and unsettled facts."""
+class _Progress:
+    """The experiments to come, and what the others settled."""
 
+    waiting: list[Experiment]
+    load: LoadParameters
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     unsettled: dict[str, str] = field(default_factory=dict[str, str])
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     streams: set[str] = field(default_factory=set[str])
     complaints: list[str] | None = None
     losses: int = 0
+
+    def load_model(self, child: _Child, request: dict[str, Any], timeout_s: float) -> str:
+        """Load the model; why it could not be, empty when it could."""
+        try:
+            answer = child.ask(request, timeout_s)
+        except _LostError as lost:
+            return str(lost)
+        if "refused" in answer:
+            return str(answer["refused"])
+        self.about = self.about or answer["loaded"]
+        return ""
+
+    def next_with(self, changes: dict[str, Any]) -> Iterator[Experiment]:
+        """Take the experiments at the front that need the model loaded with these changes."""
+        while self.waiting and self.waiting[0].load(self.load) == changes:
+            yield self.waiting.pop(0)
+
+    def refuse(self, changes: dict[str, Any], why: str) -> None:
+        """A model that does not load in another way leaves the experiments of that way unsettled."""
+        for experiment in self.next_with(changes):
+            self.facts |= experiment.if_refused
+            if not experiment.if_refused:
+                self.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
+
+    def make(self, child: _Child, changes: dict[str, Any], patience_s: float, on_step: Callable[[str], None]) -> None:
+        """Make the experiments that need this load, until one of them takes the process away."""
+        for experiment in self.next_with(changes):
+            on_step(experiment.name)
+            try:
+                answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
+            except _LostError as lost:
+                known = experiment.if_hung if lost.hung else experiment.if_crashed
+                self.facts |= known
+                if not known:
+                    self.unsettled[experiment.name] = str(lost)
+                    self.losses += 1
+                return
+            self.facts |= answer["facts"]
+            if answer["reason"]:
+                self.unsettled[experiment.name] = answer["reason"]
+
+    def profile(self, library: str, model: str) -> RuntimeProfile:
+        about = self.about
+        streams = "both" if len(self.streams) > 1 else next(iter(self.streams), "nowhere")
+        seen = {"load_ms": about["load_ms"], "complaints": self.complaints, "log_streams": streams}
+        facts = {**seen, "defaults": about["defaults"], **self.facts}
+        return RuntimeProfile(
+            library=library,
+            model=model,
+            version=about["version"],
+            abi=about["abi"],
+            emulated=about["emulated"],
+            measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            # As it will be read from the file, where there are no tuples.
+            facts=json.loads(json.dumps(facts)),
+            unsettled=self.unsettled,
+        )
 
 
 def probe(
@@ -85,145 +144,75 @@ def probe(
     library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
     load = replace(settings.load_parameters(), max_new_tokens=LIMIT)
     identity = model_identity(Path(load.model_path))
-    results = _Results()
-    waiting = list(plan)
-    while waiting:
-        changes = waiting[0].load(load)
+    progress = _Progress([*plan], load)
+    while progress.waiting:
+        changes = progress.waiting[0].load(load)
         request = request_for(library, settings.abi, replace(load, **changes), prompts)
         with _open_child() as child:
-            refusal = _load(child, request, settings.start_timeout_s, results)
+            refusal = progress.load_model(child, request, settings.start_timeout_s)
             if refusal:
-                if not results.about:
+                if not progress.about:
                     raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
-                _note_refused(waiting, changes, load, refusal, results)
+                progress.refuse(changes, refusal)
                 continue
-            _make_those(child, waiting, changes, load, patience_s, on_step, results)
-            results.streams |= child.streams_used()
-            if results.complaints is None:  # later experiments provoke some
-                results.complaints = child.complaints()
-        if results.losses >= _LOSSES_AT_MOST:
-            results.unsettled |= {one.name: "not tried: too many experiments before it broke" for one in waiting}
+            progress.make(child, changes, patience_s, on_step)
+            progress.streams |= child.streams_used()
+            if progress.complaints is None:  # later experiments provoke some
+                progress.complaints = child.complaints()
+        if progress.losses >= _LOSSES_AT_MOST:
+            remark = "not tried: too many experiments before it broke"
+            progress.unsettled |= {one.name: remark for one in progress.waiting}
             break
-    return _profile(fingerprint(library).git_blob, identity, results)
+    return progress.profile(fingerprint(library).git_blob, identity)
 
 
-def _load(child: _Child, request: dict[str, Any], timeout_s: float, results: _Results) -> str:
-    """Load the model; why it could not be, empty when it could."""
-    try:
-        answer = child.ask(request, timeout_s)
-    except _LostError as lost:
-        return str(lost)
-    if "refused" in answer:
-        return str(answer["refused"])
-    results.about = results.about or answer["loaded"]
-    return ""
-
-
-def _note_refused(
-    waiting: list[Experiment], changes: dict[str, Any], load: LoadParameters, why: str, results: _Results
-) -> None:
-    """A model that does not load in another way leaves the experiments of that way unsettled."""
-    while waiting and waiting[0].load(load) == changes:
-        experiment = waiting.pop(0)
-        results.facts |= experiment.if_refused
-        if not experiment.if_refused:
-            results.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
-
-
-def _make_those(
-    child: _Child,
-    waiting: list[Experiment],
-    changes: dict[str, Any],
-    load: LoadParameters,
-    patience_s: float,
-    on_step: Callable[[str], None],
-    results: _Results,
-) -> None:
-    """Make the experiments that need this load, until one of them takes the process away."""
-    while waiting and waiting[0].load(load) == changes:
-        experiment = waiting.pop(0)
-        on_step(experiment.name)
-        try:
-            answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
-        except _LostError as lost:
-            known = experiment.if_hung if lost.hung else experiment.if_crashed
-            results.facts |= known
-            if not known:
-                results.unsettled[experiment.name] = str(lost)
-                results.losses += 1
-            return
-        results.facts |= answer["facts"]
-        if answer["reason"]:
-            results.unsettled[experiment.name] = answer["reason"]
-
-
-def _profile(library: str, model: str, results: _Results) -> RuntimeProfile:
-    about = results.about
-    streams = "both" if len(results.streams) > 1 else next(iter(results.streams), "nowhere")
-    seen = {"load_ms": about["load_ms"], "complaints": results.complaints, "log_streams": streams}
-    facts = {**seen, "defaults": about["defaults"], **results.facts}
-    return RuntimeProfile(
-        library=library,
-        model=model,
-        version=about["version"],
-        abi=about["abi"],
-        emulated=about["emulated"],
-        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        # As it will be read from the file, where there are no tuples.
-        facts=json.loads(json.dumps(facts)),
-        unsettled=results.unsettled,
-    )
-
-
+@dataclass
 class _Child:
     """The process that makes experiments."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: socket.socket, out: IO[bytes], err: IO[bytes]
-    ) -> None:
-        self._process = process
-        self._connection = connection
-        self._printed = {"stdout": out, "stderr": err}
-        self._received = b""
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    printed: Mapping[str, IO[bytes]]  # by the stream's name
+    received: bytes = b""
 
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a line and wait for the answer; a _LostError if the process died or was too slow."""
         deadline = Deadline(timeout_s)
         try:
-            self._connection.settimeout(timeout_s)
-            self._connection.sendall(f"{json.dumps(message)}\n".encode())
-            while b"\n" not in self._received:
-                self._connection.settimeout(max(0.001, deadline.left_s))
-                received = self._connection.recv(_RECEIVE_BYTES)
+            self.connection.settimeout(timeout_s)
+            self.connection.sendall(f"{json.dumps(message)}\n".encode())
+            while b"\n" not in self.received:
+                self.connection.settimeout(max(0.001, deadline.left_s))
+                received = self.connection.recv(_RECEIVE_BYTES)
                 if not received:
                     raise _LostError(self._obituary(), hung=False)
-                self._received += received
+                self.received += received
         except TimeoutError:
-            self._process.kill()
+            self.process.kill()
             raise _LostError(f"hung: no end within {timeout_s:g} s", hung=True) from None
         except OSError:
             raise _LostError(self._obituary(), hung=False) from None
-        line, _, self._received = self._received.partition(b"\n")
+        line, _, self.received = self.received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def streams_used(self) -> set[str]:
         """Streams that the runtime has printed to."""
-        return {name for name, file in self._printed.items() if os.fstat(file.fileno()).st_size}
+        return {name for name, file in self.printed.items() if os.fstat(file.fileno()).st_size}
 
     def end(self) -> None:
         """Let it end by itself, or kill it."""
-        self._connection.close()
+        self.connection.close()
         try:
-            self._process.wait(_END_TIMEOUT_S)
+            self.process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.process.kill()
             with suppress(subprocess.TimeoutExpired):  # a driver that does not let go of it
-                self._process.wait(_END_TIMEOUT_S)
+                self.process.wait(_END_TIMEOUT_S)
 
     def _obituary(self) -> str:
         try:
-            code = self._process.wait(_END_TIMEOUT_S)
+            code = self.process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "crashed: its process broke the connection"
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
@@ -233,7 +222,7 @@ class _Child:
     def complaints(self) -> list[str]:
         """The error lines that the runtime printed last, each once, oldest first."""
         lines: dict[str, None] = {}
-        for file in self._printed.values():
+        for file in self.printed.values():
             size = os.fstat(file.fileno()).st_size
             text = os.pread(file.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", "replace")
             lines |= dict.fromkeys(line.strip() for line in text.splitlines() if line.startswith("E "))
@@ -256,7 +245,7 @@ def _open_child() -> Generator[_Child, None, None]:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        child = _Child(process, ours, out, err)
+        child = _Child(process, ours, {"stdout": out, "stderr": err})
         try:
             yield child
         except BaseException:

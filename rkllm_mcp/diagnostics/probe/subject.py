@@ -126,9 +126,8 @@ class ProbeSubject:
         # Both must live as long as the model.
         self._callback = self.abi.callback_type(self._on_result)
         self._callback_argument = self.abi.new_callback(self._callback)
-        status = self._call(
-            "rkllm_init", ctypes.byref(self._handle), ctypes.byref(self._param), self._callback_argument
-        )
+        places = ctypes.byref(self._handle), ctypes.byref(self._param)
+        status = self._call("rkllm_init", *places, self._callback_argument)
         if status != 0 or not self._handle:
             raise ModelLoadError(f"rkllm_init returned {status}{'' if self._handle else ' and gave no model'}.")
 

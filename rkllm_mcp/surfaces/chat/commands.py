@@ -76,10 +76,8 @@ async def list_conversations(state: ChatState, rest: str) -> None:
 
 async def resume(state: ChatState, rest: str) -> None:
     """Continue another stored conversation; the current one stays stored."""
-    kept = await kept_conversation(state.app, rest) if rest else None
-    if kept is None:
-        state.need("/resume")
-    elif kept.id == state.conversation.id:
+    kept = await find_conversation(state.app.store, state.app.tenant, rest)
+    if kept.id == state.conversation.id:
         state.terminal.error(state.phrases.already_here)
     else:
         take_up(state, kept)
@@ -87,9 +85,7 @@ async def resume(state: ChatState, rest: str) -> None:
 
 async def rename(state: ChatState, rest: str) -> None:
     """Give this conversation another title."""
-    if not rest:
-        state.need("/rename")
-    elif await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, rest):
+    if await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, rest):
         state.terminal.note(state.phrases.renamed)
     else:
         state.terminal.error(state.phrases.not_kept_yet)
@@ -105,11 +101,8 @@ def farewell(state: ChatState) -> str:
 
 async def _switch(state: ChatState, rest: str, *, is_on: bool) -> None:
     """Switch a tool or a server, for this and every later run."""
-    if rest:
-        server, tool = set_switch(state.app.toolbox, state.app.config, rest, is_on=is_on)
-        state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
-    else:
-        state.need("/enable" if is_on else "/disable")
+    server, tool = set_switch(state.app.toolbox, state.app.config, rest, is_on=is_on)
+    state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
 
 
 async def approvals(state: ChatState, rest: str) -> None:
@@ -153,9 +146,6 @@ async def list_resources(state: ChatState, rest: str) -> None:
 
 async def take_resource(state: ChatState, rest: str) -> None:
     """Show a resource, and have it go with the next question."""
-    if not rest:
-        state.need("/resource")
-        return
     limit_chars = state.app.config.agent.resource_chars
     content = await state.app.toolbox.offerings.read_resource(rest.removeprefix("@"), limit_chars, state.context())
     state.terminal.note(f"[MCP: Fetched resource: {content.uri}]")
@@ -191,12 +181,14 @@ async def again(state: ChatState, _rest: str) -> None:
         state.terminal.error(state.phrases.not_broken_off)
 
 
+# Commands that do nothing without an argument.
+_WITH_ARGUMENT = frozenset({"/resource", "/enable", "/disable", "/resume", "/rename", "/save"})
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 
 async def obey(state: ChatState, text: str) -> None:
     """Carry out a line that begins with a slash."""
-    name, _, rest = text.partition(" ")
+    name, _, rest = (part.strip() for part in text.partition(" "))
     command = COMMANDS.get(name)
     if command is None:
         begun = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
@@ -204,9 +196,12 @@ async def obey(state: ChatState, text: str) -> None:
         hint = _hint(state, near[0] if near else None) or state.phrases.no_hint
         state.terminal.error(state.phrases.no_command.format(name=name, hint=hint, commands=" ".join(COMMANDS)))
         return
+    if not rest and name in _WITH_ARGUMENT:
+        state.need(name)
+        return
     try:
         with state.interruptible():
-            await command(state, rest.strip())
+            await command(state, rest)
     except RkllmMcpError as error:
         state.complain(error)
 
@@ -264,9 +259,6 @@ async def _clear(state: ChatState, _rest: str) -> None:
 
 
 async def _save(state: ChatState, rest: str) -> None:
-    if not rest:
-        state.need("/save")
-        return
     path = await anyio.Path(rest).expanduser()
     try:
         # Do not overwrite an existing file.

@@ -12,6 +12,7 @@ are not cached, because a server's list may change at any time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 PATIENCE_S = 3.0
 
 
+@dataclass(frozen=True)
 class Completions:
-    """Completion of lines for one assistant; servers are asked with ``context``."""
+    """Completion of lines for one assistant."""
 
-    def __init__(self, app: Assistant, context: CallContext = NO_CONTEXT, language: Language = "en") -> None:
-        self._app = app
-        self._language: Language = language
-        self._context = context
+    app: Assistant
+    context: CallContext = NO_CONTEXT  # servers are asked with it
+    language: Language = "en"
 
     async def complete(self, text: str) -> tuple[str, Mapping[str, str]]:
         """Return the last word of ``text`` and its completions with their descriptions, which may be empty."""
         if text.startswith("/") and " " not in text:
-            commands = HELP[self._language].commands
+            commands = HELP[self.language].commands
             return text, _beginning(text, {name: meaning for name, (_, meaning) in commands.items()})
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         with anyio.move_on_after(PATIENCE_S):
@@ -51,7 +52,7 @@ class Completions:
         return word, {}
 
     async def _names(self, text: str, word: str) -> Mapping[str, str]:
-        toolbox = self._app.toolbox
+        toolbox = self.app.toolbox
         command, *words = text.split() or [""]
         given = words if not word else words[:-1]
         if word.startswith("@"):
@@ -66,14 +67,14 @@ class Completions:
             tools = {tool.name: tool.description for tool in toolbox.tools(disabled=command == "/enable")}
             return _beginning(word, {**tools, **{server.name: server.state for server in toolbox.servers()}})
         if command == "/resume" and not given:
-            kept = await self._app.store.conversations.matching(self._app.tenant, word)
+            kept = await self.app.store.conversations.matching(self.app.tenant, word)
             return {conversation.id: conversation.title for conversation in kept}
         if command == "/approve":
             return await self._approvals(word, given)
         return _beginning(word, {tool.name: tool.description for tool in toolbox.tools()}) if word else {}
 
     async def _prompt(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
-        prompts = await self._app.toolbox.offerings.prompts(context=self._context)
+        prompts = await self.app.toolbox.offerings.prompts(context=self.context)
         names = prompt_names(prompts)
         if not given:
             return _beginning(word, {name: each.description for name, each in names.items()})
@@ -83,29 +84,28 @@ class Completions:
         values = dict(pair.split("=", 1) for pair in given[1:] if "=" in pair)
         argument, equals, value = word.partition("=")
         if not equals:
-            return _beginning(
-                word, {f"{each.name}=": each.description for each in prompt.arguments if each.name not in values}
-            )
-        offerings, reference = self._app.toolbox.offerings, prompt.reference
-        ideas = await offerings.complete_prompt(reference, argument, value, values, self._context)
+            missing = (each for each in prompt.arguments if each.name not in values)
+            return _beginning(word, {f"{each.name}=": each.description for each in missing})
+        offerings, reference = self.app.toolbox.offerings, prompt.reference
+        ideas = await offerings.complete_prompt(reference, argument, value, values, self.context)
         return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
 
     async def _approvals(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
         if not given:
             return _beginning(word, ["forget"])
-        remembered = await self._app.store.grants.all()
+        remembered = await self.app.store.grants.all()
         return _beginning(word, {tool: server for server, tool, _ in sorted(remembered)})
 
     async def _references(self, begun: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
-        offerings = self._app.toolbox.offerings
+        offerings = self.app.toolbox.offerings
         server, colon, uri = begun.partition(":")
         if not colon:
             return _beginning(begun, [f"{name}:" for name in offerings.server_names()])
         if server not in offerings.server_names():
             return {}
-        uris = {each.uri: each.description or each.name for each in await offerings.resources(server, self._context)}
-        for template in await offerings.templates(server, self._context):
+        uris = {each.uri: each.description or each.name for each in await offerings.resources(server, self.context)}
+        for template in await offerings.templates(server, self.context):
             for idea in await self._from_template(template, uri):
                 uris.setdefault(idea, template.description or template.name)
         return {f"{server}:{name}": meaning for name, meaning in _beginning(uri, uris).items()}
@@ -119,10 +119,8 @@ class Completions:
         if not uri.startswith(head):
             # The person has not come to the blank yet.
             return [head] if head.startswith(uri) else []
-        name, typed = blank.lstrip("+#"), uri[len(head) :]
-        ideas = await self._app.toolbox.offerings.complete_resource(
-            template.server, template.uri_template, name, typed, None, self._context
-        )
+        name, typed, place = blank.lstrip("+#"), uri[len(head) :], (template.server, template.uri_template)
+        ideas = await self.app.toolbox.offerings.complete_resource(*place, name, typed, None, self.context)
         return [f"{head}{idea}{tail}" for idea in ideas]
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -162,23 +163,23 @@ class FormPrompt:
         return text
 
 
+@dataclass(frozen=True)
 class Person:
     """The person at the terminal as an ``Approver``; leaving a question refuses it."""
 
-    def __init__(self, inquirer: FormPrompt) -> None:
-        self._inquirer = inquirer
+    inquirer: FormPrompt
 
     async def approve(self, question: Approval) -> Decision:
         """Return the decision about a call."""
         try:
-            return await self._inquirer.approve(question)
+            return await self.inquirer.approve(question)
         except FormAbandonedError:
             return "deny"
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the answer to a server."""
         try:
-            return await self._inquirer.elicit(question)
+            return await self.inquirer.elicit(question)
         except FormAbandonedError:
             return NO_ANSWER
 
@@ -221,14 +222,14 @@ _MOST_TRIES = 5
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
+@dataclass(frozen=True)
 class TerminalApprover:
     """Questions of a command on standard error; standard output stays the command's.
 
     A question that no person answers raises a UsageError that names the option.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
+    terminal: Terminal
 
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
         """An answer; a number is taken for the choice in that place."""
@@ -257,7 +258,7 @@ class TerminalApprover:
     def _ask(self, question: str, option: str, prompt: str = "") -> str:
         if not is_interactive():
             raise UsageError(f"{question} Say it with {option}")
-        self._terminal.end_line()
+        self.terminal.end_line()
         sys.stderr.write("\n".join(printable(line) for line in f"{question}{prompt}".split("\n")))
         sys.stderr.flush()
         line = sys.stdin.readline()

@@ -19,7 +19,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.table import Table
-from rich.text import Text
 from rich.theme import Theme
 
 from rkllm_mcp.surfaces.terminal import TAB_COLUMNS, breaks, width
@@ -107,23 +106,20 @@ def _reset(blank: re.Match[str]) -> str:
     return "\x1b[0m" if "\x1b" in blank[0] and blank.start() else ""
 
 
-def _wrapped_text(text: Text, columns: int) -> Iterator[Text]:
-    for line in text.split("\n", allow_blank=True):
-        for part in line.divide(breaks(line.plain, columns)):
+def _wrapped_text(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:
+    del console
+    for line in self.text.split("\n", allow_blank=True):
+        for part in line.divide(breaks(line.plain, options.max_width)):
             part.rstrip()
             yield part
 
 
 class _Paragraph(markdown.Paragraph):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        del console
-        yield from _wrapped_text(self.text, options.max_width)
+    __rich_console__ = _wrapped_text
 
 
 class _Heading(markdown.Heading):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        del console
-        yield from _wrapped_text(self.text, options.max_width)
+    __rich_console__ = _wrapped_text
 
 
 class _CodeBlock(markdown.CodeBlock):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -51,23 +51,14 @@ class Phrases:
 
 
 # Words people type as well, in either language.
-SPELLINGS: Mapping[str, Decision] = {
-    "": "deny",
-    "yes": "once",
-    "once": "once",
-    "1": "once",
-    "はい": "once",
-    "conversation": "conversation",
-    "2": "conversation",
-    "always": "always",
-    "3": "always",
-    "no": "deny",
-    "4": "deny",
-    "いいえ": "deny",
-    "deny": "deny",
-    "never": "never",
-    "5": "never",
+_WORDS: Mapping[Decision, Sequence[str]] = {
+    "once": ("yes", "once", "1", "はい"),
+    "conversation": ("conversation", "2"),
+    "always": ("always", "3"),
+    "deny": ("", "no", "deny", "4", "いいえ"),
+    "never": ("never", "5"),
 }
+SPELLINGS: Mapping[str, Decision] = {word: decision for decision, words in _WORDS.items() for word in words}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -165,9 +166,7 @@ def transcript(messages: Sequence[Message]) -> str:
             parts.append(f"## You\n\n{message.text}")
         elif message.role == "assistant":
             calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
-            parts.append(
-                "\n\n".join(["## Assistant", *([message.text.strip()] if message.text.strip() else []), *calls])
-            )
+            parts += ["## Assistant", *filter(None, [message.text.strip()]), *calls]
         else:
             parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
     return "\n\n".join(parts) + "\n"
@@ -184,24 +183,16 @@ def _fenced(text: str) -> str:
 SILENCE_S = 2.0
 
 
+@dataclass
 class Answering:
     """Shows an answer, asks its questions, and reports silences longer than ``silence_s``."""
 
-    def __init__(
-        self,
-        app: Assistant,
-        terminal: Terminal,
-        inquirer: FormPrompt | None = None,
-        silence_s: float = SILENCE_S,
-        phrases: Phrases = ENGLISH,
-    ) -> None:
-        self._app = app
-        self._terminal = terminal
-        self._inquirer = inquirer
-        self._silence_s = silence_s
-        self._phrases = phrases
-        # The request was withdrawn before the answer.
-        self._is_late = False
+    app: Assistant
+    terminal: Terminal
+    inquirer: FormPrompt | None = None
+    silence_s: float = SILENCE_S
+    phrases: Phrases = ENGLISH
+    _is_late: bool = False  # the request was withdrawn before the answer
 
     async def follow(
         self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
@@ -209,29 +200,29 @@ class Answering:
         """Show an answer to its end and return its end reason."""
         reason: EndReason = "failed"
         call_later = asyncio.get_running_loop().call_later
-        silence = call_later(self._silence_s, self._explain_silence, conversation_id)
+        silence = call_later(self.silence_s, self._explain_silence, conversation_id)
         try:
             async with aclosing(events):
                 async for event in events:
                     silence.cancel()
                     self._tell_late(event)
-                    if isinstance(event, (Approval, Elicitation)) and self._inquirer is not None:
-                        await self._ask(conversation_id, event, self._inquirer)
+                    if isinstance(event, (Approval, Elicitation)) and self.inquirer is not None:
+                        await self._ask(conversation_id, event, self.inquirer)
                     else:
                         show(event)
                     reason = event.reason if isinstance(event, End) else reason
-                    silence = call_later(self._silence_s, self._explain_silence, conversation_id)
+                    silence = call_later(self.silence_s, self._explain_silence, conversation_id)
         finally:
             silence.cancel()
         return reason
 
     def _explain_silence(self, conversation_id: str) -> None:
-        reading = self._app.prefill_progress(conversation_id)
-        if reading is None or not self._terminal.shows_progress:
+        reading = self.app.prefill_progress(conversation_id)
+        if reading is None or not self.terminal.shows_progress:
             return
         is_long = reading.seconds is not None and reading.seconds >= 1
-        share = self._phrases.about.format(seconds=f"{reading.seconds:.0f}") if is_long else ""
-        self._terminal.note(self._phrases.reading.format(tokens=reading.tokens, share=share))
+        share = self.phrases.about.format(seconds=f"{reading.seconds:.0f}") if is_long else ""
+        self.terminal.note(self.phrases.reading.format(tokens=reading.tokens, share=share))
 
     async def _ask(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         answer: Decision | ElicitationAnswer | None = None
@@ -239,7 +230,7 @@ class Answering:
         async with anyio.create_task_group() as asking:
 
             async def take_away() -> None:
-                await self._app.pending.settled(question.id)
+                await self.app.pending.settled(question.id)
                 asking.cancel_scope.cancel()
 
             asking.start_soon(take_away)
@@ -251,7 +242,7 @@ class Answering:
             asking.cancel_scope.cancel()
         if has_left:
             self._answer(question, None)
-            self._app.cancel(conversation_id)
+            self.app.cancel(conversation_id)
         elif answer is None or not self._answer(question, answer):
             self._is_late = True
 
@@ -259,12 +250,12 @@ class Answering:
         """Say that a question was taken back, unless the person did that by stopping the answer."""
         was_stopped = isinstance(event, End) and event.reason == "cancelled"
         if self._is_late and not was_stopped:
-            self._terminal.error(self._phrases.too_late, YELLOW)
+            self.terminal.error(self.phrases.too_late, YELLOW)
         self._is_late = False
 
     def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
         """Pass the decision on, None as a refusal; return False if no request waits for it."""
         if isinstance(question, Approval):
             decision = "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny"
-            return self._app.pending.decide(question.id, decision)
-        return self._app.pending.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
+            return self.app.pending.decide(question.id, decision)
+        return self.app.pending.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)

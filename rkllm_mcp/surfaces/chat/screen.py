@@ -94,39 +94,25 @@ def settled_chars(source: str, *, is_markdown: bool = True) -> int:
     return offsets[-1] if len(offsets) > 1 else 0
 
 
+@dataclass
 class StreamedText:
-    """A text that arrives in pieces: painted at once, then at most every 50 ms.
+    """A text that arrives in pieces: painted at once, then at most every 50 ms."""
 
-    Args:
-        region: a fresh region of the screen, which this text finishes when it is settled.
-        is_markdown: render markup; otherwise break lines only.
-        mark: stands before the first line; the others are indented as far.
-        style: of lines without a style of their own.
-        clock: a monotonic clock, seconds.
-    """
+    region: LiveRegion  # a fresh one, which this text finishes when it is settled
+    is_markdown: bool  # render markup; otherwise break lines only
+    mark: str  # stands before the first line; the others are indented as far
+    style: str  # of lines without a style of their own
+    clock: Callable[[], float]  # monotonic, seconds
+    _source: str = ""
+    _above: str | None = None  # the list sign of the unit above the source, if there is a unit
+    _solid_chars: int = 0  # of the source, on the screen
+    _room: int | None = None  # columns left behind the last line, if plain text only continues it
+    _timer: asyncio.TimerHandle | None = None
+    _due_s: float = 0.0
+    _failure: OSError | None = None
 
-    def __init__(
-        self,
-        region: LiveRegion,
-        *,
-        is_markdown: bool,
-        mark: str = "",
-        style: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.region = region
-        self._clock = clock
-        self._is_markdown = is_markdown
-        self._mark = mark
-        self._style = style
-        self._source = ""
-        self._above: str | None = None  # the list sign of the unit above the source, if there is a unit
-        self._solid_chars = 0  # of the source, on the screen
-        self._room: int | None = None  # columns left behind the last line, if plain text only continues it
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_s = 0.0
-        self._failure: OSError | None = None
-        region.before_settle = self._finish
+    def __post_init__(self) -> None:
+        self.region.before_settle = self._finish
 
     def feed(self, text: str) -> None:
         """Take a piece of text; an OSError if the terminal has gone."""
@@ -135,7 +121,7 @@ class StreamedText:
             raise self._failure
         if self._timer is not None:
             return
-        wait_s = self._due_s - self._clock()
+        wait_s = self._due_s - self.clock()
         if wait_s <= 0:
             self._paint()
         else:
@@ -155,10 +141,10 @@ class StreamedText:
             self._failure = error  # raised by the next piece, where it ends the answer
 
     def _paint(self) -> None:
-        begun_s = self._clock()
+        begun_s = self.clock()
         if not self._continue_line():
             self._render()
-        now_s = self._clock()
+        now_s = self.clock()
         self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
 
     def _continue_line(self) -> bool:
@@ -166,27 +152,27 @@ class StreamedText:
         more = self._source[self._solid_chars :].rstrip()
         if self._room is None or _INLINE.search(more) or (size := width(more)) > self._room:
             return False
-        if not self.region.append(styled(more, self._style)):
+        if not self.region.append(styled(more, self.style)):
             return False
         self._room -= size
         self._solid_chars += len(more)
         return True
 
     def _render(self) -> None:
-        indent = " " * width(self._mark)
+        indent = " " * width(self.mark)
         columns = max(self.region.columns - len(indent), 1)
-        units = (units_of if self._is_markdown else plain_units)(self._source, columns)
-        settled = settled_chars(self._source, is_markdown=self._is_markdown) if len(units) > 1 else 0
+        units = (units_of if self.is_markdown else plain_units)(self._source, columns)
+        settled = settled_chars(self._source, is_markdown=self.is_markdown) if len(units) > 1 else 0
         lines: list[str] = []
         is_first, above, final = self._above is None, self._above, 0
         for start, unit_lines, sign in units:
             lines += [] if above is None or (sign and sign == above) else [""]
-            lines += [f"{indent}{styled(line, self._style)}" if line else "" for line in unit_lines]
+            lines += [f"{indent}{styled(line, self.style)}" if line else "" for line in unit_lines]
             above = sign
             if start < settled:
                 final, self._above = len(lines), sign
         if lines and is_first:
-            lines[0] = f"{self._mark}{lines[0][len(indent) :]}"
+            lines[0] = f"{self.mark}{lines[0][len(indent) :]}"
         self.region.paint(lines)
         self.region.release(final)
         self._source = self._source[settled:]
@@ -266,7 +252,7 @@ class ScreenRenderer:
             self._is_thought = is_thought
             region = self._terminal.open_region(is_answer=not is_thought)
             mark, style = ("", DIM) if is_thought else (ANSWER_MARK, "")
-            self._text = StreamedText(region, is_markdown=not is_thought, mark=mark, style=style, clock=self._clock)
+            self._text = StreamedText(region, not is_thought, mark, style, self._clock)
         self._text.feed(printable(text))
 
     def _show_call(self, event: Event) -> bool:

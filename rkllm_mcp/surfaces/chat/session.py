@@ -49,10 +49,8 @@ def chat(session: Session, resumed: str | None = None) -> int:
                 lines = TerminalLines(Completions(app, CallContext(tokens=tokens), language).complete)
                 # Questions are shown on standard error; ask only if it is a terminal.
                 inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
-            approvals = "ask" if inquirer else "refuse"
-            options = AnswerOptions(
-                approvals=approvals, tokens=tokens, save=app.config.service.history, language=language
-            )
+            approvals, save = "ask" if inquirer else "refuse", app.config.service.history
+            options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
             held.append((state, lines))
             kept = None if resumed is None else await kept_conversation(app, resumed)

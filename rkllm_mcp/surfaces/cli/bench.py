@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.options import asynchronous
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
 from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import table
@@ -28,17 +28,14 @@ JSON_FORMAT = 1
 app = typer.Typer()
 
 
-@app.command("bench")
-@asynchronous
+@command(app, "bench")
 async def bench_command(
-    context: typer.Context,
+    session: Session,
     part: Annotated[
-        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="Measurement to run. Default: all.")
+        str | None, argument("Measurement to run. Default: all.", "[prefill|decode|delivery|prompt]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the figures as JSON.")] = False,
-    plot_file: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds as an SVG file.")
-    ] = None,
+    as_json: Annotated[bool, flag("Print the figures as JSON.", "--json")] = False,
+    plot_file: Annotated[str | None, option("Write a plot of the speeds as an SVG file.", "FILE", "--plot")] = None,
 ) -> None:
     """Measure one part or all of them, and print the results."""
     from rkllm_mcp.diagnostics.bench import PARTS, measure
@@ -50,7 +47,6 @@ async def bench_command(
     if plot_file is not None:
         _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
     parts = PARTS if part is None else (part,)
-    session: Session = context.obj
     report = await measure(session.config(), parts, session.status)
     sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
     sys.stdout.flush()
@@ -122,14 +118,10 @@ def _delivery(report: Report) -> list[str]:
 
 
 def _prompts(report: Report) -> list[str]:
-    heading = ["TOOLS", "PROMPT tokens", "written ms", "next question ms"]
-    return _table(
-        heading,
-        [
-            [str(one.tools), str(one.prompt_tokens), f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"]
-            for one in report.prompts
-        ],
-    )
+    rows = [
+        [f"{one.tools}", f"{one.prompt_tokens}", f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"] for one in report.prompts
+    ]
+    return _table(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

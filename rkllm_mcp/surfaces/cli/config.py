@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import NO_CONFIGURATION, Session
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
@@ -69,10 +70,10 @@ def write_whole(target: Path, text: str, advice: str = "; name another file with
         raise UsageError(f"{target} cannot be written ({error.strerror}){advice}") from None
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: str, data: bytes) -> None:
     """Write a file that does not exist yet, or raise a UsageError."""
     try:
-        with path.expanduser().open("xb") as file:
+        with Path(path).expanduser().open("xb") as file:
             file.write(data)
     except FileExistsError:
         raise UsageError(f"{path} exists; choose another name") from None
@@ -80,14 +81,14 @@ def write_new(path: Path, data: bytes) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
 
 
-@app.command()
-def check(context: typer.Context) -> None:
+@command(app, "check")
+def check(session: Session) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
     from rkllm_mcp.config.loading import read_file
     from rkllm_mcp.config.secrets import plain_keys
     from rkllm_mcp.diagnostics.doctor import config_warnings
 
-    config = context.obj.config()
+    config = session.config()
     notes = config_warnings(config)
     where = config.origin.source or NO_CONFIGURATION["en"]
     servers = ", ".join(server.name for server in config.active_servers) or "none"
@@ -97,16 +98,14 @@ def check(context: typer.Context) -> None:
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     places = plain_keys(read_file(source)) if (source := config.origin.source) else ()
     for note in [*notes, *(f"{place} is a key as it is: {advice}" for place in places)]:
-        context.obj.terminal.note(note, YELLOW)
+        session.terminal.note(note, YELLOW)
 
 
-@app.command("add-key")
+@command(app, "add-key")
 def add_key(
-    context: typer.Context,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tenant that the key belongs to; added if it does not exist.")
-    ] = None,
-    name: Annotated[str, typer.Option(metavar="LABEL", help="Comment that is written next to the key.")] = "",
+    session: Session,
+    tenant: Annotated[str | None, option("Tenant that the key belongs to; added if it does not exist.", "NAME")] = None,
+    name: Annotated[str, option("Comment that is written next to the key.", "LABEL")] = "",
 ) -> None:
     """Create an API key, print it once, and store its hash in the configuration."""
     from rkllm_mcp.config import editing
@@ -114,26 +113,26 @@ def add_key(
 
     if tenant is not None and not tenant.strip():
         raise UsageError("a tenant needs a name; write it behind --tenant")
-    key, target = new_key(), context.obj.target_file()
+    key, target = new_key(), session.target_file()
     if tenant is None:
         editing.add_key(target, hashed(key), name)
     else:
         editing.add_tenant(target, tenant, hashed(key), name)
     sys.stdout.write(f"{key}\n")
     whose = f"the key of the tenant '{tenant}'" if tenant else "a key of yours"
-    context.obj.status(f"{target} has the hash of it, as {whose}. It is shown this once; send it as")
-    context.obj.status("Authorization: Bearer KEY. A service that runs takes it after a reload (SIGHUP) or a restart.")
+    session.status(f"{target} has the hash of it, as {whose}. It is shown this once; send it as")
+    session.status("Authorization: Bearer KEY. A service that runs takes it after a reload (SIGHUP) or a restart.")
 
 
-@app.command()
-def show(context: typer.Context) -> None:
+@command(app, "show")
+def show(session: Session) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
-    config = context.obj.config()
-    context.obj.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
+    config = session.config()
+    session.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
     write_json(config.redacted())
 
 
-@app.command()
+@app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of the configuration."""
     from rkllm_mcp.config.loading import configuration_schema
@@ -141,20 +140,19 @@ def schema() -> None:
     write_json(configuration_schema())
 
 
-@app.command()
+@command(app, "init")
 def init(
-    context: typer.Context,
+    session: Session,
     path: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="File to write. Default: --config, else your own configuration file."),
+        str | None, argument("File to write. Default: --config, else your own configuration file.", "FILE")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")] = False,
+    force: Annotated[bool, flag("Overwrite an existing file.", "--force")] = False,
 ) -> None:
     """Create a configuration file with what works here; 'rkllm-mcp setup' does that and more."""
-    target = Path(path).expanduser() if path else context.obj.target_file()
+    target = Path(path).expanduser() if path else session.target_file()
     if target.exists() and not force:
         raise UsageError(f"{target} exists; name another file, or write over it with --force")
-    write_whole(target, NewConfiguration(installed_model(context.obj)).text())
+    write_whole(target, NewConfiguration(installed_model(session)).text())
     sys.stdout.write(f"{target}\n")
 
 

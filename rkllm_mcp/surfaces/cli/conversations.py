@@ -22,7 +22,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ENDINGS, StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.cli.config import write_new
-from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous, leave_after
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color
@@ -72,22 +72,20 @@ def _check_choice(names: Sequence[str] | None, *, everything: bool) -> None:
 
 app = typer.Typer(no_args_is_help=True)
 
-_Name = Annotated[str, typer.Argument(metavar="ID", help="Id, or its first characters.")]
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or the first characters of ids.")]
-_All = Annotated[bool, typer.Option("--all", metavar="", help="Select all conversations.")]
+_Name = Annotated[str, argument("Id, or its first characters.", "ID")]
+_Names = Annotated[list[str] | None, argument("Ids, or the first characters of ids.", "[ID]...")]
+_All = Annotated[bool, flag("Select all conversations.", "--all")]
 
 
-@app.command("list")
-@asynchronous
+@command(app, "list")
 async def list_command(
-    context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of conversations.")] = 20,
-    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Number of conversations to skip.")] = 0,
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Only conversations that contain this text.")] = "",
+    session: Session,
+    limit: Annotated[int, option("Maximum number of conversations.", "N", min=1)] = 20,
+    offset: Annotated[int, option("Number of conversations to skip.", "N", min=0)] = 0,
+    search: Annotated[str, option("Only conversations that contain this text.", "TEXT")] = "",
     as_json: AsJson = False,
 ) -> None:
     """List conversations, most recent first."""
-    session: Session = context.obj
     async with open_stored(session.config()) as store:
         found = await store.conversations.latest(OWNER, limit, offset, search)
         count = await store.conversations.count(OWNER, search)
@@ -99,11 +97,9 @@ async def list_command(
         session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
 
 
-@app.command("show")
-@asynchronous
-async def show_command(context: typer.Context, name: _Name, as_json: AsJson = False) -> None:
+@command(app, "show")
+async def show_command(session: Session, name: _Name, as_json: AsJson = False) -> None:
     """Show one conversation."""
-    session: Session = context.obj
     async with open_stored(session.config()) as store:
         kept = await find_conversation(store, OWNER, name)
     if as_json:
@@ -114,22 +110,17 @@ async def show_command(context: typer.Context, name: _Name, as_json: AsJson = Fa
         session.terminal.answer(as_markdown(kept))
 
 
-@app.command("export")
-@asynchronous
+@command(app, "export")
 async def export_command(
-    context: typer.Context,
+    session: Session,
     names: _Names = None,
     everything: _All = False,
-    form: Annotated[
-        str, typer.Option("--format", metavar="markdown|json", help="markdown to read, json to import again.")
-    ] = "markdown",
+    form: Annotated[str, option("markdown to read, json to import again.", "markdown|json", "--format")] = "markdown",
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of standard output."),
+        str | None, option("Write to a new file instead of standard output.", "FILE", "--output", "-o")
     ] = None,
 ) -> None:
     """Export conversations as Markdown or JSON."""
-    session: Session = context.obj
     if form not in ("markdown", "json"):
         raise UsageError(f"there is no format {form!r}; choose markdown or json")
     _check_choice(names, everything=everything)
@@ -141,20 +132,18 @@ async def export_command(
     if output is None:
         sys.stdout.write(text)
     else:
-        write_new(Path(output), text.encode())
+        write_new(output, text.encode())
         session.status(f"{_count(len(kept))} written to {output}")
 
 
-@app.command("delete")
-@asynchronous
+@command(app, "delete")
 async def delete_command(
-    context: typer.Context,
+    session: Session,
     names: _Names = None,
     everything: _All = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation of --all.")] = False,
+    yes: Annotated[bool, flag("Do not ask for confirmation of --all.", "--yes", "-y")] = False,
 ) -> None:
     """Delete conversations and the records of their tool calls permanently."""
-    session: Session = context.obj
     _check_choice(names, everything=everything)
     if everything and not yes:
         raise UsageError("--all deletes every conversation for good; say so with --all --yes")
@@ -167,15 +156,13 @@ async def delete_command(
             session.status(f"Deleted: {kept.id} '{kept.title}'.")
 
 
-@app.command("rename")
-@asynchronous
+@command(app, "rename")
 async def rename_command(
-    context: typer.Context,
+    session: Session,
     name: _Name,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="New title, in quotes.")],
+    title: Annotated[str, argument("New title, in quotes.", "TITLE")],
 ) -> None:
     """Rename a conversation."""
-    session: Session = context.obj
     if not title.strip():
         raise UsageError("the title is empty; write it behind the id, in quotes")
     async with open_stored(session.config()) as store:
@@ -184,13 +171,12 @@ async def rename_command(
     session.status(f"Renamed: {kept.id}.")
 
 
-@app.command("import")
+@command(app, "import")
 def import_command(
-    context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FILE", help="JSON export to import; - reads standard input.")],
-) -> None:
+    session: Session,
+    source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
+) -> int:
     """Import conversations from a JSON export."""
-    session: Session = context.obj
     try:
         text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
     except OSError as error:
@@ -203,4 +189,4 @@ def import_command(
                 sys.stdout.write(f"{await store.conversations.add(OWNER, kept)}\n")
         session.status(f"{_count(len(imported))} imported.")
 
-    leave_after(session, work)
+    return in_loop(session, work)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rkllm_mcp.errors import RuntimeUnusableError
+from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
 from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, wrapped, write_json
 
@@ -88,23 +89,19 @@ def _times(count: int, one: str, many: str) -> str:
 app = typer.Typer()
 
 
-@app.command("doctor")
+@command(app, "doctor")
 def doctor_command(
-    context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the results as JSON.")] = False,
+    session: Session,
+    as_json: Annotated[bool, flag("Print the results as JSON.", "--json")] = False,
     probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe", metavar="", help="Also measure undocumented behaviour of the runtime; takes minutes on a board."
-        ),
+        bool, flag("Also measure undocumented behaviour of the runtime; takes minutes on a board.", "--probe")
     ] = False,
-) -> None:
+) -> int:
     """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
     import anyio
 
     from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
 
-    session: Session = context.obj
     config = session.config()
     count = len(config.active_servers)
     if count:
@@ -121,4 +118,4 @@ def doctor_command(
     else:
         sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
     sys.stdout.flush()
-    raise typer.Exit(EXIT_UNUSABLE if status == "fail" else EXIT_DONE)
+    return EXIT_UNUSABLE if status == "fail" else EXIT_DONE

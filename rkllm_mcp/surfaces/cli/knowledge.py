@@ -18,7 +18,7 @@ import typer
 
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutError, UsageError
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous, leave_after, may_remove
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import printable, table, write_json
@@ -141,9 +141,8 @@ def knowledge_server(config: Config) -> ServerConfig:
     if known := next(filter(is_knowledge, config.servers), None):
         return known
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
-    return StdioServer(
-        name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)
-    )
+    environment = ("XDG_DATA_HOME", *variables)
+    return StdioServer(name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=environment)
 
 
 @asynccontextmanager
@@ -233,21 +232,17 @@ def _is_id(word: str) -> bool:
 
 app = typer.Typer(no_args_is_help=True)
 
-_Base = Annotated[
-    str, typer.Option("--base", "-b", metavar="NAME|ID", help="Knowledge base; may be omitted if there is only one.")
-]
+_Base = Annotated[str, option("Knowledge base; may be omitted if there is only one.", "NAME|ID", "--base", "-b")]
 
 
-@app.command("create")
-@asynchronous
+@command(app, "create")
 async def create_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the knowledge base.")],
-    description: Annotated[str, typer.Option(metavar="TEXT", help="Description of the content, in one sentence.")] = "",
+    session: Session,
+    name: Annotated[str, argument("Name of the knowledge base.")],
+    description: Annotated[str, option("Description of the content, in one sentence.", "TEXT")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Create an empty knowledge base and print its id."""
-    session: Session = context.obj
     async with open_knowledge(session) as knowledge:
         made = await knowledge.call("create_knowledge_base", name=name, description=description)
         session.show(made, f"{made['knowledge_base_id']}\n", as_json=as_json)
@@ -255,22 +250,18 @@ async def create_command(
             session.status("There is another knowledge base of this name; tell them apart by their ids.")
 
 
-@app.command("add")
+@command(app, "add")
 def add_command(
-    context: typer.Context,
+    session: Session,
     sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE|FOLDER|URL...", help="Files, folders or URLs to add; - reads text from standard input."
-        ),
+        list[str], argument("Files, folders or URLs to add; - reads text from standard input.", "FILE|FOLDER|URL...")
     ],
     base: _Base = "",
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Title, instead of the document's own.")] = "",
-    collection: Annotated[str, typer.Option(metavar="NAME", help="Collection within the knowledge base.")] = "",
+    title: Annotated[str, option("Title, instead of the document's own.", "TEXT")] = "",
+    collection: Annotated[str, option("Collection within the knowledge base.", "NAME")] = "",
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
-    session: Session = context.obj
     given = [(source, _source(source)) for source in sources]
 
     async def work() -> int:
@@ -293,22 +284,20 @@ def add_command(
             write_json({"added": answers})
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
-    leave_after(session, work)
+    return in_loop(session, work)
 
 
-@app.command("list")
-@asynchronous
+@command(app, "list")
 async def list_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="Knowledge base whose documents are listed.")] = "",
-    base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="Same as the argument.")] = "",
+    session: Session,
+    name: Annotated[str, argument("Knowledge base whose documents are listed.", "[NAME|ID]")] = "",
+    base: Annotated[str, option("Same as the argument.", "NAME|ID", "--base", "-b")] = "",
     as_json: AsJson = False,
 ) -> None:
     """List the knowledge bases, or the documents of one."""
     if name and base:
         raise UsageError("name one knowledge base: as an argument or with --base")
     wanted = name or base
-    session: Session = context.obj
     async with open_knowledge(session) as knowledge:
         found = await knowledge.listing(await knowledge.base_id(wanted) if wanted else "")
     if wanted:
@@ -324,24 +313,19 @@ async def list_command(
     session.show(found, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
 
 
-@app.command("search")
-@asynchronous
+@command(app, "search")
 async def search_command(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(help="Question.")],
+    session: Session,
+    query: Annotated[str, argument("Question.")],
     base: _Base = "",
     threshold: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced (default), 0.7 strict."),
+        float | None, option("Minimum score: 0.5 is broad, 0.6 balanced (default), 0.7 strict.", "SHARE")
     ] = None,
-    max_results: Annotated[int, typer.Option(metavar="N", help="Maximum number of results, up to 50.")] = 10,
-    explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Show the result of each stage of the search.")
-    ] = False,
+    max_results: Annotated[int, option("Maximum number of results, up to 50.", "N")] = 10,
+    explain: Annotated[bool, flag("Show the result of each stage of the search.", "--explain")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search one or all knowledge bases for passages; exit code 1 if there are none."""
-    session: Session = context.obj
     if threshold is not None and not math.isfinite(threshold):
         raise UsageError("--threshold is no number; give one from 0 to 1")
     async with open_knowledge(session) as knowledge:
@@ -370,27 +354,24 @@ async def search_command(
         session.status(f"Note: {warning}")
 
 
-@app.command("remove")
+@command(app, "remove")
 def remove_command(
-    context: typer.Context,
+    session: Session,
     documents: Annotated[
-        list[str] | None, typer.Argument(metavar="[DOCUMENT]...", help="Ids, titles, paths or URLs of documents.")
+        list[str] | None, argument("Ids, titles, paths or URLs of documents.", "[DOCUMENT]...")
     ] = None,
     base: _Base = "",
-    everything: Annotated[
-        bool, typer.Option("--all", metavar="", help="Remove all documents and the knowledge base itself.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation of --all.")] = False,
-) -> None:
+    everything: Annotated[bool, flag("Remove all documents and the knowledge base itself.", "--all")] = False,
+    yes: Annotated[bool, flag("Do not ask for confirmation of --all.", "--yes", "-y")] = False,
+) -> int:
     """Remove documents, or with --all a whole knowledge base."""
-    session: Session = context.obj
     names = documents or []
     if everything == bool(names):
         raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
     if everything and not base:
         raise UsageError("--all removes a whole knowledge base; name it with --base")
     if everything and not may_remove(session, f"the knowledge base {base} with all its documents", yes=yes):
-        return
+        return EXIT_DONE
 
     async def work() -> None:
         async with open_knowledge(session) as knowledge:
@@ -408,7 +389,7 @@ def remove_command(
                 removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
                 session.status(f"Removed the knowledge base {removed['title']}.")
 
-    leave_after(session, work)
+    return in_loop(session, work)
 
 
 embedder_app = typer.Typer(no_args_is_help=True)
@@ -423,12 +404,11 @@ def _sources() -> EmbedderSources:
     return EmbedderSources()
 
 
-@embedder_app.command("list")
-def list_embedders_command(context: typer.Context, as_json: AsJson = False) -> None:
+@command(embedder_app, "list")
+def list_embedders_command(session: Session, as_json: AsJson = False) -> None:
     """List embedding models: known, downloaded, in use."""
     from rkllm_mcp.models.embedders import CATALOGUE
 
-    session: Session = context.obj
     sources = _sources()
     installed, chosen = sources.installed(), sources.chosen()
     rows = [
@@ -441,17 +421,16 @@ def list_embedders_command(context: typer.Context, as_json: AsJson = False) -> N
     session.show(values, listing, as_json=as_json)
 
 
-@embedder_app.command("pull")
+@command(embedder_app, "pull")
 def pull_embedder_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name from 'embedder list', or a new name together with --repository.")],
-    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .onnx file in the repository.")] = None,
+    session: Session,
+    name: Annotated[str, argument("Name from 'embedder list', or a new name together with --repository.")],
+    repository: Annotated[str | None, option("Repository on Hugging Face.", "OWNER/NAME")] = None,
+    file: Annotated[str | None, option("Name of the .onnx file in the repository.", "FILE")] = None,
 ) -> None:
     """Download an embedding model and use it; an interrupted download is resumed."""
     from rkllm_mcp.surfaces.cli.models import download_progress
 
-    session: Session = context.obj
     with download_progress(session) as report:
         folder = _sources().pull(name, repository, file, report)
     sys.stdout.write(f"{folder}\n")
@@ -460,32 +439,28 @@ def pull_embedder_command(
     )
 
 
-@embedder_app.command("use")
+@command(embedder_app, "use")
 def use_embedder_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help=f"Downloaded model, or {_NO_EMBEDDER} to search by words only.")],
+    session: Session,
+    name: Annotated[str, argument(f"Downloaded model, or {_NO_EMBEDDER} to search by words only.")],
 ) -> None:
     """Use a downloaded model from the next start of the knowledge server on."""
     sources = _sources()
     if name != _NO_EMBEDDER and name not in sources.installed():
         raise UsageError(f"there is no embedder {name!r} here; 'rkllm-mcp knowledge embedder pull {name}' downloads it")
     sources.choose("" if name == _NO_EMBEDDER else name)
-    context.obj.status(f"The knowledge server uses {name} from its next start on.")
+    session.status(f"The knowledge server uses {name} from its next start on.")
 
 
-@embedder_app.command("remove")
-def remove_embedder_command(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="Downloaded model.")]
-) -> None:
+@command(embedder_app, "remove")
+def remove_embedder_command(session: Session, name: Annotated[str, argument("Downloaded model.")]) -> None:
     """Remove a downloaded model."""
-    context.obj.status(f"Removed {name}; {_sources().remove(name) / 1e6:.0f} MB became free.")
+    session.status(f"Removed {name}; {_sources().remove(name) / 1e6:.0f} MB became free.")
 
 
-@app.command("reindex")
-@asynchronous
-async def reindex_command(context: typer.Context, base: _Base = "") -> int:
+@command(app, "reindex")
+async def reindex_command(session: Session, base: _Base = "") -> int:
     """Build the indexes of a knowledge base again, as after a change of the embedder, and wait for the end."""
-    session: Session = context.obj
     async with open_knowledge(session) as knowledge:
         state = await knowledge.call("reindex", knowledge_base_id=await knowledge.base_id(base), wait=True)
     embedder = f", {state['done']} vectors of {state['embedder']}" if state["embedder"] else ""
@@ -495,48 +470,40 @@ async def reindex_command(context: typer.Context, base: _Base = "") -> int:
     return EXIT_ANSWER_FAILED if problem else EXIT_DONE
 
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="File to write; .gz compresses it.")]
+_File = Annotated[Path, argument("File to write; .gz compresses it.", "FILE")]
 
 
-@app.command("export")
-@asynchronous
-async def export_command(context: typer.Context, file: _File, base: _Base = "") -> None:
+@command(app, "export")
+async def export_command(session: Session, file: _File, base: _Base = "") -> None:
     """Write a knowledge base to a file as JSON lines: the text of its documents, without vectors."""
-    async with open_knowledge(context.obj) as knowledge:
+    async with open_knowledge(session) as knowledge:
         base_id = await knowledge.base_id(base)
         answer = await knowledge.call("export_knowledge_base", knowledge_base_id=base_id, path=_absolute(file))
-    _tell_copied(context.obj, "Exported", answer)
+    _tell_copied(session, "Exported", answer)
 
 
-@app.command("import")
-@asynchronous
+@command(app, "import")
 async def import_command(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of 'knowledge export'.")],
-    base: Annotated[
-        str, typer.Option("--base", "-b", metavar="NAME|ID", help="Add to this knowledge base instead of a new one.")
-    ] = "",
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the new knowledge base.")] = "",
+    session: Session,
+    file: Annotated[Path, argument("File of 'knowledge export'.", "FILE")],
+    base: Annotated[str, option("Add to this knowledge base instead of a new one.", "NAME|ID", "--base", "-b")] = "",
+    name: Annotated[str, option("Name of the new knowledge base.", "NAME")] = "",
 ) -> None:
     """Add the documents of an exported knowledge base, to a new one unless --base names one."""
-    async with open_knowledge(context.obj) as knowledge:
+    path = _absolute(file)
+    async with open_knowledge(session) as knowledge:
         base_id = await knowledge.base_id(base) if base else ""
-        answer = await knowledge.call(
-            "import_knowledge_base", knowledge_base_id=base_id, path=_absolute(file), name=name
-        )
+        answer = await knowledge.call("import_knowledge_base", knowledge_base_id=base_id, path=path, name=name)
     sys.stdout.write(f"{answer['knowledge_base_id']}\n")
-    _tell_copied(context.obj, "Imported", answer)
+    _tell_copied(session, "Imported", answer)
 
 
-@app.command("backup")
-@asynchronous
-async def backup_command(
-    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")]
-) -> None:
+@command(app, "backup")
+async def backup_command(session: Session, file: Annotated[Path, argument("File to write.", "FILE")]) -> None:
     """Copy all knowledge bases with their indexes to a file, also while they are in use."""
-    async with open_knowledge(context.obj) as knowledge:
+    async with open_knowledge(session) as knowledge:
         answer = await knowledge.call("back_up", path=_absolute(file))
-    _tell_copied(context.obj, "Backed up", answer)
+    _tell_copied(session, "Backed up", answer)
 
 
 def _absolute(path: Path) -> str:

@@ -20,6 +20,7 @@ from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces.cli.options import flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 
@@ -183,35 +184,24 @@ def _version(value: bool) -> None:
 @app.callback()
 def _global_options(
     context: typer.Context,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="Configuration file, TOML or JSON.")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="Model to use; 'models list' lists them.")
-    ] = None,
+    config: Annotated[str | None, option("Configuration file, TOML or JSON.", "FILE")] = None,
+    model: Annotated[str | None, option("Model to use; 'models list' lists them.", "NAME|PATH")] = None,
     runtime: Annotated[
-        str | None,
-        typer.Option(metavar="auto|emulator|PATH", help="Runtime library to use; emulator runs without an NPU."),
+        str | None, option("Runtime library to use; emulator runs without an NPU.", "auto|emulator|PATH")
     ] = None,
     token: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[=@FILE]",
-            help="Token for a server: from $RKLLM_MCP_TOKEN_NAME, from a file, or typed in; may be repeated.",
+        option(
+            "Token for a server: from $RKLLM_MCP_TOKEN_NAME, from a file, or typed in; may be repeated.", "NAME[=@FILE]"
         ),
     ] = None,
-    no_mcp: Annotated[
-        bool, typer.Option("--no-mcp", metavar="", help="Do not start MCP servers; answer without tools.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Do not print status lines.")] = False,
+    no_mcp: Annotated[bool, flag("Do not start MCP servers; answer without tools.", "--no-mcp")] = False,
+    quiet: Annotated[bool, flag("Do not print status lines.", "--quiet", "-q")] = False,
     plain: Annotated[
-        bool,
-        typer.Option(
-            "--plain", metavar="", help="Print answers as the model writes them, without Markdown or moving the cursor."
-        ),
+        bool, flag("Print answers as the model writes them, without Markdown or moving the cursor.", "--plain")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log to standard error, with tracebacks.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    debug: Annotated[bool, flag("Log to standard error, with tracebacks.", "--debug")] = False,
+    version: Annotated[bool, flag("Show the version.", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     del version
     if debug:

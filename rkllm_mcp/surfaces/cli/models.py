@@ -15,7 +15,7 @@ import typer
 import rkllm_mcp
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
-from rkllm_mcp.surfaces.cli.options import AsJson, Yes, may_remove
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_remove, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import table, write_json
 
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
-def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+def figures(folder: ModelFolder) -> tuple[float, int]:
+    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
     published = folder.card.published
-    speed = published.decode_tokens_per_second if published else None
-    memory = published.memory_mb if published else None
+    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
+
+
+def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+    speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
         folder.name,
@@ -136,12 +140,11 @@ app = typer.Typer(no_args_is_help=True)
 runtime_app = typer.Typer(no_args_is_help=True)
 
 
-@runtime_app.command("list")
-def list_runtimes_command(context: typer.Context, as_json: AsJson = False) -> None:
+@command(runtime_app, "list")
+def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
     """List the runtime libraries of this machine and the releases that can be downloaded."""
     from rkllm_mcp.app.runtimes import identified_libraries, library_in_use, pullable_releases
 
-    session: Session = context.obj
     libraries = identified_libraries()
     chosen = library_in_use(session.config().runtime.library)
     entries: list[dict[str, Any]] = [
@@ -155,13 +158,10 @@ def list_runtimes_command(context: typer.Context, as_json: AsJson = False) -> No
         for library in libraries
     ]
     here = {library.official_release for library in libraries}
-    entries += [
-        {"release": version, "state": state} for version, state in pullable_releases().items() if version not in here
-    ]
-    rows = [
-        (entry["release"], entry["state"], " ".join(filter(None, (entry.get("file"), entry.get("problem")))))
-        for entry in entries
-    ]
+    others = ((version, state) for version, state in pullable_releases().items() if version not in here)
+    entries += [{"release": version, "state": state} for version, state in others]
+    known = [(each["release"], each["state"], (each.get("file"), each.get("problem"))) for each in entries]
+    rows = [(release, state, " ".join(filter(None, notes))) for release, state, notes in known]
     session.show(entries, table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns), as_json=as_json)
     if not as_json:
         session.status(
@@ -169,16 +169,15 @@ def list_runtimes_command(context: typer.Context, as_json: AsJson = False) -> No
         )
 
 
-@runtime_app.command("pull")
+@command(runtime_app, "pull")
 def pull_runtime_command(
-    context: typer.Context,
-    version: Annotated[str, typer.Argument(metavar="RELEASE", help="Release from 'runtime list', such as 1.3.0.")],
+    session: Session,
+    version: Annotated[str, argument("Release from 'runtime list', such as 1.3.0.", "RELEASE")],
 ) -> None:
     """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
-    session: Session = context.obj
     said: list[str] = []
     with download_progress(session) as report:
         path = action(version, progress=report, say=said.append, licence=said.append)
@@ -190,18 +189,15 @@ def pull_runtime_command(
         session.status(f"Another one is in use; to take this one: rkllm-mcp runtime use {path}")
 
 
-@runtime_app.command("use")
+@command(runtime_app, "use")
 def use_runtime_command(
-    context: typer.Context,
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="librkllmrt.so, its folder, a release that was pulled, or auto.")
-    ],
+    session: Session,
+    path: Annotated[str, argument("librkllmrt.so, its folder, a release that was pulled, or auto.", "PATH")],
 ) -> None:
     """Use a library of this machine from now on; its release is named by its checksum."""
     from rkllm_mcp.app.runtimes import identify
     from rkllm_mcp.config.editing import set_value
 
-    session: Session = context.obj
     target = session.target_file()
     if path == "auto":
         set_value(target, "runtime", "library", path)
@@ -216,18 +212,13 @@ def use_runtime_command(
     session.status(f"Written to {target} as [runtime] library.")
 
 
-_AnyPlatform = Annotated[
-    bool, typer.Option("--any-platform", metavar="", help="Accept a file that was converted for another SoC.")
-]
+_AnyPlatform = Annotated[bool, flag("Accept a file that was converted for another SoC.", "--any-platform")]
 
 
-@app.command("list")
-def list_command(context: typer.Context, as_json: AsJson = False) -> None:
+@command(app, "list")
+def list_command(session: Session, as_json: AsJson = False) -> None:
     """List known models: installed or not, their speed, and whether they fit this board."""
-    from rkllm_mcp.models.install import ModelSources
-
-    session: Session = context.obj
-    sources = ModelSources()
+    sources = _sources(session)
     folders = sources.models()
     if as_json:
         write_json([_as_dict(sources, folder) for folder in folders])
@@ -244,18 +235,16 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
         )
 
 
-@app.command("show")
+@command(app, "show")
 def show_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the model, or path of its folder.")],
+    session: Session,
+    name: Annotated[str, argument("Name of the model, or path of its folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Show one model's card and files."""
     from rkllm_mcp.models.cards import load_model
-    from rkllm_mcp.models.install import ModelSources
 
-    session: Session = context.obj
-    sources = ModelSources()
+    sources = _sources(session)
     known = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, known or load_model(name))
     rows = [
@@ -266,24 +255,23 @@ def show_command(
     session.show(values, table((), rows, session.terminal.columns), as_json=as_json)
 
 
-@app.command("pull")
+@command(app, "pull")
 def pull_command(
-    context: typer.Context,
+    session: Session,
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME|OWNER/NAME[:FILE]",
-            help="Name from 'models list', a repository on Hugging Face, or a new name with --repository and --file.",
+        argument(
+            "Name from 'models list', a repository on Hugging Face, or a new name with --repository and --file.",
+            "NAME|OWNER/NAME[:FILE]",
         ),
     ],
-    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .rkllm file in the repository.")] = None,
+    repository: Annotated[str | None, option("Repository on Hugging Face.", "OWNER/NAME")] = None,
+    file: Annotated[str | None, option("Name of the .rkllm file in the repository.", "FILE")] = None,
     any_platform: _AnyPlatform = False,
 ) -> None:
     """Download a model and its tokenizer; an interrupted download is resumed."""
     from rkllm_mcp.models.install import Pull, pull
 
-    session: Session = context.obj
     try:
         with download_progress(session) as report:
             folder = pull(_sources(session), Pull(name, repository, file, any_platform), report)
@@ -293,24 +281,22 @@ def pull_command(
     _print_folder(session, folder)
 
 
-@app.command("add")
+@command(app, "add")
 def add_command(
-    context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="PATH", help=".rkllm file.")],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the model on this machine.")] = None,
+    session: Session,
+    path: Annotated[str, argument(".rkllm file.", "PATH")],
+    name: Annotated[str | None, option("Name of the model on this machine.", "NAME")] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(metavar="PATH|hf:OWNER/NAME", help="tokenizer.json, or the repository to download it from."),
+        str | None, option("tokenizer.json, or the repository to download it from.", "PATH|hf:OWNER/NAME")
     ] = None,
-    template: Annotated[str | None, typer.Option(metavar="NAME", help="Chat template, such as qwen3.")] = None,
-    copy: Annotated[bool, typer.Option("--copy", metavar="", help="Copy the file instead of linking to it.")] = False,
+    template: Annotated[str | None, option("Chat template, such as qwen3.", "NAME")] = None,
+    copy: Annotated[bool, flag("Copy the file instead of linking to it.", "--copy")] = False,
     yes: Yes = False,
     any_platform: _AnyPlatform = False,
 ) -> None:
     """Add a local .rkllm file; asks for whatever the file does not contain."""
     from rkllm_mcp.models.install import Addition, add
 
-    session: Session = context.obj
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
     with download_progress(session) as report:
         folder = add(_sources(session), wish, TerminalApprover(session.terminal), report)
@@ -332,16 +318,13 @@ def convert_command(context: typer.Context) -> None:
     raise typer.Exit(run_path(str(program))["main"](context.args))
 
 
-@app.command("use")
-def use_command(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="Name of an installed model.")]
-) -> None:
+@command(app, "use")
+def use_command(session: Session, name: Annotated[str, argument("Name of an installed model.")]) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
     from rkllm_mcp.config.editing import set_value
     from rkllm_mcp.config.loading import read_file
     from rkllm_mcp.models.cards import load_model
 
-    session: Session = context.obj
     folder, target = load_model(name), session.target_file()
     told = _load_in_service(session, folder.name)
     file = read_file(target) if target.exists() else {}
@@ -352,16 +335,15 @@ def use_command(
     session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
 
 
-@app.command("remove")
+@command(app, "remove")
 def remove_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the model.")],
+    session: Session,
+    name: Annotated[str, argument("Name of the model.")],
     yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
     from rkllm_mcp.models.install import gib
 
-    session: Session = context.obj
     sources = _sources(session)
     folder = sources.removable(name)
     if not may_remove(session, f"{folder} with everything in it", yes=yes):

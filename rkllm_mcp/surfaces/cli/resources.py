@@ -6,7 +6,6 @@ import base64
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -14,7 +13,7 @@ import typer
 
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.config import write_new
-from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
 from rkllm_mcp.surfaces.cli.tools import open_servers
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
@@ -31,15 +30,13 @@ def _bytes(part: Any) -> bytes:
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
 
-_Server = Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Only this server.")]
-_Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or a URI that only one server offers.")]
+_Server = Annotated[str | None, argument("Only this server.", "[SERVER]")]
+_Resource = Annotated[str, argument("SERVER:URI, or a URI that only one server offers.", "URI")]
 
 
-@app.command("list")
-@asynchronous
-async def list_resources_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
+@command(app, "list")
+async def list_resources_command(session: Session, server: _Server = None, as_json: AsJson = False) -> None:
     """List resources and resource templates."""
-    session: Session = context.obj
     async with open_servers(session) as environment:
         resources, templates = await environment.toolbox.offerings.readable(server, CallContext(tokens=session.tokens))
     values = {"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))}
@@ -47,24 +44,20 @@ async def list_resources_command(context: typer.Context, server: _Server = None,
     session.show(values, resource_table(resources, templates, session.terminal.columns), as_json=as_json, none=none)
 
 
-@app.command("read")
-@asynchronous
+@command(app, "read")
 async def read_command(
-    context: typer.Context,
+    session: Session,
     uri: _Resource,
-    output: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the content to a new file instead of printing it.")
-    ] = None,
+    output: Annotated[str | None, option("Write the content to a new file instead of printing it.", "FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a resource."""
-    session: Session = context.obj
     caller = CallContext(tokens=session.tokens)
     async with open_servers(session) as environment:
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
     if output is not None:
         data = b"".join(_bytes(part) for part in content.contents)
-        write_new(Path(output), data)
+        write_new(output, data)
         session.status(f"{len(data)} bytes written to {output}")
         return
     value = {"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]}
@@ -72,16 +65,14 @@ async def read_command(
     session.show(value, text if text.endswith("\n") else f"{text}\n", as_json=as_json)
 
 
-@app.command("subscribe")
-@asynchronous
+@command(app, "subscribe")
 async def subscribe_command(
-    context: typer.Context,
+    session: Session,
     uri: _Resource,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Exit after N changes.")] = None,
+    count: Annotated[int | None, option("Exit after N changes.", "N", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
-    session: Session = context.obj
     left = count
     enough = anyio.Event()
 
@@ -102,11 +93,9 @@ async def subscribe_command(
         tasks.cancel_scope.cancel()
 
 
-@prompts_app.command("list")
-@asynchronous
-async def list_prompts_command(context: typer.Context, server: _Server = None, as_json: AsJson = False) -> None:
+@command(prompts_app, "list")
+async def list_prompts_command(session: Session, server: _Server = None, as_json: AsJson = False) -> None:
     """List prompts and their arguments."""
-    session: Session = context.obj
     async with open_servers(session) as environment:
         prompts = await environment.toolbox.offerings.prompts(server, CallContext(tokens=session.tokens))
     none = "No prompts; 'rkllm-mcp servers test' says how the servers are."
@@ -114,18 +103,14 @@ async def list_prompts_command(context: typer.Context, server: _Server = None, a
     session.show(list(map(asdict, prompts)), listing, as_json=as_json, none=none)
 
 
-@prompts_app.command("get")
-@asynchronous
+@command(prompts_app, "get")
 async def get_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="SERVER:NAME, or a name that only one server offers.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Arguments of the prompt.")
-    ] = None,
+    session: Session,
+    name: Annotated[str, argument("SERVER:NAME, or a name that only one server offers.")],
+    arguments: Annotated[list[str] | None, argument("Arguments of the prompt.", "[NAME=VALUE]...")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a prompt with its arguments filled in."""
-    session: Session = context.obj
     values = read_pairs(arguments or ())
     async with open_servers(session) as environment:
         caller = CallContext(tokens=session.tokens)

@@ -6,10 +6,10 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -26,7 +26,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
-from rkllm_mcp.surfaces.cli.options import leave_after
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -40,39 +40,32 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_colo
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.messages import ToolSpec
-    from rkllm_mcp.surfaces.chat.forms import FormPrompt
+    from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.toolcalls.detector import Detector
 
 
-class JsonRenderer:
-    """Events as JSON, one object per line, flushed."""
-
-    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
-        self._out = out
-
-    def show(self, event: Event) -> None:
-        """Write one event; a BrokenPipeError if standard output is closed."""
-        stream = self._out()
-        stream.write(f"{event_to_json(event)}\n")
-        stream.flush()
+def show_json(event: Event) -> None:
+    """Print an event as a line of JSON, flushed; a BrokenPipeError if standard output is closed."""
+    sys.stdout.write(f"{event_to_json(event)}\n")
+    sys.stdout.flush()
 
 
-def _as_json(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
-    parts: list[dict[str, Any]] = [
-        {"part": label, "tokens": len(ids), "text": text, "ids": list(ids)} for label, text, ids in rows
-    ]
-    return f"{json.dumps({'tokens': sum(part['tokens'] for part in parts), 'parts': parts}, ensure_ascii=False)}\n"
+def _as_json(parts: Sequence[PromptPart]) -> str:
+    values = [{"part": part.label, "tokens": len(part.ids), "text": part.text, "ids": part.ids} for part in parts]
+    tokens = sum(len(part.ids) for part in parts)
+    return f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n"
 
 
-def _as_text(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
+def _as_text(parts: Sequence[PromptPart]) -> str:
     lines: list[str] = []
-    for label, text, ids in rows:
-        heading = f"── {label}: {len(ids)} tokens"
-        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), text.rstrip("\n")]
-        lines.append(f"   ids: {' '.join(str(token_id) for token_id in ids)}")
-    lines.append(f"── total: {sum(len(ids) for _, _, ids in rows)} tokens")
+    for part in parts:
+        heading = f"── {part.label}: {len(part.ids)} tokens"
+        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
+        lines.append(f"   ids: {' '.join(map(str, part.ids))}")
+    lines.append(f"── total: {sum(len(part.ids) for part in parts)} tokens")
     return "\n".join([*lines, ""])
 
 
@@ -169,7 +162,7 @@ EXIT_CODES: dict[EndReason, int] = {
 }
 
 
-def run(session: Session, text: str, system: str | None, options: AnswerOptions, program: JsonRenderer | None) -> int:
+def run(session: Session, text: str, system: str | None, options: AnswerOptions, *, as_json: bool = False) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
@@ -180,11 +173,11 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
-    renderer = program or _terminal_renderer(session, language)
+    show = show_json if as_json else _terminal_renderer(session, language).show
     if config.origin.source is None:
-        renderer.show(Status(NO_CONFIGURATION[language]))
+        show(Status(NO_CONFIGURATION[language]))
     for line in starting_lines(model, len(config.active_servers)):
-        renderer.show(Status(line))
+        show(Status(line))
 
     from rkllm_mcp.app.root import open_app
 
@@ -196,16 +189,17 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
 
     async def work() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
+            from rkllm_mcp.surfaces.chat.forms import FormPrompt
+            from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
             from rkllm_mcp.surfaces.chat.phrases import PHRASES
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
 
             await app.ready()
-            if program is None:
+            if not as_json:
                 load_markdown(session.terminal)
-            forced = options.model.forced_tool
-            if forced is not None and app.toolbox.resolve(forced) is None:
-                raise unknown_tool(forced, app.toolbox.suggest(forced))
+            if options.model.forced_tool is not None:
+                found_tool(app, options.model.forced_tool)
             if app.model_host.is_emulated:
                 session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(system)
@@ -213,12 +207,9 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
             events = app.reply(conversation, text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
-                from rkllm_mcp.surfaces.chat.forms import FormPrompt
-                from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
             answering = Answering(app, session.terminal, inquirer, phrases=PHRASES[language])
-            reason = await answering.follow(conversation.id, events, renderer.show)
+            reason = await answering.follow(conversation.id, events, show)
         return EXIT_CODES[reason]
 
     return run_async(work, stop)
@@ -231,25 +222,27 @@ def _terminal_renderer(session: Session, language: Language) -> Renderer:
     return renderer_for(session.terminal, PHRASES[language])
 
 
-def unknown_tool(name: str, suggestion: str | None) -> UsageError:
-    """The error of naming a tool that is not there."""
+def found_tool(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:
+    """Return the tool of that name, or raise a UsageError."""
+    tool = host.toolbox.resolve(name)
+    if tool is not None:
+        return tool
+    suggestion = host.toolbox.suggest(name)
     hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
-    return UsageError(f"there is no tool {name!r}; {hint}")
+    raise UsageError(f"there is no tool {name!r}; {hint}")
 
 
 app = typer.Typer()
 
 
-@app.command("chat")
+@command(app, "chat")
 def chat_command(
-    context: typer.Context,
+    session: Session,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Continue a saved conversation; 'conversations list' lists them.")
+        str | None, option("Continue a saved conversation; 'conversations list' lists them.", "ID")
     ] = None,
-    go_on: Annotated[
-        bool, typer.Option("--continue", metavar="", help="Continue the most recent conversation.")
-    ] = False,
-) -> None:
+    go_on: Annotated[bool, flag("Continue the most recent conversation.", "--continue")] = False,
+) -> int:
     """Check the options of ``chat`` and start it."""
     from rkllm_mcp.surfaces.chat.session import chat
 
@@ -257,30 +250,23 @@ def chat_command(
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == "":
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    raise typer.Exit(chat(context.obj, "" if go_on else resume))
+    return chat(session, "" if go_on else resume)
 
 
-@app.command("run")
+@command(app, "run")
 def run_command(
-    context: typer.Context,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="Question, in quotes; - reads standard input.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON event per line.")] = False,
-    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Call this tool first.")] = None,
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of tokens in the answer.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Approve every tool call without asking.")] = False,
+    session: Session,
+    words: Annotated[list[str] | None, argument("Question, in quotes; - reads standard input.", "[TEXT]")] = None,
+    as_json: Annotated[bool, flag("Print one JSON event per line.", "--json")] = False,
+    force_tool: Annotated[str | None, option("Call this tool first.", "NAME")] = None,
+    no_tools: Annotated[bool, flag("Answer without tools.", "--no-tools")] = False,
+    system: Annotated[str | None, option("System prompt, instead of the configured one.", "TEXT")] = None,
+    max_tokens: Annotated[int | None, option("Maximum number of tokens in the answer.", "N", min=1)] = None,
+    yes: Annotated[bool, flag("Approve every tool call without asking.", "--yes")] = False,
     no_approve: Annotated[
-        bool,
-        typer.Option("--no-approve", metavar="", help="Refuse every tool call that needs approval, without asking."),
+        bool, flag("Refuse every tool call that needs approval, without asking.", "--no-approve")
     ] = False,
-) -> None:
+) -> int:
     """Check the options of ``run`` and answer."""
     if yes and no_approve:
         raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
@@ -288,41 +274,34 @@ def run_command(
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
     options = AnswerOptions(model, not no_tools, approvals=approvals)
-    session: Session = context.obj
     text = question_text(words)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
-        raise typer.Exit(run(session, text, system, options, None))
+        return run(session, text, system, options)
     # JSON is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    renderer = JsonRenderer()
     try:
-        raise typer.Exit(run(session, text, system, options, renderer))
+        return run(session, text, system, options, as_json=True)
     except RkllmMcpError as error:
         # A reader of the stream waits for its end.
-        renderer.show(End("failed", str(error)))
+        show_json(End("failed", str(error)))
         raise
 
 
-@app.command("prompt")
+@command(app, "prompt")
 def prompt_command(
-    context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="TEXT", help="Question, in quotes; - reads standard input.")],
-    no_tools: Annotated[
-        bool, typer.Option("--no-tools", metavar="", help="Leave the tools out of the prompt.")
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the parts of the prompt as JSON.")] = False,
-) -> None:
+    session: Session,
+    words: Annotated[list[str], argument("Question, in quotes; - reads standard input.", "TEXT")],
+    no_tools: Annotated[bool, flag("Leave the tools out of the prompt.", "--no-tools")] = False,
+    system: Annotated[str | None, option("System prompt, instead of the configured one.", "TEXT")] = None,
+    as_json: Annotated[bool, flag("Print the parts of the prompt as JSON.", "--json")] = False,
+) -> int:
     """Print the prompt part by part, with its token ids and their count."""
     from rkllm_mcp.app.preview import prompt_parts
     from rkllm_mcp.app.root import open_tools
     from rkllm_mcp.protocols import CallContext
 
-    session: Session = context.obj
     text = question_text(words, command="prompt")
 
     async def work() -> None:
@@ -331,32 +310,25 @@ def prompt_command(
             await environment.toolbox.connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
-        rows = [(part.label, part.text, part.ids) for part in parts]
-        sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
+        sys.stdout.write(_as_json(parts) if as_json else _as_text(parts))
 
-    leave_after(session, work)
+    return in_loop(session, work)
 
 
-@app.command("detect")
+@command(app, "detect")
 def detect_command(
-    context: typer.Context,
+    session: Session,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Tool-call syntax to look for first; may be repeated. All others are read as well."
-        ),
+        option("Tool-call syntax to look for first; may be repeated. All others are read as well.", "NAME"),
     ] = None,
     tools: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="JSON file with the declared tools; without it every tool name is accepted."),
+        str | None, option("JSON file with the declared tools; without it every tool name is accepted.", "FILE")
     ] = None,
-    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How the output marks thinking.")] = "auto",
-    explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Also explain why a text is or is not a tool call.")
-    ] = False,
+    thinking: Annotated[str, option("How the output marks thinking.", "off|auto|open")] = "auto",
+    explain: Annotated[bool, flag("Also explain why a text is or is not a tool call.", "--explain")] = False,
 ) -> None:
     """Feed standard input to a detector and print its events, each as soon as it is certain."""
-    session: Session = context.obj
     if not session.quiet and sys.stdin.isatty():
         session.status("Paste what the model wrote, then Ctrl-D.")
     if tools is None or explain:
@@ -379,16 +351,15 @@ def question_text(words: Sequence[str] | None, command: str = "run") -> str:
     if words and len(words) > 1:
         quoted = " ".join(words).replace('"', "'")
         raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
-    text = words[0] if words else None
-    if text is None and sys.stdin.isatty():
+    if not words and sys.stdin.isatty():
         raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
-    if text in {None, "-"}:
+    text = words[0] if words else "-"
+    if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    typed: Any = text
     try:
-        typed.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    if not typed.strip():
+    if not text.strip():
         raise UsageError("the question is empty; write it behind the command, in quotes")
-    return str(typed)
+    return text

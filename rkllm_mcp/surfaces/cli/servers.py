@@ -17,7 +17,7 @@ import typer
 
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.cli.config import filled_template
-from rkllm_mcp.surfaces.cli.options import AsJson, asynchronous
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import read_pairs
 from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
@@ -32,10 +32,9 @@ app = typer.Typer(no_args_is_help=True)
 _NONE = "add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'"
 
 
-@app.command("list")
-def list_command(context: typer.Context, as_json: AsJson = False) -> None:
+@command(app, "list")
+def list_command(session: Session, as_json: AsJson = False) -> None:
     """List the configured servers without starting them."""
-    session: Session = context.obj
     config = session.config()
     if as_json:
         write_json(config.redacted()["servers"])
@@ -49,20 +48,16 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
 
 
-@app.command("test")
-@asynchronous
+@command(app, "test")
 async def check_command(
-    context: typer.Context,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of servers. Default: all.")
-    ] = None,
+    session: Session,
+    names: Annotated[list[str] | None, argument("Names of servers. Default: all.", "[NAME]...")] = None,
     as_json: AsJson = False,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Test them with this tenant's logins.")] = None,
+    tenant: Annotated[str | None, option("Test them with this tenant's logins.", "NAME")] = None,
 ) -> int:
     """Start servers, list their tools and stop them; exit code 1 if a server fails."""
     from rkllm_mcp.app.root import open_tools
 
-    session: Session = context.obj
     config = session.config()
     require_mcp(config)
     if tenant is not None:
@@ -77,9 +72,8 @@ async def check_command(
     session.status(starting if count else f"No servers to test; {_NONE}.")
 
     async def log_in(server: str, url: str) -> None:
-        session.status(
-            f"Server '{server}' wants you to log in; open this address in a browser on this machine:\n  {url}"
-        )
+        wish = f"Server '{server}' wants you to log in; open this address in a browser on this machine:"
+        session.status(f"{wish}\n  {url}")
         port = urlsplit(parse_qs(urlsplit(url).query).get("redirect_uri", [""])[0]).port
         session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
 
@@ -102,33 +96,28 @@ async def check_command(
     return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
 
 
-@app.command("import")
+@command(app, "import")
 def import_command(
-    context: typer.Context,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="File with mcpServers, such as claude_desktop_config.json.")
-    ],
+    session: Session,
+    file: Annotated[str, argument("File with mcpServers, such as claude_desktop_config.json.", "FILE")],
 ) -> None:
     """Import servers from another MCP host's configuration (mcpServers); those whose name is taken are left out."""
     from rkllm_mcp.config.claude_desktop import entries_of
     from rkllm_mcp.config.editing import add_servers, checked_servers, names_in, tidy
     from rkllm_mcp.config.loading import read_file
 
-    session: Session = context.obj
     path = Path(file).expanduser()
     if not path.is_file():
-        raise UsageError(
-            f"there is no file {path}; name another host's configuration, such as claude_desktop_config.json"
-        )
+        advice = "name another host's configuration, such as claude_desktop_config.json"
+        raise UsageError(f"there is no file {path}; {advice}")
     raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
     # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
     entries = entries_of(raw, {}, str(path))
     tables = [entry.table for entry in entries]
     checked_servers(raw, str(path), path)
     if not tables:
-        raise ConfigError(
-            str(path), "mcpServers", "no servers", 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
-        )
+        wanted = 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
+        raise ConfigError(str(path), "mcpServers", "no servers", wanted)
     target = session.target_file()
     taken = names_in(target)
     new = [entry for entry in tables if entry["name"] not in taken]
@@ -142,26 +131,17 @@ def import_command(
     _tell_unset(session, new)
 
 
-@app.command("add")
+@command(app, "add")
 def add_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new server.")],
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="Command that starts the server.")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="URL of a remote server, instead of a command.")
-    ] = None,
-    transport: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Transport: stdio, http, sse or websocket.")
-    ] = None,
+    session: Session,
+    name: Annotated[str, argument("Name of the new server.")],
+    command: Annotated[list[str] | None, argument("Command that starts the server.", "[-- COMMAND ARGS...]")] = None,
+    url: Annotated[str | None, option("URL of a remote server, instead of a command.", "URL")] = None,
+    transport: Annotated[str | None, option("Transport: stdio, http, sse or websocket.", "NAME")] = None,
     env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Environment variable of the server; may be repeated."),
+        list[str] | None, option("Environment variable of the server; may be repeated.", "NAME=VALUE")
     ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:VALUE", help="HTTP header to send; may be repeated.")
-    ] = None,
+    header: Annotated[list[str] | None, option("HTTP header to send; may be repeated.", "NAME:VALUE")] = None,
 ) -> None:
     """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
     if bool(command) == (url is not None):
@@ -173,23 +153,18 @@ def add_command(
         "env": read_pairs(env or (), advice="write --env NAME=VALUE"),
         "headers_template": {key.strip(): value.strip() for key, value in headers.items()},
     }
-    _add(context.obj, {"name": name, **words, **{key: value for key, value in values.items() if value}})
+    _add(session, {"name": name, **words, **{key: value for key, value in values.items() if value}})
 
 
-@app.command("install")
+@command(app, "install")
 def install_command(
-    context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="Name in the gallery: knowledge, time, fetch, files, git, memory or thinking.")
-    ],
-    folder: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The folder that the server may read and change.")
-    ] = None,
+    session: Session,
+    name: Annotated[str, argument("Name in the gallery: knowledge, time, fetch, files, git, memory or thinking.")],
+    folder: Annotated[str | None, option("The folder that the server may read and change.", "PATH")] = None,
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox. The knowledge server is part of rkllm-mcp."""
     from rkllm_mcp.diagnostics.doctor import gallery_server
 
-    session: Session = context.obj
     at = str(Path(folder).expanduser().absolute()) if folder else None
     table = gallery_server(name, at, session.config(), session.target_file())
     _add(session, table)
@@ -207,12 +182,12 @@ def _add(session: Session, entry: dict[str, Any]) -> None:
     _tell_unset(session, [table])
 
 
-@app.command("remove")
-def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="Name of the server.")]) -> None:
+@command(app, "remove")
+def remove_command(session: Session, name: Annotated[str, argument("Name of the server.")]) -> None:
     """Remove a server from the configuration."""
     from rkllm_mcp.config.editing import remove_server
 
-    target = context.obj.target_file()
+    target = session.target_file()
     if not target.is_file():
         raise UsageError(f"there is no configuration file to change; {target} does not exist")
     remove_server(target, name)
@@ -262,12 +237,12 @@ FILES = ("server.py", "test_server.py", "pyproject.toml", "README.md")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 
 
-@app.command("new")
+@command(app, "new")
 def new_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the new server.")],
-    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: ./NAME.")] = None,
-    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Also add it to the configuration.")] = False,
+    session: Session,
+    name: Annotated[str, argument("Name of the new server.")],
+    folder: Annotated[str | None, option("Folder to write to. Default: ./NAME.", "FOLDER")] = None,
+    is_added: Annotated[bool, flag("Also add it to the configuration.", "--add")] = False,
 ) -> None:
     """Create the source of a small MCP server with tests."""
     if not _NAME.fullmatch(name):
@@ -283,9 +258,9 @@ def new_command(
     for file in FILES:
         sys.stdout.write(f"{target / file}\n")
     if is_added:
-        _add(context.obj, {"name": name, "command": "${PYTHON}", "args": [str(target / "server.py")]})
+        _add(session, {"name": name, "command": "${PYTHON}", "args": [str(target / "server.py")]})
     else:
-        context.obj.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
+        session.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
 
 
 def _write(target: Path, words: dict[str, str]) -> None:

@@ -1,6 +1,11 @@
 """``rkllm-mcp service``: install, uninstall and show the systemd unit, of the system or of one user.
 
 Only the unit file is written and systemd called; ``uninstall`` removes both and leaves the service's stored data.
+
+The text of the unit is ``system_unit.service.txt`` or ``user_unit.service.txt``. The board's devices are listed one by
+one; the rest of /dev, the capabilities and most system calls are closed. /home and /tmp are hidden except for the
+folders that the service needs. Two things stay open: writable and executable memory, which ctypes callbacks and tool
+servers with a JIT need, and the network, which tools use.
 """
 
 from __future__ import annotations
@@ -26,12 +31,14 @@ from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
-from rkllm_mcp.surfaces.cli.config import write_whole
-from rkllm_mcp.surfaces.cli.options import Host, Port, asynchronous
-from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
+from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
+from rkllm_mcp.surfaces.cli.options import Host, Port, command, flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
+UNIT_NAME = "rkllm-mcp.service"
+# What importing, connecting and closing may take beside what the configuration grants, seconds.
+_MARGIN_S = 60
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 # systemctl waits for the service where it has to; the longest that loading a model is known to take fits in.
 _LIMIT_S = 600
@@ -45,6 +52,74 @@ _SHOWN = (
     ("MemoryCurrent", "memory"),
     ("FragmentPath", "unit"),
 )
+
+
+@dataclass(frozen=True)
+class UnitOptions:
+    """Settings of a unit."""
+
+    program: Sequence[str]  # the words that start ``rkllm-mcp``
+    config: Path  # the configuration file
+    start_s: float  # time limit for loading the model, seconds
+    drain_s: float  # time limit for running answers when the service stops, seconds
+    devices: Sequence[str] = ()  # the device nodes that the NPU needs
+    groups: Sequence[str] = ()  # groups that own them
+    readable: Sequence[Path] = ()  # files and folders that the service reads, mainly those below /home
+    writable: Sequence[Path] = ()  # folders that tools may change
+    credentials: Sequence[tuple[str, Path]] = ()  # names, and the files that hold the secrets
+    namespaces: bool = False  # tool servers run in a sandbox, which needs namespaces
+
+
+def system_unit(wishes: UnitOptions) -> str:
+    """The unit for the whole machine: a user that exists while it runs, and the hardening that root can grant."""
+    return _unit("system_unit", wishes)
+
+
+def user_unit(wishes: UnitOptions) -> str:
+    """The unit for one person's own systemd, which can close less."""
+    return _unit("user_unit", wishes)
+
+
+def _unit(template: str, wishes: UnitOptions) -> str:
+    """Return a template without its comments, and without the lines that are not needed."""
+    calls = ["@system-service @mount"] if wishes.namespaces else ["@system-service", "~@privileged"]
+    values = {
+        "COMMAND": " ".join(map(_word, [*wishes.program, "--config", str(wishes.config), "serve"])),
+        "START_S": str(round(wishes.start_s) + _MARGIN_S),
+        "STOP_S": str(round(wishes.drain_s) + _MARGIN_S),
+        "CREDENTIALS": _lines("LoadCredential", [f"{name}:{path}" for name, path in wishes.credentials]),
+        "GROUPS": _lines("SupplementaryGroups", [" ".join(wishes.groups)] if wishes.groups else []),
+        "DEVICES": _lines("DeviceAllow", [f"{device} rw" for device in wishes.devices]),
+        "PATHS": _paths(wishes),
+        "NAMESPACES": "user mnt pid ipc uts net cgroup" if wishes.namespaces else "yes",
+        "SYSTEM_CALLS": _lines("SystemCallFilter", calls),
+    }
+    # Comments are for readers of the template; a value that is not needed is one, too.
+    return re.sub(r"^#.*\n", "", filled_template(f"{template}.service", values), flags=re.MULTILINE)
+
+
+def _lines(key: str, values: Sequence[str]) -> str:
+    return "\n".join(f"{key}={value}" for value in values) or "# none"
+
+
+def _paths(wishes: UnitOptions) -> str:
+    hidden = [path for path in (*wishes.readable, *wishes.writable) if _is_hidden(path)]
+    places = {
+        "BindReadOnlyPaths": [path for path in hidden if path not in wishes.writable],
+        "BindPaths": [path for path in wishes.writable if _is_hidden(path)],
+        "ReadWritePaths": [path for path in wishes.writable if not _is_hidden(path)],
+    }
+    return "\n".join(_lines(key, [_word(str(path)) for path in paths]) for key, paths in places.items())
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
+
+
+def _word(text: str) -> str:
+    """A word as a unit writes it: quoted where it must be, and nothing in it expanded."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if any(character in " \t;'\"\\" for character in text) else escaped
 
 
 @dataclass(frozen=True)
@@ -117,27 +192,46 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
     return user_unit(wishes) if is_user else system_unit(wishes)
 
 
-def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
-    """Write the unit, replacing an installed one, and start it."""
-    text = unit_text(session, is_user=is_user, credentials=credentials)
+app = typer.Typer(no_args_is_help=True)
+
+_User = Annotated[bool, flag("Use your user's systemd instead of the system's.", "--user")]
+
+
+@command(app, "install")
+def install(
+    session: Session,
+    is_user: _User = False,
+    credentials: Annotated[
+        list[str] | None,
+        option("Secret that the configuration refers to as ${NAME}; may be repeated.", "NAME=FILE", "--credential"),
+    ] = None,
+    no_start: Annotated[bool, flag("Install the service without starting it.", "--no-start")] = False,
+    only_print: Annotated[bool, flag("Print the unit without installing it.", "--print")] = False,
+) -> int:
+    """Install and start a systemd unit for the current configuration."""
+    text = unit_text(session, is_user=is_user, credentials=credentials or ())
+    if only_print:
+        sys.stdout.write(text)
+        return EXIT_DONE
     place = UnitLocation(is_user)
     _need_systemctl()
     write_whole(place.file, text, place.advice)
     session.status(f"Wrote {place.file}")
     place.run("daemon-reload")
     place.run("enable", UNIT_NAME)
-    if not start:
+    if no_start:
         session.status(f"Start it with: {' '.join(place.systemctl('start', UNIT_NAME))}")
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     place.run("restart", UNIT_NAME, advice=place.log_command)
     if is_user:
         session.status("It ends when you log out, unless you say: loginctl enable-linger")
-    return status(session, is_user=is_user)
+    return status(session, is_user)
 
 
-def uninstall(session: Session, *, is_user: bool) -> int:
-    """Stop the service and delete the unit; stored data stays."""
+@command(app, "uninstall")
+def uninstall(session: Session, is_user: _User = False) -> int:
+    """Stop the service and remove its unit; stored data is kept."""
     place = UnitLocation(is_user)
     if not place.file.is_file():
         raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
@@ -152,7 +246,8 @@ def uninstall(session: Session, *, is_user: bool) -> int:
     return EXIT_DONE
 
 
-def status(session: Session, *, is_user: bool) -> int:
+@command(app, "status")
+def status(session: Session, is_user: _User = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
     place = UnitLocation(is_user)
     _need_systemctl()
@@ -233,55 +328,9 @@ def _shown(name: str, value: str) -> str:
     return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value
 
 
-app = typer.Typer(no_args_is_help=True)
-
-_User = Annotated[bool, typer.Option("--user", metavar="", help="Use your user's systemd instead of the system's.")]
-
-
-@app.command("install")
-def install_command(
-    context: typer.Context,
-    user: _User = False,
-    credential: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--credential",
-            metavar="NAME=FILE",
-            help="Secret that the configuration refers to as ${NAME}; may be repeated.",
-        ),
-    ] = None,
-    no_start: Annotated[
-        bool, typer.Option("--no-start", metavar="", help="Install the service without starting it.")
-    ] = False,
-    only_print: Annotated[
-        bool, typer.Option("--print", metavar="", help="Print the unit without installing it.")
-    ] = False,
-) -> None:
-    """Install and start a systemd unit for the current configuration."""
-    if only_print:
-        sys.stdout.write(unit_text(context.obj, is_user=user, credentials=credential or ()))
-        return
-    code = install(context.obj, is_user=user, credentials=credential or (), start=not no_start)
-    raise typer.Exit(code)
-
-
-@app.command("uninstall")
-def uninstall_command(context: typer.Context, user: _User = False) -> None:
-    """Stop the service and remove its unit; stored data is kept."""
-    raise typer.Exit(uninstall(context.obj, is_user=user))
-
-
-@app.command("status")
-def status_command(context: typer.Context, user: _User = False) -> None:
-    """Show the state of the service; exit code 1 unless it is active."""
-    raise typer.Exit(status(context.obj, is_user=user))
-
-
 # State folder of the system's unit, whose user is made by systemd; root may read and write it.
 _SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
-_System = Annotated[
-    bool, typer.Option("--system", metavar="", help="Of the service of the system's systemd; needs root.")
-]
+_System = Annotated[bool, flag("Of the service of the system's systemd; needs root.", "--system")]
 
 
 def show_link(config: Config, *, is_system: bool) -> None:
@@ -322,35 +371,32 @@ def qr_text(text: str, *, color: bool) -> str:
     rows = [[bool(dark) for dark in row] for row in segno.make(text, error="l", micro=False).matrix_iter(border=2)]
     rows += [[False] * len(rows[0])] * (len(rows) % 2)
     blocks = {(False, False): "█", (False, True): "▀", (True, False): "▄", (True, True): " "}
-    lines = [
-        "".join(blocks[pair] for pair in zip(*pairs, strict=True)) for pairs in zip(rows[::2], rows[1::2], strict=True)
-    ]
+    pairs = (zip(upper, lower, strict=True) for upper, lower in zip(rows[::2], rows[1::2], strict=True))
+    lines = ["".join(map(blocks.__getitem__, pair)) for pair in pairs]
     # Light modules are drawn: white on black whatever the colours of the terminal are.
     return "".join(f"\x1b[97;40m{line}\x1b[0m\n" if color else f"{line}\n" for line in lines)
 
 
-@app.command("link")
-def link_command(context: typer.Context, system: _System = False) -> None:
+@command(app, "link")
+def link_command(session: Session, system: _System = False) -> None:
     """Show the page's address with a code that links a device, once and for five minutes, and its QR code.
 
     A phone reaches the page only if the service listens beyond this machine: [service] host = "0.0.0.0" in the
     configuration, and a key ('rkllm-mcp config add-key'); 'rkllm-mcp setup --lan' sets both in a new configuration.
     """
-    config = context.obj.config()
+    config = session.config()
     show_link(config, is_system=system)
     if is_loopback(config.service.host):
-        context.obj.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
+        session.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
 
 
-@app.command("keys")
-@asynchronous
+@command(app, "keys")
 async def keys_command(
-    context: typer.Context,
-    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke the key of this device.")] = None,
+    session: Session,
+    revoke: Annotated[str | None, option("Revoke the key of this device.", "ID")] = None,
     system: _System = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
-    session: Session = context.obj
     async with open_stored(session.config(), _SYSTEM_STATE if system else None) as store:
         if revoke is not None and not await store.devices.revoke(revoke):
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
@@ -364,9 +410,9 @@ async def keys_command(
 serve_app = typer.Typer()
 
 
-@serve_app.command("serve")
-def serve_command(context: typer.Context, host: Host = None, port: Port = None) -> None:
+@command(serve_app, "serve")
+def serve_command(session: Session, host: Host = None, port: Port = None) -> int:
     """Serve until a signal."""
     from rkllm_mcp.surfaces.http.server import serve
 
-    raise typer.Exit(serve(context.obj, host, port))
+    return serve(session, host, port)

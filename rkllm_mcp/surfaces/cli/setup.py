@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,8 @@ from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
+from rkllm_mcp.surfaces.cli.models import download_progress, figures
+from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import ServiceControlError, UnitLocation, install, show_link, uninstall
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
@@ -103,13 +105,13 @@ def _mark(file: Path) -> list[Any]:
 class _Setup:
     def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
         from rkllm_mcp.app.preview import state_folder
-        from rkllm_mcp.config.loading import search_order
+        from rkllm_mcp.config.loading import read_file, search_order
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
         self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
         self.language = session.language(Config())
-        self.texts = _texts()[self.language]
+        self.texts: Mapping[str, str] = read_file(Path(__file__).with_name("setup_texts.toml"))[self.language]
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
@@ -209,8 +211,6 @@ class _Setup:
         folder = runtimes.runtime_folder() / version
         self._creates(folder)
         self.tell("fetching_runtime", version=version)
-        from rkllm_mcp.surfaces.cli.models import download_progress
-
         with download_progress(self.session) as progress:
             path = runtimes.pull_runtime(version, progress=progress, say=self.say)
         self.journal.done(folder)
@@ -271,7 +271,7 @@ class _Setup:
             raise UsageError(self.texts["no_model"])
 
         def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
-            speed, memory = _figures(folder)
+            speed, memory = figures(folder)
             is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
             # Of those that are fluent the largest, of the others the fastest.
             return (not folder.missing, is_good, memory if is_good else speed)
@@ -279,9 +279,9 @@ class _Setup:
         best = sorted(offered, key=rank, reverse=True)[:_SHOWN_MODELS]
         self.tell("models")
         for count, folder in enumerate(best, 1):
-            speed, memory = _figures(folder)
-            figures = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
-            self.say(f"  {count}  {folder.folder.name}  ({figures})  {folder.card.description}")
+            speed, memory = figures(folder)
+            published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
+            self.say(f"  {count}  {folder.folder.name}  ({published})  {folder.card.description}")
         names = [folder.folder.name for folder in best]
         if self.yes:
             return names[0]
@@ -293,7 +293,6 @@ class _Setup:
 
     def _fetch_model(self, name: str) -> None:
         from rkllm_mcp.models.install import Pull, pull
-        from rkllm_mcp.surfaces.cli.models import download_progress
 
         folder = self.sources.folders.folder(name)
         self._creates(folder)
@@ -490,18 +489,6 @@ class _Setup:
         return "", ""
 
 
-def _texts() -> Mapping[str, Mapping[str, str]]:
-    from rkllm_mcp.config.loading import read_file
-
-    return read_file(Path(__file__).with_name("setup_texts.toml"))
-
-
-def _figures(folder: ModelFolder) -> tuple[float, int]:
-    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
-    published = folder.card.published
-    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
-
-
 def _free_port(host: str) -> int:
     """Return the first port of a few that nothing listens on; the first one if all are taken."""
     for port in _PORTS:
@@ -517,9 +504,9 @@ def _install_compiler() -> None:
     tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
     if shutil.which("uv"):
         tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])
-    for command in tools:
+    for tool in tools:
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(command, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
+            subprocess.run(tool, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
             return
     raise UsageError("the package ziglang could not be installed; install a C compiler: sudo apt install gcc")
 
@@ -527,36 +514,24 @@ def _install_compiler() -> None:
 app = typer.Typer()
 
 
-@app.command("setup")
+@command(app, "setup")
 def setup_command(
-    context: typer.Context,
-    yes: Annotated[
-        bool, typer.Option("--yes", metavar="", help="Ask nothing: yes to everything but listening on the network.")
-    ] = False,
-    lan: Annotated[
-        bool, typer.Option("--lan", metavar="", help="Let other devices of the network use the assistant, with a key.")
-    ] = False,
-    emulated: Annotated[
-        bool, typer.Option("--emulated", metavar="", help="Use the emulated NPU and its script instead of a model.")
-    ] = False,
-    no_service: Annotated[
-        bool, typer.Option("--no-service", metavar="", help="Do not install a systemd service.")
-    ] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", metavar="", help="Remove what setup created and nothing has changed since.")
-    ] = False,
-) -> None:
+    session: Session,
+    yes: Annotated[bool, flag("Ask nothing: yes to everything but listening on the network.", "--yes")] = False,
+    lan: Annotated[bool, flag("Let other devices of the network use the assistant, with a key.", "--lan")] = False,
+    emulated: Annotated[bool, flag("Use the emulated NPU and its script instead of a model.", "--emulated")] = False,
+    no_service: Annotated[bool, flag("Do not install a systemd service.", "--no-service")] = False,
+    undo: Annotated[bool, flag("Remove what setup created and nothing has changed since.", "--undo")] = False,
+) -> int:
     """Set up a working assistant: runtime, model, configuration, a test, and the page for your phone."""
-    session: Session = context.obj
     setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, no_service=no_service)
     if not (yes or undo or is_interactive()):
         raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
-    work: Callable[[], int] = setup.undo if undo else setup.run
     try:
-        code = work()
+        code = setup.undo() if undo else setup.run()
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
         setup.session.terminal.end_line()
         setup.tell("interrupted")
-    raise typer.Exit(code)
+    return code

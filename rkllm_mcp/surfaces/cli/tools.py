@@ -18,8 +18,8 @@ from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
-from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, asynchronous, leave_after
-from rkllm_mcp.surfaces.cli.run import unknown_tool
+from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, argument, command, flag, in_loop, option
+from rkllm_mcp.surfaces.cli.run import found_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, read_pairs, tool_table, tool_text
@@ -67,14 +67,6 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
-    """Return the tool of that name, or raise a UsageError."""
-    tool = environment.toolbox.resolve(name)
-    if tool is None:
-        raise unknown_tool(name, environment.toolbox.suggest(name))
-    return tool
-
-
 @asynccontextmanager
 async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None]:
     """Connect the configured servers, and wait until each is there or has failed."""
@@ -113,14 +105,12 @@ async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None
 
 app = typer.Typer(no_args_is_help=True)
 
-_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of tools or servers.")]
+_Names = Annotated[list[str], argument("Names of tools or servers.", "NAME...")]
 
 
-@app.command("list")
-@asynchronous
-async def list_command(context: typer.Context, as_json: AsJson = False) -> None:
+@command(app, "list")
+async def list_command(session: Session, as_json: AsJson = False) -> None:
     """List the tools that are offered to the model."""
-    session: Session = context.obj
     async with open_servers(session) as environment:
         tools, disabled = environment.toolbox.tools(), environment.toolbox.tools(disabled=True)
     session.show(list(map(tool_dict, tools)), tool_table(tools, session.terminal.columns), as_json=as_json)
@@ -131,35 +121,29 @@ async def list_command(context: typer.Context, as_json: AsJson = False) -> None:
         session.status("No tools; 'rkllm-mcp servers test' says why.")
 
 
-@app.command("show")
-@asynchronous
+@command(app, "show")
 async def show_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
+    session: Session,
+    name: Annotated[str, argument("Name of the tool, with or without its server.")],
     as_json: AsJson = False,
 ) -> None:
     """Show one tool's description and arguments."""
-    session: Session = context.obj
     async with open_servers(session) as environment:
         tool = found_tool(environment, name)
     session.show(tool_dict(tool), tool_text(tool, session.terminal.columns), as_json=as_json)
 
 
-@app.command("call")
+@command(app, "call")
 def call_command(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the tool, with or without its server.")],
+    session: Session,
+    name: Annotated[str, argument("Name of the tool, with or without its server.")],
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JSON | KEY=VALUE]...", help="Arguments of the tool; - reads JSON from standard input."
-        ),
+        list[str] | None, argument("Arguments of the tool; - reads JSON from standard input.", "[JSON | KEY=VALUE]...")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as a JSON event.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Approve the call without asking.")] = False,
-) -> None:
+    as_json: Annotated[bool, flag("Print the result as a JSON event.", "--json")] = False,
+    yes: Annotated[bool, flag("Approve the call without asking.", "--yes", "-y")] = False,
+) -> int:
     """Call a tool and print its result; exit code 1 if it fails."""
-    session: Session = context.obj
     is_piped = arguments == ["-"]
     given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
     asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
@@ -184,38 +168,32 @@ def call_command(
         sys.stdout.flush()
         return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
-    leave_after(session, work)
+    return in_loop(session, work)
 
 
-@app.command("enable")
-@asynchronous
-async def enable_command(context: typer.Context, names: _Names) -> None:
+@command(app, "enable")
+async def enable_command(session: Session, names: _Names) -> None:
     """Enable tools or servers permanently."""
-    await switch(context.obj, names, is_on=True)
+    await switch(session, names, is_on=True)
 
 
-@app.command("disable")
-@asynchronous
-async def disable_command(context: typer.Context, names: _Names) -> None:
+@command(app, "disable")
+async def disable_command(session: Session, names: _Names) -> None:
     """Disable tools or servers permanently."""
-    await switch(context.obj, names, is_on=False)
+    await switch(session, names, is_on=False)
 
 
-@app.command("history")
-@asynchronous
+@command(app, "history")
 async def history_command(
-    context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of calls to show, newest first.")] = 20,
-    server: Annotated[str | None, typer.Option(metavar="NAME", help="Only this server.")] = None,
-    errors: Annotated[
-        bool, typer.Option("--errors", metavar="", help="Only calls that failed or were refused.")
-    ] = False,
+    session: Session,
+    limit: Annotated[int, option("Number of calls to show, newest first.", "N", min=1)] = 20,
+    server: Annotated[str | None, option("Only this server.", "NAME")] = None,
+    errors: Annotated[bool, flag("Only calls that failed or were refused.", "--errors")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show past tool calls with their arguments, approvals and results."""
     from rkllm_mcp.app.preview import open_stored
 
-    session: Session = context.obj
     async with open_stored(session.config()) as store:
         calls = await store.calls.latest(limit, server=server, errors_only=errors)
     values = [{**asdict(call), "at": call_time(call).isoformat()} for call in calls]
@@ -223,20 +201,17 @@ async def history_command(
     session.show(values, listing, as_json=as_json, none="No calls are recorded.")
 
 
-@app.command("approvals")
-@asynchronous
+@command(app, "approvals")
 async def approvals_command(
-    context: typer.Context,
+    session: Session,
     forget: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Forget the decision about this tool or server; may be repeated."),
+        list[str] | None, option("Forget the decision about this tool or server; may be repeated.", "NAME")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show or forget permanent approvals and refusals."""
     from rkllm_mcp.app.preview import forget_approvals, open_stored
 
-    session: Session = context.obj
     async with open_stored(session.config()) as store:
         for name in forget or ():
             for server, tool in await forget_approvals(store, name):
@@ -249,22 +224,16 @@ async def approvals_command(
     session.show(values, listing, as_json=as_json, none="Nothing is allowed or refused for good.")
 
 
-@app.command("serve")
+@command(app, "serve")
 def serve_command(
-    context: typer.Context,
-    http: Annotated[
-        bool, typer.Option("--http", metavar="", help="Use Streamable HTTP instead of standard input and output.")
-    ] = False,
+    session: Session,
+    http: Annotated[bool, flag("Use Streamable HTTP instead of standard input and output.", "--http")] = False,
     host: Host = None,
     port: Port = None,
-    embed_model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="Embedding model, if it is not the chat model.")
-    ] = None,
-    rank_model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="Reranking model, if it is not the chat model.")
-    ] = None,
-) -> None:
+    embed_model: Annotated[str | None, option("Embedding model, if it is not the chat model.", "NAME|PATH")] = None,
+    rank_model: Annotated[str | None, option("Reranking model, if it is not the chat model.", "NAME|PATH")] = None,
+) -> int:
     """Serve the board as an MCP server with the tools generate, embed, rerank and board_status."""
     from rkllm_mcp.surfaces.mcp_server import serve
 
-    raise typer.Exit(serve(context.obj, embed_model, rank_model, over_http=http, host=host, port=port))
+    return serve(session, (embed_model, rank_model), over_http=http, host=host, port=port)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -27,7 +28,7 @@ from rkllm_mcp.events import (
     event_to_json,
 )
 from rkllm_mcp.surfaces.chat.render import TerminalRenderer
-from rkllm_mcp.surfaces.cli.run import JsonRenderer
+from rkllm_mcp.surfaces.cli.run import show_json
 from rkllm_mcp.surfaces.terminal import Terminal
 
 EVERY_KIND: Sequence[Event] = (
@@ -184,9 +185,9 @@ def test_both_renderers_know_every_kind_of_event() -> None:
     assert {type(event) for event in EVERY_KIND} == set(EVENT_TYPES)
     shown(EVERY_KIND)
     out = io.StringIO()
-    renderer = JsonRenderer(lambda: out)
-    for event in EVERY_KIND:
-        renderer.show(event)
+    with redirect_stdout(out):
+        for event in EVERY_KIND:
+            show_json(event)
     assert out.getvalue().splitlines() == [event_to_json(event) for event in EVERY_KIND]
 
 
@@ -200,9 +201,9 @@ def test_json_lines_are_flushed_one_by_one() -> None:
             self.flushed.append(self.getvalue())
 
     pipe = Pipe()
-    renderer = JsonRenderer(lambda: pipe)
-    renderer.show(Text("一"))
-    renderer.show(End("answered"))
+    with redirect_stdout(pipe):
+        show_json(Text("一"))
+        show_json(End("answered"))
     assert pipe.flushed == [
         '{"kind":"text","text":"一"}\n',
         '{"kind":"text","text":"一"}\n{"kind":"end","reason":"answered","error":null}\n',

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.surfaces.cli.systemd_unit import UnitOptions, system_unit, user_unit
+from rkllm_mcp.surfaces.cli.service import UnitOptions, system_unit, user_unit
 from tests.support.demo_app import Demo, make_demo
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
