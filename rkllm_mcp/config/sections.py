@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -172,15 +172,10 @@ class ServiceSection(Section):
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return True if an address is one of ``trusted_proxies``."""
-        if not self.trusted_proxies:
-            return False
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
+        found = _address(address)
         # IPv4 addresses on an IPv6 socket.
         found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
+        return found is not None and any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
 
 
 def _is_network(entry: str) -> bool:
@@ -191,15 +186,18 @@ def _is_network(entry: str) -> bool:
     return True
 
 
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Return True if a name or address refers to this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        # A host name can also start with 127. without being a loopback address.
-        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
+    # A host name can also start with 127. without being a loopback address.
+    found = _address(host.removeprefix("[").removesuffix("]"))
+    return host == "localhost" or (found is not None and found.is_loopback)
 
 
 def web_address(host: str, port: int) -> str:
@@ -385,9 +383,8 @@ class Sections(Section):
         for key, names in (("servers", [s.name for s in self.servers]), ("tenants", [t.name for t in self.tenants])):
             for index, name in enumerate(names):
                 if name in names[:index]:
-                    raise combination(
-                        f"{key}[{index}].name", repr(name), "another entry has this name; give it one of its own"
-                    )
+                    advice = "another entry has this name; give it one of its own"
+                    raise combination(f"{key}[{index}].name", repr(name), advice)
         known = {server.name for server in self.servers}
         for index, tenant in enumerate(self.tenants):
             for name in tenant.servers or ():
@@ -410,9 +407,8 @@ class Sections(Section):
             raise combination("service.cors", "'*' without a key", sentence)
         for index, tenant in enumerate(self.tenants):
             if entries.count(tenant.api_key) > 1:
-                raise combination(
-                    f"tenants[{index}].api_key", "a key that is already in use", "give each tenant a separate key"
-                )
+                found = "a key that is already in use"
+                raise combination(f"tenants[{index}].api_key", found, "give each tenant a separate key")
         return self
 
 
@@ -494,12 +490,8 @@ class Config(Sections):
             changes["provider"] = self.provider.model_copy(update={"model": model})
         elif model is not None:
             is_path = "/" in model or model.endswith(".rkllm") or model in {".", ".."}
-            named = (
-                {"name": None, "path": Path(model).expanduser().absolute()}
-                if is_path
-                else {"name": model, "path": None}
-            )
-            changes["model"] = self.model.model_copy(update=named)
+            path = Path(model).expanduser().absolute() if is_path else None
+            changes["model"] = self.model.model_copy(update={"name": None if is_path else model, "path": path})
         if library is not None:
             is_word = library in {"auto", "emulator"}
             where = library if is_word else str(Path(library).expanduser().absolute())
@@ -524,6 +516,4 @@ class Config(Sections):
 
     def redacted(self) -> dict[str, Any]:
         """Return all values as JSON, secrets replaced by ``[REDACTED]``."""
-        from rkllm_mcp.config.secrets import redacted
-
         return redacted(self.model_dump(mode="json"))

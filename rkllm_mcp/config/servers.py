@@ -27,24 +27,6 @@ from rkllm_mcp.config.section import (
     combination,
 )
 
-# Spellings of other hosts, in lower case and without separators -> ours.
-TRANSPORT_SPELLINGS: Mapping[str, str] = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "https": "http",
-    "streamablehttp": "http",
-    "httpstream": "http",
-    "remote": "http",
-    "sse": "sse",
-    "httpsse": "sse",
-    "ws": "websocket",
-    "wss": "websocket",
-    "websocket": "websocket",
-    "builtin": "builtin",
-    "openapi": "openapi",
-}
-TRANSPORTS = ("stdio", "http", "sse", "websocket", "builtin", "openapi")
 # Annotated, because typing caches unions: an equal union of literals in another order, such as the SDK's, would replace
 # this one.
 LogLevel: TypeAlias = Annotated[
@@ -57,14 +39,7 @@ _IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "folder": 
 
 
 # Default of timeout_s by transport, seconds: programs and streams may work for long, a request should not.
-CALL_TIMEOUTS_S: Mapping[str, float] = {
-    "stdio": 60.0,
-    "http": 30.0,
-    "sse": 60.0,
-    "websocket": 60.0,
-    "builtin": 10.0,
-    "openapi": 30.0,
-}
+CALL_TIMEOUTS_S = {"stdio": 60.0, "http": 30.0, "sse": 60.0, "websocket": 60.0, "builtin": 10.0, "openapi": 30.0}
 
 
 class ServerBase(Section):
