@@ -26,10 +26,6 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SPARE_BYTES = 64 * 2**20
 
 
-def _free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free
-
-
 @dataclass(frozen=True)
 class Workspace:
     """Working folder for one model."""
@@ -43,7 +39,7 @@ class ModelFolderStore:
     """The user's model folders."""
 
     root: Path  # created on first use
-    free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
+    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free  # free space at a path
 
     def folder(self, name: str) -> Path:
         """Return the folder of a model; a UsageError if the name is not a valid folder name."""

@@ -288,13 +288,9 @@ def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence
     """
     known = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
     masks = sorted({_xor(key.head, plain) for key, plain in known if len(plain) > len(mask)}, key=len)[:_MOST_MASKS]
-    votes = [sum(_agree(one, other) for other in masks) for one in masks]
+    votes = [sum(not any(_xor(one, other)) for other in masks) for one in masks]
     best = max(range(len(masks)), key=votes.__getitem__, default=None)
     return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
-
-
-def _agree(one: bytes, other: bytes) -> bool:
-    return not any(_xor(one, other))
 
 
 def _first_mask(pairs: list[_Pair]) -> bytes | None:
@@ -387,7 +383,7 @@ def _number(value: object, least: int, most: int) -> int | None:
 
 _PLATFORM_IN_NAME = re.compile(r"(?<![a-z0-9])(rk3588|rk3576|rk3562|rv1126b)s?(?![a-z0-9])")
 _DATA_TYPE = re.compile(r"(?<![a-z0-9])((?:w8a8|w4a16|w4a8)(?:[-_]g\d+)?|fp16)(?![a-z0-9])")
-_CONTEXT = re.compile(r"(?<![a-z0-9.])(?:ctx[-_]?)(\d+)(k?)(?![a-z0-9])|(?<![a-z0-9.])(\d{1,2})(k)(?![a-z0-9])")
+_CONTEXT = re.compile(r"(?<![a-z0-9.])(?:ctx[-_]?|(?=\d{1,2}k))(\d+)(k?)(?![a-z0-9])")
 _TOOLKIT = re.compile(r"(?<![a-z0-9.])v?(1\.\d+\.\d+(?:b\d+)?)(?![a-z0-9.])")
 
 
@@ -403,18 +399,12 @@ class FileNameHints:
 
 def name_hints(name: str) -> FileNameHints:
     """Return the hints in a file's name."""
-    low = name.lower()
-    spaced = low.replace("_", "-").removesuffix(".rkllm")
-    platform = _PLATFORM_IN_NAME.search(spaced)
-    data_type = _DATA_TYPE.search(spaced)
-    context = _CONTEXT.search(spaced)
-    toolkit = _TOOLKIT.search(spaced)
-    tokens = None
-    if context is not None:
-        tokens = int(context.group(1) or context.group(3)) * (1024 if context.group(2) or context.group(4) else 1)
+    spaced = name.lower().replace("_", "-").removesuffix(".rkllm")
+    patterns = (_PLATFORM_IN_NAME, _DATA_TYPE, _CONTEXT, _TOOLKIT)
+    platform, data_type, context, toolkit = (pattern.search(spaced) for pattern in patterns)
     return FileNameHints(
         platform.group(1).upper() if platform else None,
         data_type.group(1).replace("-", "_") if data_type else None,
-        tokens,
+        int(context.group(1)) * (1024 if context.group(2) else 1) if context else None,
         toolkit.group(1) if toolkit else None,
     )
