@@ -83,11 +83,7 @@ class FormField:
         return marked or (self.kind == "text" and _SECRET.search(f"{self.name} {self.title}") is not None)
 
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
-        """Convert typed text to a value; ``words`` are the messages for problems.
-
-        Raises:
-            ValueError: the text is not valid; the message names the allowed values.
-        """
+        """Convert typed text to a value; a ValueError, with a message of ``words``, names the allowed values."""
         try:
             value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
             _CHECKS[self.kind](self, value)

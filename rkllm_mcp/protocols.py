@@ -206,11 +206,7 @@ class Sampler(Protocol):
     """The host's model, for sampling requests of servers."""
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
-        """Answer in the NPU's queue.
-
-        Raises:
-            GenerationError: the answer failed.
-        """
+        """Answer in the NPU's queue, or raise a GenerationError."""
         ...
 
 

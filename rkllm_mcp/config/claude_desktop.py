@@ -102,11 +102,7 @@ _KEYS = {theirs: ours for ours, spellings in _SPELLINGS.items() for theirs in sp
 
 
 def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
-    """Return all servers of a parsed file in our format: ``servers`` first, then ``mcpServers``.
-
-    Raises:
-        ConfigError: ``servers`` or ``mcpServers`` has the wrong type, or an entry names an unknown transport.
-    """
+    """Return all servers of a file in our format, ``servers`` first; a ConfigError for a wrong type or transport."""
     entries: list[Entry] = []
     ours = raw.get("servers", [])
     if is_list(ours):

@@ -43,11 +43,7 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Check one server and append it to a configuration file; return its table.
-
-    Raises:
-        UsageError: the file has a server of this name.
-    """
+    """Check one server, append it to a file and return its table; a UsageError if the file has one of this name."""
     raw = {"servers": [dict(entry)]}
     checked_servers(raw, "the new server", path)
     if entry["name"] in names_in(path):

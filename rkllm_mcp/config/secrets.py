@@ -55,10 +55,7 @@ def problem_off_loopback(entries: Sequence[str]) -> str:
 
 
 def matches(key: str, entry: str) -> bool:
-    """Return True if ``key`` matches an entry of a configuration, hashed or not.
-
-    The duration does not depend on the position of the first difference.
-    """
+    """Return True if ``key`` matches an entry, hashed or not; the duration does not depend on the first difference."""
     found = _HASHED.fullmatch(entry)
     salt = bytes.fromhex(found[1]) if found else b""
     expected = bytes.fromhex(found[2]) if found else _digest(salt, entry)

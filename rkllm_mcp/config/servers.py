@@ -102,10 +102,7 @@ class ServerBase(Section):
     """Time limit for a call that the server runs as a task."""
 
     def narrowed(self, tools: Sequence[str] | None) -> Self:
-        """Return the server with fewer tools.
-
-        ``tools`` are the only tools to offer, by the server's own names or ``mcp__{server}__{tool}``; all when None.
-        """
+        """Return the server with only these tools, by its own names or ``mcp__{server}__{tool}``; all when None."""
         if tools is None:
             return self
         own = [name.removeprefix(f"mcp__{self.name}__") for name in tools]

@@ -96,10 +96,7 @@ class ModelMatch:
 
 
 def match_model(names: Sequence[str], architecture: str | None, entries: Sequence[ModelCard]) -> ModelMatch | None:
-    """Find the matching entry of the catalogue.
-
-    ``names`` are the file's names, the most reliable first; ``architecture`` comes from its header.
-    """
+    """Find the matching entry: by names, the most reliable first, or by the architecture in the file's header."""
     words = [(card, _words(card.name)) for card in entries if not card.emulated]
     for name in names:
         if (card := _longest(name, words)) is not None:

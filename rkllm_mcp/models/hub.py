@@ -81,10 +81,7 @@ class Hub:
         return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
-        """Look up a file without downloading it, or raise a ModelDownloadError.
-
-        The cache is used only if the hub is not reachable.
-        """
+        """Look up a file, or raise a ModelDownloadError; the cache is used only if the hub is not reachable."""
         # huggingface_hub declares parameters as "dict" without type arguments.
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
 

@@ -89,11 +89,7 @@ class RkllmFile:
 
 
 def read_rkllm_file(path: Path) -> RkllmFile:
-    """Identify a .rkllm file by its first bytes and read its metadata.
-
-    Raises:
-        ModelFileError: the file is unreadable, of another type, made before toolkit 1.2, or truncated.
-    """
+    """Read the metadata of a .rkllm file; a ModelFileError if it is unreadable, cut off, of another kind or too old."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size

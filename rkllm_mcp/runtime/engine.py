@@ -46,11 +46,7 @@ from rkllm_mcp.generation import (
     Sampling,
     Token,
 )
-from rkllm_mcp.runtime.abi.common import (
-    RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
-    RKLLM_INFER_GET_LOGITS,
-    require,
-)
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS, require
 from rkllm_mcp.runtime.dispatcher import Dispatcher
 from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
 from rkllm_mcp.runtime.inputs import as_input, check_input
@@ -272,11 +268,7 @@ class Engine:
         await self._supervisor.started.wait()
 
     async def ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            RuntimeUnusableError: it cannot be loaded, and why.
-        """
+        """Wait until the model is loaded; a RuntimeUnusableError says why it cannot be."""
         await self._supervisor.ready()
 
     @property
@@ -394,12 +386,8 @@ class Engine:
             InputRefusedError: ``dimensions`` is not one of the vector's.
             GenerationError: as for ``evaluate``.
         """
-        vectors: list[array[float]] = []
-        for prompt in prompts:
-            rows = await self.evaluate(prompt, "hidden", lora=lora)
-            vector = cut(rows.row(), dimensions)
-            vectors.append(normalised(vector) if normalise else vector)
-        return vectors
+        vectors = [cut((await self.evaluate(prompt, "hidden", lora=lora)).row(), dimensions) for prompt in prompts]
+        return [normalised(vector) for vector in vectors] if normalise else vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
         """Return the logits of the next token, one per id of the vocabulary; fails as ``evaluate`` does."""
@@ -416,11 +404,9 @@ class Engine:
             no_id: id of the token for an irrelevant one.
             lora: name of the adapter to use.
         """
-        scores: list[float] = []
-        for prompt in prompts:
-            yes, no = (await self.evaluate(prompt, "logits", columns=(yes_id, no_id), lora=lora)).row()
-            scores.append(probability(yes, no))
-        return scores
+        ids = (yes_id, no_id)
+        rows = [(await self.evaluate(prompt, "logits", columns=ids, lora=lora)).row() for prompt in prompts]
+        return [probability(yes, no) for yes, no in rows]
 
     async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
         """Clear the KV cache, after the current run.

@@ -104,17 +104,13 @@ class CacheState:
         self.is_paused = run.is_paused
         self._lora = command.options.lora
         self._has_history = command.options.keep_history
-        # Without a token the progress of the run is unknown, and the content after a failed run is undocumented. The
-        # token sampled last was not evaluated (observed on 1.3.1).
-        is_known = self._reuses_prefix and run.state is RunState.DONE and bool(run.ids) and not self._has_history
-        self.ids = [*run.tokens, *run.ids[:-1]] if is_known and run.tokens else ()
-        self._note_owner(run)
-
-    def _note_owner(self, run: Run) -> None:
+        # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content. Without a
+        # token its progress is unknown, and the content after a failed run is undocumented.
+        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
+        # The token sampled last was not evaluated (observed on 1.3.1).
+        self.ids = [*run.tokens, *run.ids[:-1]] if self._reuses_prefix and is_whole and run.tokens else ()
         owner = run.options.owner
         new: frozenset[str] = frozenset() if owner is None else frozenset((owner,))
-        # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content.
-        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
         self._owners = new if is_whole else self._owners | new
         if owner is None and is_whole:
             self._shared = run.tokens

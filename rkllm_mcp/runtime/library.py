@@ -33,7 +33,7 @@ from rkllm_mcp.runtime.abi.common import Abi
 
 _MARKER = re.compile(
     rb"RKLLM SDK \(version: (?P<version>\d+\.\d+\.\d+(?:b\d+)?)"
-    rb"(?: \| target: (?P<target>[^|)\0]{1,64}))?(?: ?\| build: (?P<build>[^)\0]{1,128}))?"
+    rb"(?: \| target: [^|)\0]{1,64})?(?: ?\| build: (?P<build>[^)\0]{1,128}))?"
 )
 
 _PUBLIC_FUNCTIONS: frozenset[str] = frozenset(name for abi in FAMILIES for name in abi.types.functions)
@@ -51,13 +51,10 @@ class LibraryFile:
 
     # The file, symbolic links resolved.
     path: Path
-    size_bytes: int
     # Runtime release of its marker; None without one.
     version: str | None
     # The marker's build text, such as ``27637c95 2025-05-02 17:46:07``.
     build: str | None
-    # The marker's target, such as ``Linux``.
-    target: str | None
     # Machine it was built for, such as ``aarch64``; None if it is not an ELF file.
     machine: str | None
     # True if this machine and this Python can load it.
@@ -66,12 +63,6 @@ class LibraryFile:
     exports: frozenset[str]
     # True for this project's emulated runtime.
     is_emulator: bool
-
-    @property
-    def family(self) -> str | None:
-        """Name of the interface family of its verified version, if any."""
-        abi = choose_abi(self.version) if self.version else None
-        return abi.name if abi else None
 
     @property
     def generation(self) -> str:
@@ -89,11 +80,7 @@ class Fingerprint:
 
 
 def read_library_file(path: Path) -> LibraryFile:
-    """Describe a file without loading it.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read or is empty.
-    """
+    """Describe a file without loading it; a RuntimeUnusableError if it cannot be read or is empty."""
     real = path.resolve()
     try:
         with real.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -105,11 +92,7 @@ def read_library_file(path: Path) -> LibraryFile:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Hash a file: SHA-256 and the git blob id, by which official releases are known.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
-    """
+    """Return the hashes of a file, by which official releases are known; a RuntimeUnusableError if it is unreadable."""
     import hashlib  # imported here to keep the worker small
 
     try:
@@ -132,10 +115,8 @@ def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
     build = _text(marker, "build")
     return LibraryFile(
         path=path,
-        size_bytes=len(content),
         version=_text(marker, "version"),
         build=build,
-        target=_text(marker, "target"),
         machine=machine,
         runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
         # Names in a string table are enclosed in NULs, unlike names in messages.
@@ -251,11 +232,9 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
                 f"There is no runtime interface {override!r}.", f"Use auto or one of {', '.join(WORKING_VERSIONS)}."
             )
         return chosen
-    if file.version is None:
-        raise _unmarked(file)
-    abi = choose_abi(file.version)
+    abi = choose_abi(file.version or "")
     if abi is None:
-        raise _unknown_version(file.path, file.version)
+        raise _unknown_release(file)
     return abi
 
 
@@ -328,7 +307,13 @@ def _require_loadable(file: LibraryFile) -> None:
         )
 
 
-def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
+def _unknown_release(file: LibraryFile) -> UnknownRuntimeError:
+    if file.version is not None:
+        why = UNSUPPORTED_VERSIONS.get(file.version, "its interface has not been verified")
+        return UnknownRuntimeError(
+            f"{file.path} is RKLLM {file.version}, which this program does not drive: {why}.",
+            f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
+        )
     if not file.exports:
         return UnknownRuntimeError(
             f"{file.path} is no RKLLM runtime: it has none of its functions.",
@@ -337,14 +322,6 @@ def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
     return UnknownRuntimeError(
         f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
         f"{_WORKING}; if you know that it is one of them, {_override(NEWEST_VERSION)}.",
-    )
-
-
-def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
-    why = UNSUPPORTED_VERSIONS.get(version, "its interface has not been verified")
-    return UnknownRuntimeError(
-        f"{path} is RKLLM {version}, which this program does not drive: {why}.",
-        f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
     )
 
 
@@ -357,18 +334,14 @@ def _load(file: LibraryFile) -> ctypes.CDLL:
         if "libgomp" in str(error):
             remedy = "Install libgomp: 'sudo apt install libgomp1'."
         raise RuntimeUnusableError(f"{file.path} cannot be loaded: {error}.", remedy) from None
-    if not _is_mapped(file.path):
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        is_mapped = any(line.rstrip("\n").endswith(f" {file.path}") for line in maps)
+    if not is_mapped:
         raise AbiMismatchError(
             f"The system loaded another file in place of {file.path}.",
             "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
         )
     return library
-
-
-def _is_mapped(path: Path) -> bool:
-    """True if this very file is mapped into this process."""
-    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
-        return any(line.rstrip("\n").endswith(f" {path}") for line in maps)
 
 
 def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -71,11 +70,7 @@ class RuntimeProfile:
 
 
 def model_identity(path: Path) -> str:
-    """Return an id of a model file, without reading all of it.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
-    """
+    """Return an id of a model file, read only in part; a RuntimeUnusableError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -114,10 +109,7 @@ def load_profile(library: Path, model: Path, folder: Path | None = None) -> Runt
 
 
 def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """Return the profile for an engine's settings; None for the emulated runtime.
-
-    ``library`` is a path, ``auto`` or ``emulator``.
-    """
+    """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None for the emulated runtime."""
     stored_in = folder or profile_folder()
     # Avoid hashing a library if there are no profiles.
     if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
@@ -129,23 +121,28 @@ def find_profile(library: str, model: Path, folder: Path | None = None) -> Runti
 
 
 def save_profile(profile: RuntimeProfile, folder: Path | None = None) -> Path:
-    """Store a profile in place of an earlier one of the same library and model; return its file.
-
-    Raises:
-        RuntimeUnusableError: it cannot be written.
-    """
+    """Store a profile in place of an earlier one, return its file; a RuntimeUnusableError if it cannot be written."""
     path = profile_path(profile.library, profile.model, folder)
-    temporary = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(f"{json.dumps({'format': FORMAT, **asdict(profile)}, indent=2)}\n", "utf-8")
-        temporary.replace(path)
+        write_json(path, {"format": FORMAT, **asdict(profile)})
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         remedy = "Make room, or set XDG_STATE_HOME to a folder that may be written."
         raise RuntimeUnusableError(f"The profile cannot be written to {path}: {error.strerror}.", remedy) from None
     return path
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Replace a file in one step: after a power cut it is the old one or the new one."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(f"{json.dumps(content, indent=2)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _is_sound(profile: RuntimeProfile) -> bool:

@@ -24,7 +24,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -102,9 +101,7 @@ class Slot:
     def __enter__(self) -> Slot:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._scheduler.leave(self)
 
 

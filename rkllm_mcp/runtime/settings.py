@@ -121,11 +121,7 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
 
 
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
-    """Return the settings of several models for one board, each with its own domain; open one engine for each.
-
-    Raises:
-        ModelLoadError: the driver has too few domains.
-    """
+    """Return the settings of a board's models with separate domains, one engine for each, or raise a ModelLoadError."""
     sizes = [_size(Path(each.model_path)) for each in settings]
     return [replace(each, base_domain_id=base) for each, base in zip(settings, assign_domains(sizes), strict=True)]
 

@@ -247,9 +247,7 @@ class Abi:
         """Return the arguments of rkllm_clear_kv_cache after the handle; a range has a start and an end per batch."""
         if not self.has_cache_ranges:
             return (int(keep_system),)
-        if span is None:
-            return (int(keep_system), None, None)
-        return (int(keep_system), (c_int * 1)(span[0]), (c_int * 1)(span[1]))
+        return (int(keep_system), *((c_int * 1)(end) for end in span)) if span else (int(keep_system), None, None)
 
     def defaults_fit(self, raw: bytes) -> bool:
         """Return True if a default RKLLMParam matches this family's layout.
@@ -259,7 +257,10 @@ class Abi:
         """
         param = self.types["RKLLMParam"].from_buffer_copy(raw)
         extend = param.extend_param
-        is_plausible = plausible_sampling(param) and plausible_cpus(extend)
+        sane = {"top_p": (0.001, 1.0), "temperature": (0.01, 5.0), "repeat_penalty": (0.5, 3.0)}
+        is_sane = all(low <= getattr(param, name) <= high for name, (low, high) in sane.items())
+        mask: int = extend.enabled_cpus_mask
+        is_plausible = is_sane and 0 < extend.enabled_cpus_num == mask.bit_count()
         return is_plausible and (extend.n_batch == 1 if _has_field(extend, "n_batch") else extend.reserved[0] == 0)
 
     def perf_of(self, result: Any) -> Perf | None:
@@ -295,11 +296,7 @@ _FEATURES = {
 
 
 def require(abi: Abi, version: str, capability: str) -> None:
-    """Refuse a capability that the family lacks.
-
-    Raises:
-        UnsupportedError: with the release that can.
-    """
+    """Refuse a capability that the family lacks: an UnsupportedError names the release that has it."""
     if not getattr(abi, capability):
         feature, since = _FEATURES[capability]
         raise UnsupportedError(feature, version, since)
@@ -313,15 +310,3 @@ def fill_sampling(target: Any, sampling: Sampling) -> Any:
     for each in fields(sampling):
         setattr(target, each.name, getattr(sampling, each.name))
     return target
-
-
-def plausible_sampling(param: Any) -> bool:
-    """Return True if the sampling fields of a default RKLLMParam have values that indicate the right layout."""
-    sane = {"top_p": (0.001, 1.0), "temperature": (0.01, 5.0), "repeat_penalty": (0.5, 3.0)}
-    return all(low <= getattr(param, name) <= high for name, (low, high) in sane.items())
-
-
-def plausible_cpus(extend: Any) -> bool:
-    """Return True if the CPU count is the number of bits in the mask, and at least one."""
-    mask: int = extend.enabled_cpus_mask
-    return 0 < extend.enabled_cpus_num == mask.bit_count()
