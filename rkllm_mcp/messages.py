@@ -39,29 +39,18 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as shown to a model.
+    """A tool as shown to a model."""
 
-    Args:
-        name: the name shown to the model: the server's own if it is unique, ``mcp__server__tool`` otherwise.
-        description: the server's description.
-        input_schema: JSON Schema of the arguments; its ``type`` is ``object``.
-        server: the server's name in the configuration; empty for tools without a server.
-        wire_name: the server's name of the tool; ``name`` if empty.
-        read_only: the server's readOnlyHint; None if not given.
-        destructive: the server's destructiveHint; None if not given.
-        as_task: the tool requires a task, which is polled for its result.
-        keywords: further words by which a search finds the tool; not shown to the model.
-    """
-
-    name: str
-    description: str = ""
+    name: str  # the name shown to the model: the server's own if it is unique, ``mcp__server__tool`` otherwise
+    description: str = ""  # the server's description
+    # JSON Schema of the arguments; its ``type`` is ``object``.
     input_schema: Mapping[str, Any] = field(default_factory=_no_parameters)
-    server: str = ""
-    wire_name: str = ""
-    read_only: bool | None = None
-    destructive: bool | None = None
-    as_task: bool = False
-    keywords: str = ""
+    server: str = ""  # the server's name in the configuration; empty for tools without a server
+    wire_name: str = ""  # the server's name of the tool; ``name`` if empty
+    read_only: bool | None = None  # the server's readOnlyHint; None if not given
+    destructive: bool | None = None  # the server's destructiveHint; None if not given
+    as_task: bool = False  # the tool requires a task, which is polled for its result
+    keywords: str = ""  # further words by which a search finds the tool; not shown to the model
 
     @property
     def summary(self) -> str:

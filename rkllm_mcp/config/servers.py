@@ -347,11 +347,6 @@ def is_offered(spec: ServerBase, tool: str) -> bool:
     return allowed and not matches_any(tool, spec.excluded_tools)
 
 
-def is_safe(spec: ServerBase, tool: str) -> bool:
-    """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
-    return matches_any(tool, spec.safe_tools)
-
-
 def matches_any(tool: str, patterns: Iterable[str]) -> bool:
     """Return True if a tool's name is, or fits, one of several names and shell patterns."""
     return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)

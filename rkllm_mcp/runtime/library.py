@@ -49,20 +49,13 @@ _ELF_MACHINE_END = 20
 class LibraryFile:
     """Description of a library file, read without loading it."""
 
-    # The file, symbolic links resolved.
-    path: Path
-    # Runtime release of its marker; None without one.
-    version: str | None
-    # The marker's build text, such as ``27637c95 2025-05-02 17:46:07``.
-    build: str | None
-    # Machine it was built for, such as ``aarch64``; None if it is not an ELF file.
-    machine: str | None
-    # True if this machine and this Python can load it.
-    runs_here: bool
-    # Public RKLLM functions named in it.
-    exports: frozenset[str]
-    # True for this project's emulated runtime.
-    is_emulator: bool
+    path: Path  # the file, symbolic links resolved
+    version: str | None  # runtime release of its marker; None without one
+    build: str | None  # the marker's build text, such as ``27637c95 2025-05-02 17:46:07``
+    machine: str | None  # machine it was built for, such as ``aarch64``; None if it is not an ELF file
+    runs_here: bool  # True if this machine and this Python can load it
+    exports: frozenset[str]  # public RKLLM functions named in it
+    is_emulator: bool  # True for this project's emulated runtime
 
     @property
     def generation(self) -> str:
@@ -154,13 +147,10 @@ _WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
 class Library:
     """A loaded library with typed and checked functions."""
 
-    # The file it was loaded from.
-    file: LibraryFile
+    file: LibraryFile  # the file it was loaded from
     abi: Abi
-    # The ctypes library; its functions are called by their C names.
-    functions: ctypes.CDLL
-    # Result of rkllm_createDefaultParam, as bytes.
-    default_param: bytes
+    functions: ctypes.CDLL  # the ctypes library; its functions are called by their C names
+    default_param: bytes  # result of rkllm_createDefaultParam, as bytes
 
     @property
     def version(self) -> str:

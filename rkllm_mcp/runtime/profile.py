@@ -31,20 +31,15 @@ _ID_CHARS = 16
 class RuntimeProfile:
     """Measurements of a library with a model."""
 
-    # Git blob id of the library.
-    library: str
-    # ``model_identity`` of the model.
-    model: str
+    library: str  # Git blob id of the library
+    model: str  # ``model_identity`` of the model
     version: str
-    # Interface in use.
-    abi: str
+    abi: str  # interface in use
     emulated: bool
-    # ISO 8601.
-    measured_at: str
+    measured_at: str  # ISO 8601
     # By the names in the probe's ``facts.json``; undetermined facts are absent.
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # Experiment -> reason why it was inconclusive.
-    unsettled: Mapping[str, str] = field(default_factory=dict[str, str])
+    unsettled: Mapping[str, str] = field(default_factory=dict[str, str])  # experiment -> reason why it was inconclusive
 
     @property
     def reuses_prefix(self) -> bool | None:

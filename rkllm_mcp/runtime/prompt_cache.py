@@ -37,15 +37,12 @@ class CacheSubject:
     """Model, runtime and settings that an evaluated prompt belongs to."""
 
     model_path: str
-    # ``profile.model_identity``, which covers only both ends of the file.
-    model: str
+    model: str  # ``profile.model_identity``, which covers only both ends of the file
     model_mtime_ns: int
-    # Git blob id of the library.
-    library: str
+    library: str  # Git blob id of the library
     version: str
     context_tokens: int
-    # Name of the adapter; empty for none.
-    lora: str = ""
+    lora: str = ""  # name of the adapter; empty for none
 
     def difference(self, saved: Mapping[str, object]) -> str:
         """Return why a prompt saved for another subject cannot be used here; empty if it can."""
@@ -78,10 +75,8 @@ class SavedPrompt:
 
     file: Path
     size_bytes: int
-    # Prefill time when it was saved.
-    prefill_ms: float
-    # True once loading it has saved time.
-    is_proven: bool
+    prefill_ms: float  # prefill time when it was saved
+    is_proven: bool  # True once loading it has saved time
 
 
 @dataclass(frozen=True)

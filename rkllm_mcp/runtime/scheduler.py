@@ -369,10 +369,8 @@ _Run = TypeVar("_Run", bound=Prompted)
 class ExpectedRun:
     """A run that is expected soon."""
 
-    # Prefix of its prompt.
-    tokens: Sequence[int]
-    # Time at which it was expected, seconds of the event loop's clock.
-    since: float
+    tokens: Sequence[int]  # prefix of its prompt
+    since: float  # time at which it was expected, seconds of the event loop's clock
 
     def hold_until(self, upcoming: Prompted, cached: Sequence[int], cost_s: Callable[[int], float]) -> float:
         """Return the time until which ``upcoming`` is held for this run; 0 if holding saves too little.

@@ -42,44 +42,27 @@ N_KEEP_AUTOMATIC = -1
 
 @dataclass(frozen=True)
 class LoadParameters:
-    """Parameters of loading a runtime and a model.
+    """Parameters of loading a runtime and a model."""
 
-    Args:
-        model_path: the ``.rkllm`` file.
-        library: path of librkllmrt.so, or ``auto`` to look for it.
-        abi: the release whose interface is used, or ``auto`` for the library's own.
-        context_tokens: the context window, tokens.
-        max_new_tokens: the longest answer, tokens; a run may set a longer one (1.3.0 on).
-        sampling: sampling of runs without their own.
-        skip_special_token: keep control tokens from the callback. The default delivers them, so that every id is known.
-        cpus: numbers of the CPUs the runtime may use; empty keeps its own choice.
-        base_domain_id: the first IOMMU domain; two models on one board need different ones (``with_domains``).
-        embed_flash: read the embedding table from storage instead of memory.
-        keep_tokens: leading tokens that stay in a full context; -1: the runtime's choice.
-        ignore_eos: answers never end by themselves (1.3.0 on); for measurements.
-        image_tags: texts around images in the prompt, for runtimes before 1.3.0.
-        embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
-        lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
-        check_memory: refuse a model that needs more memory than is available.
-        cache_bytes_per_token: size of a token in the KV cache, for that check; None counts the smallest known.
-    """
-
-    model_path: str | PathLike[str]
-    library: str | PathLike[str] = "auto"
-    abi: str = "auto"
-    context_tokens: int = 4096
-    max_new_tokens: int = 512
-    sampling: Sampling = field(default_factory=Sampling)
+    model_path: str | PathLike[str]  # the ``.rkllm`` file
+    library: str | PathLike[str] = "auto"  # path of librkllmrt.so, or ``auto`` to look for it
+    abi: str = "auto"  # the release whose interface is used, or ``auto`` for the library's own
+    context_tokens: int = 4096  # the context window, tokens
+    max_new_tokens: int = 512  # the longest answer, tokens; a run may set a longer one (1.3.0 on)
+    sampling: Sampling = field(default_factory=Sampling)  # sampling of runs without their own
+    # Keep control tokens from the callback. The default delivers them, so that every id is known.
     skip_special_token: bool = False
-    cpus: Sequence[int] = ()
-    base_domain_id: int = 0
-    embed_flash: bool = True
-    keep_tokens: int = N_KEEP_AUTOMATIC
-    ignore_eos: bool = False
-    image_tags: ImageTags | None = None
+    cpus: Sequence[int] = ()  # numbers of the CPUs the runtime may use; empty keeps its own choice
+    base_domain_id: int = 0  # the first IOMMU domain; two models on one board need different ones (``with_domains``)
+    embed_flash: bool = True  # read the embedding table from storage instead of memory
+    keep_tokens: int = N_KEEP_AUTOMATIC  # leading tokens that stay in a full context; -1: the runtime's choice
+    ignore_eos: bool = False  # answers never end by themselves (1.3.0 on); for measurements
+    image_tags: ImageTags | None = None  # texts around images in the prompt, for runtimes before 1.3.0
+    # A file with one row per token id, for a model exported without its own (1.3.0 on).
     embedding_table: str | PathLike[str] | None = None
-    lacks_tokenizer: bool = False
-    check_memory: bool = True
+    lacks_tokenizer: bool = False  # the model was exported without one (1.3.0 on); its tokens then come without text
+    check_memory: bool = True  # refuse a model that needs more memory than is available
+    # Size of a token in the KV cache, for that check; None counts the smallest known.
     cache_bytes_per_token: int | None = None
 
 
@@ -106,31 +89,21 @@ class Abi:
     Inputs do not keep the memory that they point to.
     """
 
-    # First release of the family.
-    name: str
-    # Releases that were verified to have this interface.
-    versions: tuple[str, ...]
-    # C types by name.
-    types: Declarations
-    # A run ends with statistics.
-    has_perf: bool = False
+    name: str  # first release of the family
+    versions: tuple[str, ...]  # releases that were verified to have this interface
+    types: Declarations  # C types by name
+    has_perf: bool = False  # a run ends with statistics
     has_kv_cache_size: bool = False
     has_per_run_sampling: bool = False
     has_per_run_token_limit: bool = False
-    # Inputs have a role and a switch for thinking.
-    has_roles: bool = False
-    # Image inputs have a count and a size.
-    has_image_sizes: bool = False
+    has_roles: bool = False  # inputs have a role and a switch for thinking
+    has_image_sizes: bool = False  # image inputs have a count and a size
     has_function_tools: bool = False
-    # A part of the KV cache can be cleared during a pause.
-    has_cache_ranges: bool = False
+    has_cache_ranges: bool = False  # a part of the KV cache can be cleared during a pause
     has_ignore_eos: bool = False
-    # The callback returns int instead of void and can pause a run.
-    callback_returns_int: bool = False
-    # The callback can let the library free the rows that it has read.
-    can_drop_buffers: bool = False
-    # Every image of a run without history leaks memory (rknn-llm #529).
-    leaks_images: bool = False
+    callback_returns_int: bool = False  # the callback returns int instead of void and can pause a run
+    can_drop_buffers: bool = False  # the callback can let the library free the rows that it has read
+    leaks_images: bool = False  # every image of a run without history leaks memory (rknn-llm #529)
 
     @property
     def callback_type(self) -> Any:
