@@ -20,12 +20,9 @@ _VARIABLE = re.compile(r"(\$?)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\
 
 
 def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") -> Any:
-    """Return the value with every variable replaced.
+    """Return the value with every variable replaced; a ConfigError if one without a default is not set.
 
     ``source`` and ``key`` are the file and the dotted key for error messages.
-
-    Raises:
-        ConfigError: a variable without a default is not set.
     """
 
     def expanded(text: str, where: str) -> str:

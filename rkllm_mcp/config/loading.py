@@ -29,13 +29,9 @@ PREFIX = "RKLLM_MCP_"
 
 
 def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) -> dict[str, str]:
-    """Write the overrides of ``env`` into the sections of ``table``.
+    """Write the overrides of ``env`` into the sections of ``table``; return the dotted keys with their variables.
 
-    Returns:
-        The overridden dotted keys, each with its variable, for error messages.
-
-    Raises:
-        ConfigError: a variable names an unknown section or key, or its value has the wrong type.
+    A ConfigError if a variable names an unknown section or key, or its value has the wrong type.
     """
     origins: dict[str, str] = {}
     for variable in sorted(env):

@@ -167,15 +167,11 @@ class RemoteServer(ServerBase):
     """Redirect URI of the browser, such as http://127.0.0.1:8765/callback; a free port when not given."""
 
     @model_validator(mode="after")
-    def _check_auth(self) -> RemoteServer:
+    def _check_login_and_url(self) -> RemoteServer:
         if self.auth != "none" and self.transport == "websocket":
             raise combination("auth", repr(self.auth), "websocket has no OAuth; put a key into headers_template")
         if self.auth == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
             raise combination("auth", repr(self.auth), "it needs client_id, client_secret and their issuer")
-        return self
-
-    @model_validator(mode="after")
-    def _check_url(self) -> RemoteServer:
         schemes = ("ws", "wss") if self.transport == "websocket" else ("http", "https")
         # A disabled server may still name variables that are not set.
         if "${" not in self.url:

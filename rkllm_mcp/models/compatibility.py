@@ -56,11 +56,8 @@ def platform_of(machine: Machine) -> str | None:
 def fitness(machine: Machine, platform: str | None, needed: int, *, any_machine: bool = False) -> Fitness:
     """Compare the requirements of a model with this machine.
 
-    Args:
-        machine: this machine.
-        platform: SoC of the model's file; None if unknown.
-        needed: memory at run time, bytes; 0 if unknown.
-        any_machine: it runs everywhere, as a script for the emulated runtime.
+    ``platform`` is the SoC of the model's file, None if unknown; ``needed`` the memory at run time in bytes, 0 if
+    unknown; with ``any_machine`` it runs everywhere, as a script for the emulated runtime.
     """
     if any_machine:
         return Fitness("yes")

@@ -159,13 +159,10 @@ class Library:
 
 
 def find_library(where: str = AUTOMATIC) -> Path:
-    """Find the file to load.
+    """Find the file to load; a LibraryNotFoundError lists the locations.
 
     ``where`` is a path to the file or its folder, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the releases of
     'runtime pull', the usual folders, then the loader's cache.
-
-    Raises:
-        LibraryNotFoundError: none was found; the message lists the locations.
     """
     explicit = where if where != AUTOMATIC else os.environ.get("RKLLM_LIBRARY", "")
     if explicit:
@@ -206,13 +203,10 @@ def visible_libraries(*, everywhere: bool = False) -> list[Path]:
 
 
 def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
-    """Return the interface for a file, before it is loaded.
+    """Return the interface for a file, before it is loaded; a RuntimeUnusableError if it cannot be loaded here at all.
 
-    ``override`` is the release whose interface is used in any case, or ``auto``.
-
-    Raises:
-        UnknownRuntimeError: the file's release is not verified to work, or ``override`` is not a release that is.
-        RuntimeUnusableError: the file cannot be loaded on this machine at all.
+    ``override`` is the release whose interface is used in any case, or ``auto``; an UnknownRuntimeError if it, or the
+    file's release, is not verified to work.
     """
     _require_loadable(file)
     if override != AUTOMATIC:

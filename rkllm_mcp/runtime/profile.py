@@ -89,11 +89,18 @@ def profile_path(library_blob: str, model: str, folder: Path | None = None) -> P
     return (folder or profile_folder()) / f"{library_blob[:_ID_CHARS]}-{model[:_ID_CHARS]}.json"
 
 
-def load_profile(library: Path, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """Return the profile of a library with a model; None without a usable one."""
+def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
+    """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None without a usable one.
+
+    The emulated runtime has none, and the engine reports the faults of a library.
+    """
+    stored_in = folder or profile_folder()
+    # Avoid hashing a library if there are no profiles.
+    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
+        return None
     try:
-        blob, identity = fingerprint(library).git_blob, model_identity(model)
-        content: Any = json.loads(profile_path(blob, identity, folder).read_text("utf-8"))
+        blob, identity = fingerprint(find_library(library)).git_blob, model_identity(model)
+        content: Any = json.loads(profile_path(blob, identity, stored_in).read_text("utf-8"))
         if content.pop("format") != FORMAT:
             return None
         profile = RuntimeProfile(**content)
@@ -101,18 +108,6 @@ def load_profile(library: Path, model: Path, folder: Path | None = None) -> Runt
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeUnusableError):
         return None
     return profile if (profile.library, profile.model) == (blob, identity) and is_sound else None
-
-
-def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None for the emulated runtime."""
-    stored_in = folder or profile_folder()
-    # Avoid hashing a library if there are no profiles.
-    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
-        return None
-    try:
-        return load_profile(find_library(library), model, stored_in)
-    except RuntimeUnusableError:
-        return None  # the engine reports the library's fault
 
 
 def save_profile(profile: RuntimeProfile, folder: Path | None = None) -> Path:
