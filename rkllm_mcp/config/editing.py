@@ -7,6 +7,7 @@ shows the change to make by hand. A file that cannot be read or written is a ``C
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -25,10 +26,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
-_SERVICE_TABLE = re.compile(r"^\s*\[\s*service\s*\]")
 # The comment of an assignment.
 _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
-_API_KEYS = re.compile(r"^\s*api_keys\s*=\s*\[")
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
@@ -92,36 +91,35 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
 
 
 def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
-    """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary.
+    """Return the text with ``line`` as the assignment of ``key`` in the ``index``-th table of a section."""
 
-    Of ``[[section]]`` it is the ``index``-th one.
+    def replaced(old: str) -> str:
+        comment = _BEHIND_VALUE.search(old)
+        return f"{line}{comment[1] if comment else ''}\n"
+
+    return _with_assignment(text, section, rf"{re.escape(key)}\s*=", f"{line}\n", replaced, index)
+
+
+def _with_assignment(
+    text: str, section: str, key: str, new: str, replaced: Callable[[str], str], index: int = 0
+) -> str:
+    """Return the text with the line of a key ``replaced``; a missing one is ``new``, and a missing section, too.
+
+    ``key`` is a pattern; of ``[[section]]`` it is the ``index``-th one.
     """
     lines = text.splitlines(keepends=True)
-    header = re.compile(rf"^\s*\[\[?\s*{re.escape(section)}\s*\]")
-    start, old = _places(lines, header, re.compile(rf"^(\s*){re.escape(key)}\s*="), index)
-    if start is None:
-        return _with_block(text, f"[{section}]\n{line}\n")
-    if old is not None:
-        comment = _BEHIND_VALUE.search(lines[old])
-        lines[old] = f"{line}{comment[1] if comment else ''}\n"
-    else:
-        lines[start] = f"{lines[start].rstrip()}\n{line}\n"
-    return "".join(lines)
-
-
-def _places(
-    lines: Sequence[str], header: re.Pattern[str], key: re.Pattern[str], index: int = 0
-) -> tuple[int | None, int | None]:
-    """Return the positions of the ``index``-th table with this header, and of a key in it; None if missing."""
+    header = re.compile(rf"\s*\[\[?\s*{re.escape(section)}\s*\]")
     starts = [number for number, line in enumerate(lines) if header.match(line)]
     if index >= len(starts):
-        return None, None
-    for number in range(starts[index] + 1, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if key.match(lines[number]):
-            return starts[index], number
-    return starts[index], None
+        return _with_block(text, f"[{section}]\n{new}")
+    start = starts[index]
+    own = itertools.takewhile(lambda number: not _TABLE.match(lines[number]), range(start + 1, len(lines)))
+    old = next((number for number in own if re.match(rf"\s*{key}", lines[number])), None)
+    if old is None:
+        lines[start] = f"{lines[start].rstrip()}\n{new}"
+    else:
+        lines[old] = replaced(lines[old])
+    return "".join(lines)
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
@@ -194,18 +192,15 @@ def _comment(label: str) -> str:
 
 def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
-    lines = text.splitlines(keepends=True)
-    start, old = _places(lines, _SERVICE_TABLE, _API_KEYS)
-    if start is None:
-        return _with_block(text, f"[service]\napi_keys = [\n{item}]\n")
-    if old is not None and (found := _API_KEYS.match(lines[old])):
-        rest = lines[old][found.end() :].lstrip(" \t")
+
+    def replaced(old: str) -> str:
+        head, _, rest = old.partition("[")
+        rest = rest.lstrip(" \t")
         # Text after the bracket gets its own line; a bracket alone closes the list.
         rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
-        lines[old] = f"{found[0]}\n{item}{rest}"
-        return "".join(lines)
-    head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
-    return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
+        return f"{head}[\n{item}{rest}"
+
+    return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replaced)
 
 
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
