@@ -47,7 +47,6 @@ _MAX_PLAUSIBLE = 1 << 40
 _MASK_BYTES = 256
 # More than the number of known keys; only a malicious file has more.
 _MOST_MASKS = 64
-_SHOWN_NUMBERS = 8
 _SAMPLED_STRINGS = 100
 
 # Keys of .rkllm and GGUF files; {arch} is the architecture, which the first pair names.
@@ -135,15 +134,8 @@ class Masked:
     length: int
 
 
-@dataclass(frozen=True)
-class MaskedStrings:
-    """An array of strings: their number, and samples by index."""
-
-    count: int
-    samples: tuple[tuple[int, Masked], ...]
-
-
-Value = Masked | MaskedStrings | int | float | tuple[int, ...]
+# A string, some strings of an array by index, or a number: of an array of integers the first one.
+Value = Masked | dict[int, Masked] | int | float
 _Pair = tuple[Masked, "Value | None"]
 
 
@@ -210,16 +202,13 @@ class _Header:
                 raise _UnknownLayoutError
             step = max(1, count // _SAMPLED_STRINGS)
             strings = ((index, self._string(self._size)) for index in range(count))
-            return MaskedStrings(count, tuple(pair for pair in strings if not pair[0] % step))
+            return {index: string for index, string in strings if not index % step}
         if kind not in _FORMATS:
             raise _UnknownLayoutError
-        width = struct.calcsize(_FORMATS[kind])
-        shown = min(count, _SHOWN_NUMBERS)
-        numbers = (
-            tuple(int(self._unpack(_FORMATS[kind])) for _ in range(shown)) if _FORMATS[kind][1] in "bBhHiIqQ" else ()
-        )
-        self._skip(width * (count - len(numbers)))
-        return numbers or None
+        form = _FORMATS[kind]
+        first = int(self._unpack(form)) if count and form[1] in "bBhHiIqQ" else None
+        self._skip(struct.calcsize(form) * (count if first is None else count - 1))
+        return first
 
     def _string(self, longest: int) -> Masked:
         length = int(self._unpack("<Q"))
@@ -268,9 +257,9 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
 def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
     """Return samples of the vocabulary within the known part of the mask; empty if they are no text."""
     stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
-    if not isinstance(stored, MaskedStrings):
+    if not isinstance(stored, dict):
         return {}
-    plain = {index: _xor(item.head, mask) for index, item in stored.samples if item.length <= len(mask)}
+    plain = {index: _xor(item.head, mask) for index, item in stored.items() if item.length <= len(mask)}
     try:
         return {index: text.decode("utf-8") for index, text in plain.items()}
     except UnicodeDecodeError:
@@ -302,8 +291,6 @@ def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | i
         name = _text(key, mask)
         if isinstance(value, Masked):
             yield name, _text(value, mask)
-        elif isinstance(value, tuple):
-            yield name, value[0]
         elif isinstance(value, (int, float)):
             yield name, value
 

@@ -161,8 +161,6 @@ class Engine:
         self._supervisor = self._dispatcher.supervisor
         self._numbers = count(1)
 
-    # Public interface
-
     @property
     def is_ready(self) -> bool:
         """True while the model is loaded."""
@@ -515,8 +513,6 @@ class Engine:
     async def run(self) -> None:
         """Keep the worker running until cancelled; called by ``open_engine``."""
         await self._supervisor.run()
-
-    # Internals
 
     def _checked(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
         self._supervisor.check()

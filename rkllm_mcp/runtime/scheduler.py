@@ -134,16 +134,13 @@ class _Requests:
 
     def ahead_of(self, key: str) -> int:
         """Count the waiting requests that are admitted before one more of ``key``."""
-        own = len(self.waiting.get(key, ()))
-        ahead, is_before = 0, True
-        for other, waiting in self.waiting.items():
-            if other == key:
-                is_before = False
-                ahead += own
-            else:
-                # A key that comes later in the round has had one turn less.
-                ahead += min(len(waiting), own + is_before)
-        return ahead
+        own, keys = len(self.waiting.get(key, ())), [*self.waiting]
+        place = keys.index(key) if key in keys else len(keys)
+        # Each other key has as many turns before it, and one more if it comes earlier in the round.
+        others = (
+            min(len(self.waiting[other]), own + (turn < place)) for turn, other in enumerate(keys) if other != key
+        )
+        return own + sum(others)
 
 
 class Scheduler:

@@ -16,25 +16,13 @@ from rkllm_mcp.errors import UnsupportedError
 from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling, TextInput
 from rkllm_mcp.runtime.abi.declarations import Declarations
 
-# LLMCallState, since 1.2.0
-RKLLM_RUN_NORMAL = 0
-RKLLM_RUN_WAITING = 1
-RKLLM_RUN_FINISH = 2
-RKLLM_RUN_ERROR = 3
-
-# RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
-RKLLM_INPUT_PROMPT = 0
-RKLLM_INPUT_TOKEN = 1
-RKLLM_INPUT_EMBED = 2
-RKLLM_INPUT_MULTIMODAL = 3
-RKLLM_INFER_GENERATE = 0
-RKLLM_INFER_GET_LAST_HIDDEN_LAYER = 1
-RKLLM_INFER_GET_LOGITS = 2
+# LLMCallState (since 1.2.0), RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
+RKLLM_RUN_NORMAL, RKLLM_RUN_WAITING, RKLLM_RUN_FINISH, RKLLM_RUN_ERROR = range(4)
+RKLLM_INPUT_PROMPT, RKLLM_INPUT_TOKEN, RKLLM_INPUT_EMBED, RKLLM_INPUT_MULTIMODAL = range(4)
+RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS = range(3)
 
 # Results of the callback (1.2.1 on; DROP since 1.3.0)
-CALLBACK_GO_ON = 0
-CALLBACK_PAUSE = 1
-CALLBACK_DROP_BUFFER = 2
+CALLBACK_GO_ON, CALLBACK_PAUSE, CALLBACK_DROP_BUFFER = range(3)
 
 # The runtime chooses the number of leading cache entries that stay in a full context, as in Rockchip's demos.
 N_KEEP_AUTOMATIC = -1
