@@ -45,10 +45,7 @@ class Approver(Protocol):
 
 
 class FixedApprover:
-    """An approver with a fixed decision, for runs without a user.
-
-    ``advice`` is a sentence about the remedy, which the model passes on after a refusal.
-    """
+    """An approver with a fixed decision, for runs without a user; the model passes on ``advice`` after a refusal."""
 
     def __init__(self, decision: Decision = "deny", advice: str = "") -> None:
         self._decision: Decision = decision
@@ -192,14 +189,11 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """The model's answer to a sampling request.
-
-    ``ending`` is ``stop`` at a stop string and ``length`` at the token limit.
-    """
+    """The model's answer to a sampling request."""
 
     text: str
     model: str
-    ending: Literal["end", "stop", "length"] = "end"
+    ending: Literal["end", "stop", "length"] = "end"  # stop: at a stop string; length: at the token limit
 
 
 class Sampler(Protocol):

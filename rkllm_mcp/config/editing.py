@@ -123,10 +123,7 @@ def _with_assignment(
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
-    """Add an API key of the owner to a configuration file, creating it if necessary.
-
-    ``entry`` is the stored form of the key; ``label`` becomes a comment.
-    """
+    """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
     before = _read(path)
     service: dict[str, Any] = before.get("service", {})
     wanted = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
@@ -136,10 +133,7 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
-    """Add a tenant with an API key to a configuration file, or a further key to an existing tenant.
-
-    ``entry`` is the stored form of the key; ``label`` becomes a comment.
-    """
+    """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
     before = _read(path)
     tenants: list[dict[str, Any]] = before.get("tenants", [])
     index = _position(tenants, name)

@@ -51,10 +51,7 @@ def _command(server: dict[str, Any]) -> list[str]:
 
 
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
-    """Return the ``[[servers]]`` table of a gallery server, or raise a UsageError.
-
-    Others are pinned and in the sandbox; our own has its table in the gallery.
-    """
+    """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox."""
     found = next((each for each in gallery() if each["name"] == name), None)
     if found is None:
         known = ", ".join(each["name"] for each in gallery())

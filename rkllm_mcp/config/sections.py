@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
 from rkllm_mcp.config.section import (
@@ -97,13 +97,29 @@ class ProviderSection(RemoteSection):
         return self
 
 
+def _checked_key(entry: str) -> str:
+    if problem := problem_of_entry(entry):
+        raise combination("", problem, KEY_ADVICE)
+    return entry
+
+
+def _checked_network(entry: str) -> str:
+    try:
+        ip_network(entry, strict=False)
+    except ValueError:
+        advice = "write it like 10.0.0.2 or 10.0.0.0/24"
+        raise combination("", "it is no address and no network", advice) from None
+    return entry
+
+
+_Key: TypeAlias = Annotated[str, AfterValidator(_checked_key)]
 RIGHTS: tuple[Right, ...] = ("chat", "tools", "approve", "write")
 
 
 class KeySection(Section):
     """A key of the owner for certain purposes; the keys of `api_keys` have all rights."""
 
-    key: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1), AfterValidator(_checked_key)]
     """The key, as `rkllm-mcp config add-key` writes it, or in plain text."""
     allow: Annotated[tuple[Right, ...], Field(strict=False, min_length=1)] = RIGHTS
     """chat: ask the model, read and delete conversations; tools: use and switch tools, resources and prompts; approve:
@@ -118,13 +134,13 @@ class ServiceSection(Section):
     """The address to listen on; a key is required for any but loopback."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     """The port to listen on."""
-    api_keys: Names = ()
+    api_keys: Annotated[tuple[_Key, ...], Field(strict=False)] = ()
     """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
     keys: Annotated[tuple[KeySection, ...], Field(strict=False)] = ()
     """Further keys of the owner, each for certain purposes."""
     allowed_hosts: Names = ()
     """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
-    trusted_proxies: Names = ()
+    trusted_proxies: Annotated[tuple[Annotated[str, AfterValidator(_checked_network)], ...], Field(strict=False)] = ()
     """Addresses or networks of reverse proxies, such as `10.0.0.2`; their connections carry many clients."""
     cors: Names = ()
     """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
@@ -153,19 +169,6 @@ class ServiceSection(Section):
     history_conversations: Positive | None = None
     """Maximum number of saved conversations; unlimited when not given."""
 
-    @model_validator(mode="after")
-    def _check_entries(self) -> ServiceSection:
-        places = {f"api_keys[{index}]": entry for index, entry in enumerate(self.api_keys)}
-        places |= {f"keys[{index}].key": each.key for index, each in enumerate(self.keys)}
-        for place, entry in places.items():
-            if problem := problem_of_entry(entry):
-                raise combination(place, problem, KEY_ADVICE)
-        for index, entry in enumerate(self.trusted_proxies):
-            if not _is_network(entry):
-                advice = "write it like 10.0.0.2 or 10.0.0.0/24"
-                raise combination(f"trusted_proxies[{index}]", "it is no address and no network", advice)
-        return self
-
     def owner_keys(self) -> list[tuple[str, tuple[Right, ...]]]:
         """Return the entries of all keys of the owner with their rights."""
         return [*((entry, RIGHTS) for entry in self.api_keys), *((each.key, each.allow) for each in self.keys)]
@@ -176,14 +179,6 @@ class ServiceSection(Section):
         # IPv4 addresses on an IPv6 socket.
         found = getattr(found, "ipv4_mapped", None) or found
         return found is not None and any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
-
-
-def _is_network(entry: str) -> bool:
-    try:
-        ip_network(entry, strict=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
@@ -210,7 +205,7 @@ class TenantSection(Section):
 
     name: Annotated[str, Field(min_length=1)]
     """The tenant's name."""
-    api_key: Annotated[str, Field(min_length=1)]
+    api_key: Annotated[str, Field(min_length=1), AfterValidator(_checked_key)]
     """The tenant's key."""
     servers: Names | None = None
     """The only servers of this tenant; all when not given."""
@@ -230,12 +225,6 @@ class TenantSection(Section):
     """If different from service.mcp."""
     daily_tokens: Positive | None = None
     """Maximum tokens per day."""
-
-    @model_validator(mode="after")
-    def _check_entry(self) -> TenantSection:
-        if problem := problem_of_entry(self.api_key):
-            raise combination("api_key", problem, KEY_ADVICE)
-        return self
 
 
 class RuntimeSection(Section):

@@ -53,10 +53,7 @@ class ModelFolderStore:
 
     @contextmanager
     def workspace(self, name: str) -> Generator[Workspace]:
-        """Open a working folder for a model; at the end of the block only partial downloads remain in it.
-
-        A ModelFileError if another process is using it, or it cannot be written.
-        """
+        """Open a folder that keeps only partial downloads at the end; a ModelFileError if it is in use or read-only."""
         self.folder(name)
         place = self.root / f".{name}.part"
         with _told(place):

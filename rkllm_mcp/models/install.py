@@ -205,10 +205,7 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
 
 
 def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
-    """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
-
-    If the user names a repository, its tokenizer is tried first.
-    """
+    """Find the tokenizer: the original model's, or in the .rkllm file's repository, first if the user names one."""
     beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
     if source.tokenizer_repository is None:
         return sources.hub.find(beside)

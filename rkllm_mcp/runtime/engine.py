@@ -214,10 +214,7 @@ class Engine:
         return tuple(name.removeprefix(LORA_SETTING) for name in standing if name.startswith(LORA_SETTING))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
-        """Return how many of these prompt tokens a run would evaluate now, as it may be reported to ``owner``.
-
-        The count refers to the content of the cache at the start of the current run.
-        """
+        """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
         return self._dispatcher.cache.reported_uncached(tokens, owner)
 
     def expect(self, tokens: Sequence[int]) -> None:

@@ -190,10 +190,7 @@ def runtime_folder() -> Path:
 
 
 def visible_libraries(*, everywhere: bool = False) -> list[Path]:
-    """Return every librkllmrt.so that ``auto`` could find, in search order, links resolved.
-
-    ``everywhere`` adds the copies of other programs in the home folder, which ``auto`` does not take.
-    """
+    """Return every librkllmrt.so that ``auto`` could find, in order; ``everywhere`` adds those of other programs."""
     named = os.environ.get("RKLLM_LIBRARY", "")
     candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
     if everywhere:

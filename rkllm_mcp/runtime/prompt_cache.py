@@ -126,11 +126,7 @@ class PromptFiles:
         return aside / _DATA
 
     def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> SavedPrompt | Dropped:
-        """Make ``draft`` the entry of a prefix, and remove the least recently used entries above the limit.
-
-        Raises:
-            OSError: it cannot be stored.
-        """
+        """Make ``draft`` the entry of a prefix, delete the oldest above the limit; an OSError if it is not stored."""
         size = draft.stat().st_size
         if size > self._limit_bytes:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")

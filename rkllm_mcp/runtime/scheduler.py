@@ -370,10 +370,7 @@ class ExpectedRun:
     since: float  # time at which it was expected, seconds of the event loop's clock
 
     def hold_until(self, upcoming: Prompted, cached: Sequence[int], cost_s: Callable[[int], float]) -> float:
-        """Return the time until which ``upcoming`` is held for this run; 0 if holding saves too little.
-
-        ``cost_s`` returns the seconds that prefilling so many tokens takes.
-        """
+        """Return until when ``upcoming`` is held, 0 if that saves too little; ``cost_s`` gives a prefill's seconds."""
         lost = common_prefix(self.tokens, cached) - common_prefix(upcoming.tokens, cached)
         return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
 

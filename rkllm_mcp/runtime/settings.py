@@ -36,10 +36,7 @@ _MASK_BITS = 32
 
 @dataclass(frozen=True)
 class EngineSettings(LoadParameters):
-    """Model, runtime and limits of an engine: the parameters of loading, and these.
-
-    ``library`` may also be ``emulator``.
-    """
+    """Model, runtime and limits of an engine; ``library`` may also be ``emulator``."""
 
     log_level: int = 0  # 0 quiet, 1 timing and memory, 2 prompts and tokens as well (RKLLM_LOG_LEVEL)
     start_timeout_s: float = 120.0  # time limit for loading, seconds
