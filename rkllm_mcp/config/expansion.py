@@ -26,7 +26,7 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
     """
 
     def expanded(text: str, where: str) -> str:
-        return _expand_text(text, env, source, where)
+        return _VARIABLE.sub(lambda match: _value_of(match, env, source, where), text)
 
     return _with_texts(value, key, expanded)
 
@@ -83,20 +83,17 @@ def _is_untouched(name: str, item: Any) -> bool:
     return name in UNTOUCHED_KEYS or (name == "openapi_spec" and isinstance(item, dict))
 
 
-def _expand_text(text: str, env: Mapping[str, str], source: str, key: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        escaped, name, has_default, default = match.groups()
-        if escaped:
-            return match.group(0)[1:]
-        if name == "PYTHON":
-            return sys.executable
-        value = env.get(name)
-        if has_default:
-            # As in a shell, an empty variable counts as unset.
-            return value or default
-        if value is None:
-            found = f"${{{name}}}, which is not set in the environment"
-            raise ConfigError(source, key, found, f"set {name}, or write ${{{name}:-default}}")
-        return value
-
-    return _VARIABLE.sub(replace, text)
+def _value_of(match: re.Match[str], env: Mapping[str, str], source: str, key: str) -> str:
+    escaped, name, has_default, default = match.groups()
+    if escaped:
+        return match.group(0)[1:]
+    if name == "PYTHON":
+        return sys.executable
+    value = env.get(name)
+    if has_default:
+        # As in a shell, an empty variable counts as unset.
+        return value or default
+    if value is None:
+        found = f"${{{name}}}, which is not set in the environment"
+        raise ConfigError(source, key, found, f"set {name}, or write ${{{name}:-default}}")
+    return value

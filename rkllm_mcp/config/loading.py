@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, Entry, entries_of, is_known
+from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, entries_of, is_known
 from rkllm_mcp.config.expansion import expand, is_list, is_table, unset_variables
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
@@ -164,7 +164,11 @@ def build_config(
     table = expand(table, env, source=name)
     entries = entries_of(_expand_servers(raw, env, name), env, name)
     if source is not None:
-        _settle_paths(table, entries, source.parent)
+        for section, key in _PATH_KEYS:
+            _settle(table.get(section), key, source.parent)
+        for entry in entries:
+            for key in _SERVER_PATH_KEYS:
+                _settle(entry.table, key, source.parent)
     origins = apply_overrides(table, env, name)
     table["servers"] = [entry.table for entry in entries]
     try:
@@ -263,14 +267,6 @@ def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[
     entries = [(entry.table.get("name"), entry.table) for entry in entries_of(as_written, env, source)]
     missing = {str(name): tuple(unset_variables(table, env)) for name, table in entries}
     return {name: variables for name, variables in missing.items() if variables}
-
-
-def _settle_paths(table: Mapping[str, Any], entries: list[Entry], folder: Path) -> None:
-    for section, key in _PATH_KEYS:
-        _settle(table.get(section), key, folder)
-    for entry in entries:
-        for key in _SERVER_PATH_KEYS:
-            _settle(entry.table, key, folder)
 
 
 def _settle(section: Any, key: str, folder: Path) -> None:

@@ -148,7 +148,12 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     card = card.model_copy(update={"source": source.model_copy(update=downloaded)})
     with sources.folders.workspace(options.name) as space:
         sources.folders.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        _fetch(sources, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        for found, name in ((weights, card.file), (tokenizer, card.tokenizer)):
+            sources.hub.fetch(found, space.place, space.ready / Path(name).name, report)
+        header = read_rkllm_file(space.ready / Path(card.file).name)
+        sources.check_platform(header.platform, any_platform=options.any_platform)
+        check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
+        _write_card(space, card, header)
         folder = sources.folders.publish(options.name, space)
     return load_model(folder)
 
@@ -247,24 +252,6 @@ def _outstanding(found: FoundFile, space: Workspace) -> int:
         return 0
     part = found.part(space.place)
     return max(0, found.size - (part.stat().st_size if part.exists() else 0))
-
-
-def _fetch(
-    sources: ModelSources,
-    card: ModelCard,
-    files: Sequence[FoundFile],
-    space: Workspace,
-    report: Report,
-    *,
-    any_platform: bool,
-) -> None:
-    for found, name in zip(files, (card.file, card.tokenizer), strict=True):
-        target = space.ready / Path(name).name
-        sources.hub.fetch(found, space.place, target, report)
-    header = read_rkllm_file(space.ready / Path(card.file).name)
-    sources.check_platform(header.platform, any_platform=any_platform)
-    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
-    _write_card(space, card, header)
 
 
 def _write_card(space: Workspace, card: ModelCard, file: RkllmFile, longest: int | None = None) -> None:
