@@ -108,9 +108,7 @@ _Scope = TypeVar("_Scope", bound=HasDeadline)
 class Deadline:
     """A time limit that is passed down, and the time since its start; pauses count towards neither.
 
-    Args:
-        seconds: the limit.
-        now: the clock, seconds; in a task ``anyio.current_time``.
+    ``now`` is the clock, in seconds; in a task ``anyio.current_time``.
     """
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic) -> None:

@@ -374,11 +374,12 @@ class Sections(Section):
                 if name in names[:index]:
                     advice = "another entry has this name; give it one of its own"
                     raise combination(f"{key}[{index}].name", repr(name), advice)
-        known = {server.name for server in self.servers}
+        known = sorted(server.name for server in self.servers)
+        there = f"the servers are {', '.join(known)}" if known else "no servers are configured"
         for index, tenant in enumerate(self.tenants):
             for name in tenant.servers or ():
                 if name not in known:
-                    raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
+                    raise combination(f"tenants[{index}].servers", repr(name), there)
         return self
 
     @property
@@ -404,10 +405,6 @@ class Sections(Section):
 def given(**values: Any) -> dict[str, Any]:
     """Return the ``values`` that are not None."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _one_of(names: set[str]) -> str:
-    return f"the servers are {', '.join(sorted(names))}" if names else "no servers are configured"
 
 
 @dataclass(frozen=True)

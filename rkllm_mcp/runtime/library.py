@@ -205,7 +205,15 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
     ``override`` is the release whose interface is used in any case, or ``auto``; an UnknownRuntimeError if it, or the
     file's release, is not verified to work.
     """
-    _require_loadable(file)
+    if file.machine is None:
+        raise RuntimeUnusableError(
+            f"{file.path} is not a shared library.", "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
+        )
+    if not file.runs_here:
+        raise RuntimeUnusableError(
+            f"{file.path} is built for {file.machine} and this Python runs on {os.uname().machine}.",
+            "Use the library for this machine, or '--runtime emulator' where there is no NPU.",
+        )
     if override != AUTOMATIC:
         chosen = choose_abi(override)
         if chosen is None:
@@ -220,12 +228,10 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
 
 
 def open_library(path: Path, override: str = AUTOMATIC) -> Library:
-    """Load a library and type its functions.
+    """Load a library and type its functions; a RuntimeUnusableError says why the file cannot be loaded.
 
-    Raises:
-        RuntimeUnusableError: the file cannot be loaded; the message says why.
-        UnknownRuntimeError: its release is not verified to work.
-        AbiMismatchError: its marker, its exports and its default parameters disagree.
+    An UnknownRuntimeError if its release is not verified to work, an AbiMismatchError if its marker, its exports and
+    its default parameters disagree.
     """
     file = read_library_file(path)
     abi = accepted_abi(file, override)
@@ -274,18 +280,6 @@ def _cached_by_loader() -> Iterator[Path]:
             if name.startswith(LIBRARY_NAME) and path:
                 yield Path(path)
         return
-
-
-def _require_loadable(file: LibraryFile) -> None:
-    if file.machine is None:
-        raise RuntimeUnusableError(
-            f"{file.path} is not a shared library.", "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
-        )
-    if not file.runs_here:
-        raise RuntimeUnusableError(
-            f"{file.path} is built for {file.machine} and this Python runs on {os.uname().machine}.",
-            "Use the library for this machine, or '--runtime emulator' where there is no NPU.",
-        )
 
 
 def _unknown_release(file: LibraryFile) -> UnknownRuntimeError:

@@ -369,15 +369,11 @@ class CacheWarmUp:
             self._postponable.cancel()
 
     async def run(self, head: Sequence[int]) -> None:
-        """Load the head, or evaluate and save it, or evaluate it.
+        """Load the head, or evaluate and save it, or evaluate it; fails with the errors of ``Engine.prefill``.
 
         It is not only evaluated while a question waits, whose own prefill takes as long. A run that saves is made
         anyway, because it happens once; but before 1.3.0 it generates until the model ends by itself, so it is made
         only while no run waits.
-
-        Raises:
-            GenerationError: the run failed.
-            RuntimeUnusableError: the model cannot be loaded.
         """
         if len(head) < WORTHWHILE_TOKENS:
             return

@@ -72,11 +72,8 @@ class Slot:
     async def changed(self) -> int | None:
         """Wait for a new position: the number of requests that end before this one begins; None once admitted.
 
-        The first call returns at once, and a later one returns the latest position; also when ``loading`` changes.
-
-        Raises:
-            SchedulerClosedError: the queue was closed before it was admitted.
-            RkllmMcpError: its model could not be loaded, and why.
+        The first call returns at once, and a later one returns the latest position; also when ``loading`` changes. A
+        SchedulerClosedError if the queue was closed meanwhile, another error if its model could not be loaded.
         """
         while self.admitted_at is None and self._reported == (self.position, self.loading) and self._failure is None:
             self._changed = anyio.Event()
@@ -146,10 +143,8 @@ class _Requests:
 class Scheduler:
     """Admission to the NPU: one for all surfaces, tenants and models of a process.
 
-    Args:
-        parallel: number of answers that run at once.
-        queue: number of answers that may wait for each key; of evaluations ``EVALUATIONS_PER_ANSWER`` times as many.
-        clock: a monotonic clock, seconds.
+    ``parallel`` answers run at once, and ``queue`` may wait for each key; of evaluations ``EVALUATIONS_PER_ANSWER``
+    times as many. ``clock`` is monotonic, in seconds.
     """
 
     def __init__(self, parallel: int = 1, queue: int = 32, clock: Callable[[], float] = time.monotonic) -> None:
@@ -165,11 +160,10 @@ class Scheduler:
         self.resize(parallel, queue)
 
     def use_models(self, home: str, load: Callable[[str], None] | None) -> None:
-        """Admit requests for other models from now on.
+        """Admit requests for other models from now on; ``load`` starts to load one, and None means that there is one.
 
-        Args:
-            home: the loaded model; also the one for requests that name none while none is loaded.
-            load: starts to load a model, and does not wait; ``loaded`` is called at the end. None: there is one model.
+        ``load`` does not wait, and ``loaded`` is called at the end. ``home`` is the loaded model, also of requests that
+        name none while none is loaded.
         """
         self._home, self._load = home, load
         self.loaded(home)
@@ -224,16 +218,10 @@ class Scheduler:
             await self._idle.wait()
 
     def admit(self, key: str = "", kind: Kind = "answer", model: str | None = "") -> Slot:
-        """Enter the queue; the slot's ``with`` block leaves it.
+        """Enter the queue; the slot's ``with`` block leaves it. A QueueFullError if too many requests of ``key`` wait.
 
-        Args:
-            key: the client's.
-            kind: which limits apply.
-            model: the model that it needs; empty for the loaded one, None for a request that uses no chat model.
-
-        Raises:
-            QueueFullError: too many requests of this key wait.
-            SchedulerClosedError: the queue is closed.
+        ``kind`` determines the limits. ``model`` is the one that it needs, empty for the loaded one, None for a request
+        that uses no chat model. A SchedulerClosedError if the queue is closed.
         """
         if self._is_closed:
             raise SchedulerClosedError
@@ -378,10 +366,8 @@ class ExpectedRun:
 class RunQueue(Generic[_Run]):
     """Runs of one engine that wait; the one that reuses most of the KV cache goes first.
 
-    Args:
-        max_skips: number of runs that may go before a waiting one; 0 keeps the order of arrival.
-        cost_s: returns the seconds that prefilling so many tokens takes.
-        resume: called when a hold for an expected run ends.
+    At most ``max_skips`` runs go before a waiting one; 0 keeps the order of arrival. ``cost_s`` returns the seconds
+    that prefilling so many tokens takes; ``resume`` is called when a hold for an expected run ends.
     """
 
     def __init__(
