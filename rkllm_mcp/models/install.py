@@ -11,7 +11,6 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.system import gib
 from rkllm_mcp.errors import ModelDownloadError, ModelFileError, UsageError
 from rkllm_mcp.models.cards import (
     CARD_NAME,
@@ -38,8 +37,6 @@ from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
 from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
 from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from rkllm_mcp.prompt.families import TEMPLATES
-
-__all__ = ["Fitness", "ModelSources", "Report", "gib"]
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,13 @@ class CacheState:
 
     def __init__(self, *, reuses_prefix: bool = True) -> None:
         self._reuses_prefix = reuses_prefix
-        # Token ids that the cache certainly holds, from its start; empty if unknown.
-        self.ids: Sequence[int] = ()
-        # True if the cache is known to be empty.
-        self.is_cold = True
-        # True if a generation is paused.
-        self.is_paused = False
+        self.ids: Sequence[int] = ()  # token ids that the cache certainly holds, from its start; empty if unknown
+        self.is_cold = True  # True if the cache is known to be empty
+        self.is_paused = False  # True if a generation is paused
         self._has_history = False
         self._lora: str | None = None
-        # Owners of prompts that may still be in the cache.
-        self._owners: frozenset[str] = frozenset()
-        # Last prompt of the service itself; every owner may know it.
-        self._shared: Sequence[int] = ()
+        self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
+        self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
     def renewed(self) -> None:
         """Note a new worker."""

@@ -359,7 +359,7 @@ def remove_command(
     yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
-    from rkllm_mcp.models.install import gib
+    from rkllm_mcp.models.compatibility import gib
 
     session: Session = context.obj
     sources = _sources(session)
