@@ -116,7 +116,8 @@ def _with_assignment(
     own = itertools.takewhile(lambda number: not _TABLE.match(lines[number]), range(start + 1, len(lines)))
     old = next((number for number in own if re.match(rf"\s*{key}", lines[number])), None)
     if old is None:
-        lines[start] = f"{lines[start].rstrip()}\n{new}"
+        head = lines[start].rstrip("\n")
+        lines[start] = f"{head}\n{new}"
     else:
         lines[old] = replaced(lines[old])
     return "".join(lines)
