@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,17 +83,12 @@ class FormField:
         return marked or (self.kind == "text" and _SECRET.search(f"{self.name} {self.title}") is not None)
 
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
-        """Convert typed text to a value; ``words`` are the messages for problems.
-
-        Raises:
-            ValueError: the text is not valid; the message names the allowed values.
-        """
+        """Convert typed text to a value; a ValueError, with a message of ``words``, names the allowed values."""
         try:
             value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
+            _CHECKS[self.kind](self, value)
         except _MistakeError as mistake:
             raise ValueError(self._message(mistake, words)) from None
-        if problem := self.problem(value, words):
-            raise ValueError(problem)
         return value
 
     def problem(self, value: Any, words: Wording = ENGLISH) -> str:
@@ -118,9 +114,7 @@ class _MistakeError(Exception):
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return the fields of a form, in the order of its schema."""
-    properties = schema.get("properties")
-    required = schema.get("required")
-    names = cast("Sequence[Any]", required) if isinstance(required, list) else ()
+    properties, names = schema.get("properties"), _listed(schema, "required")
     if not _is_object(properties):
         return ()
     return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
@@ -158,9 +152,6 @@ def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dic
     return {name: problem for name, problem in found.items() if problem}
 
 
-# --- schema to fields -----------------------------------------------------------------------------------------------
-
-
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
     choices = _choices(schema)
     items = schema.get("items")
@@ -168,37 +159,19 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
     if schema.get("type") == "array" and _is_object(items):
         choices = _choices(items)
         kind = "choices" if choices else "json"
-    return FormField(
-        name=name,
-        title=str(schema.get("title") or name),
-        description=str(schema.get("description") or ""),
-        kind=kind,
-        required=required,
-        default=schema.get("default"),
-        choices=choices,
-        schema=schema,
-    )
+    title, description = str(schema.get("title") or name), str(schema.get("description") or "")
+    return FormField(name, title, description, kind, required, schema.get("default"), choices, schema)
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
     """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
-    for key in ("oneOf", "anyOf"):
-        titled = schema.get(key)
-        if isinstance(titled, list):
-            options = [option for option in cast("list[Any]", titled) if _is_object(option) and "const" in option]
-            return tuple(
-                FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options
-            )
-    values = schema.get("enum")
-    if not isinstance(values, list):
-        return ()
-    names = schema.get("enumNames")
-    titles = cast("list[Any]", names) if isinstance(names, list) else []
-    values = cast("list[Any]", values)
-    return tuple(
-        FieldChoice(value, str(titles[index]) if index < len(titles) else str(value))
-        for index, value in enumerate(values)
-    )
+    titled = [_listed(schema, key) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
+    if titled:
+        options = [option for option in titled[0] if _is_object(option) and "const" in option]
+        return tuple(FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options)
+    values, names = _listed(schema, "enum"), _listed(schema, "enumNames")
+    titles = [*names, *values[len(names) :]]
+    return tuple(FieldChoice(value, str(title)) for value, title in zip(values, titles, strict=False))
 
 
 def _by_title(field: FormField, value: Any) -> Any:
@@ -218,26 +191,20 @@ def _chosen(field: FormField, value: Any) -> Any:
     return next(named, value)
 
 
-# --- typed text to values -------------------------------------------------------------------------------------------
-
-
-def _read_number(field: FormField, text: str) -> float:
-    del field
+def _read_number(_field: FormField, text: str) -> float:
     try:
         return int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
     except ValueError:
         raise _MistakeError("not a number", repr(text)) from None
 
 
-def _read_integer(field: FormField, text: str) -> int:
-    del field
+def _read_integer(_field: FormField, text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,300}", text):
         raise _MistakeError("not an integer", repr(text))
     return int(text)
 
 
-def _read_boolean(field: FormField, text: str) -> bool:
-    del field
+def _read_boolean(_field: FormField, text: str) -> bool:
     if text.casefold() in _YES | _NO:
         return text.casefold() in _YES
     raise _MistakeError("yes or no")
@@ -256,8 +223,7 @@ def _read_choices(field: FormField, text: str) -> list[Any]:
     return [_read_choice(field, part.strip()) for part in re.split(r"[,、]", text) if part.strip()]
 
 
-def _read_json(field: FormField, text: str) -> Any:
-    del field
+def _read_json(_field: FormField, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -265,7 +231,7 @@ def _read_json(field: FormField, text: str) -> Any:
 
 
 _READERS: Mapping[FieldKind, Callable[[FormField, str], Any]] = {
-    "text": lambda _, text: text,
+    "text": lambda _field, text: text,
     "number": _read_number,
     "integer": _read_integer,
     "boolean": _read_boolean,
@@ -275,13 +241,10 @@ _READERS: Mapping[FieldKind, Callable[[FormField, str], Any]] = {
 }
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
-
-
 def _check_text(field: FormField, value: Any) -> None:
     if not isinstance(value, str):
         raise _MistakeError("text")
-    _check_limits(len(value), _limit(field, "minLength"), _limit(field, "maxLength"), ("shorter", "longer"))
+    _check_limits(field, len(value), ("minLength", "shorter"), ("maxLength", "longer"))
     _check_format(str(field.schema.get("format") or ""), value)
 
 
@@ -303,18 +266,18 @@ def _check_number(field: FormField, value: Any) -> None:
         raise _MistakeError("number")
     if field.kind == "integer" and value != int(value):
         raise _MistakeError("integer")
-    _check_limits(value, _limit(field, "minimum"), _limit(field, "maximum"), ("least", "most"))
+    _check_limits(field, value, ("minimum", "least"), ("maximum", "most"))
 
 
-def _check_limits(value: float, least: float | None, most: float | None, names: tuple[str, str]) -> None:
-    if least is not None and value < least:
-        raise _MistakeError(names[0], f"{least:g}")
-    if most is not None and value > most:
-        raise _MistakeError(names[1], f"{most:g}")
+def _check_limits(field: FormField, value: float, least: tuple[str, str], most: tuple[str, str]) -> None:
+    """Compare a value with two limits of the schema, each with the name of its message."""
+    for (key, name), is_beyond in ((least, operator.lt), (most, operator.gt)):
+        limit = field.schema.get(key)
+        if isinstance(limit, (int, float)) and not isinstance(limit, bool) and is_beyond(value, limit):
+            raise _MistakeError(name, f"{limit:g}")
 
 
-def _check_boolean(field: FormField, value: Any) -> None:
-    del field
+def _check_boolean(_field: FormField, value: Any) -> None:
     if not isinstance(value, bool):
         raise _MistakeError("boolean")
 
@@ -328,13 +291,9 @@ def _check_choices(field: FormField, value: Any) -> None:
     if not isinstance(value, (list, tuple)):
         raise _MistakeError("list")
     items = cast("Sequence[Any]", value)
-    _check_limits(len(items), _limit(field, "minItems"), _limit(field, "maxItems"), ("fewer", "more"))
+    _check_limits(field, len(items), ("minItems", "fewer"), ("maxItems", "more"))
     for item in items:
         _check_choice(field, item)
-
-
-def _check_nothing(field: FormField, value: Any) -> None:
-    del field, value
 
 
 _CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
@@ -344,13 +303,14 @@ _CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
     "boolean": _check_boolean,
     "choice": _check_choice,
     "choices": _check_choices,
-    "json": _check_nothing,
+    "json": lambda _field, _value: None,
 }
 
 
-def _limit(field: FormField, key: str) -> float | None:
-    value = field.schema.get(key)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def _listed(schema: Mapping[str, Any], key: str) -> list[Any]:
+    """Return a list of the schema; empty for anything else."""
+    value = schema.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:

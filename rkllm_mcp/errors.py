@@ -180,14 +180,8 @@ class ServiceError(GenerationError):
         return f"{self.host} {self.found}; {self.remedy}"
 
 
-@dataclass(eq=False)
 class InputRefusedError(GenerationError):
-    """An input or option that is not valid, refused before it reaches the runtime; ``message`` names the remedy."""
-
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
+    """An input or option that is not valid, refused before it reaches the runtime; its text names the remedy."""
 
 
 @dataclass(eq=False)
@@ -299,14 +293,8 @@ class StoreError(RkllmMcpError):
         return f"{self.found}; {self.remedy}"
 
 
-@dataclass(eq=False)
 class ToolboxError(RkllmMcpError):
-    """A server or tool cannot be used; ``message`` contains reason and remedy."""
-
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
+    """A server or tool cannot be used; its text contains reason and remedy."""
 
 
 class ServerUnavailableError(ToolboxError, ConnectionError):

@@ -30,38 +30,23 @@ ENDINGS: Mapping[Ending, str] = {
 }
 
 
-def _no_parameters() -> Mapping[str, Any]:
-    return {"type": "object", "properties": {}}
-
-
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as shown to a model.
+    """A tool as shown to a model."""
 
-    Args:
-        name: the name shown to the model: the server's own if it is unique, ``mcp__server__tool`` otherwise.
-        description: the server's description.
-        input_schema: JSON Schema of the arguments; its ``type`` is ``object``.
-        server: the server's name in the configuration; empty for tools without a server.
-        wire_name: the server's name of the tool; ``name`` if empty.
-        read_only: the server's readOnlyHint; None if not given.
-        destructive: the server's destructiveHint; None if not given.
-        as_task: the tool requires a task, which is polled for its result.
-        keywords: further words by which a search finds the tool; not shown to the model.
-    """
-
-    name: str
-    description: str = ""
-    input_schema: Mapping[str, Any] = field(default_factory=_no_parameters)
-    server: str = ""
-    wire_name: str = ""
-    read_only: bool | None = None
-    destructive: bool | None = None
-    as_task: bool = False
-    keywords: str = ""
+    name: str  # the name shown to the model: the server's own if it is unique, ``mcp__server__tool`` otherwise
+    description: str = ""  # the server's description
+    # JSON Schema of the arguments; its ``type`` is ``object``.
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    server: str = ""  # the server's name in the configuration; empty for tools without a server
+    wire_name: str = ""  # the server's name of the tool; ``name`` if empty
+    read_only: bool | None = None  # the server's readOnlyHint; None if not given
+    destructive: bool | None = None  # the server's destructiveHint; None if not given
+    as_task: bool = False  # the tool requires a task, which is polled for its result
+    keywords: str = ""  # further words by which a search finds the tool; not shown to the model
 
     @property
     def summary(self) -> str:
@@ -120,10 +105,6 @@ class Message:
     foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
 
 
-def _new_id() -> str:
-    return uuid.uuid4().hex[:12]
-
-
 @dataclass(frozen=True)
 class StoredTurn:
     """One stored turn: a question, or its final answer."""
@@ -142,7 +123,7 @@ class StoredTurn:
 class Conversation:
     """A growing list of messages. A system prompt is the first message; ``id`` is the key in stores and caches."""
 
-    id: str = field(default_factory=_new_id)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     messages: list[Message] = field(default_factory=list[Message])
     calls_made: int = 0  # number of call ids in use
     # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.

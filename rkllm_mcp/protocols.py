@@ -45,10 +45,7 @@ class Approver(Protocol):
 
 
 class FixedApprover:
-    """An approver with a fixed decision, for runs without a user.
-
-    ``advice`` is a sentence about the remedy, which the model passes on after a refusal.
-    """
+    """An approver with a fixed decision, for runs without a user; the model passes on ``advice`` after a refusal."""
 
     def __init__(self, decision: Decision = "deny", advice: str = "") -> None:
         self._decision: Decision = decision
@@ -111,9 +108,7 @@ _Scope = TypeVar("_Scope", bound=HasDeadline)
 class Deadline:
     """A time limit that is passed down, and the time since its start; pauses count towards neither.
 
-    Args:
-        seconds: the limit.
-        now: the clock, seconds; in a task ``anyio.current_time``.
+    ``now`` is the clock, in seconds; in a task ``anyio.current_time``.
     """
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic) -> None:
@@ -192,25 +187,18 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """The model's answer to a sampling request.
-
-    ``ending`` is ``stop`` at a stop string and ``length`` at the token limit.
-    """
+    """The model's answer to a sampling request."""
 
     text: str
     model: str
-    ending: Literal["end", "stop", "length"] = "end"
+    ending: Literal["end", "stop", "length"] = "end"  # stop: at a stop string; length: at the token limit
 
 
 class Sampler(Protocol):
     """The host's model, for sampling requests of servers."""
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
-        """Answer in the NPU's queue.
-
-        Raises:
-            GenerationError: the answer failed.
-        """
+        """Answer in the NPU's queue, or raise a GenerationError."""
         ...
 
 

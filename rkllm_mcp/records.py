@@ -53,21 +53,15 @@ class PastCalls(Protocol):
     """Finds tools that were used for earlier requests."""
 
     async def served(self, limit: int) -> Sequence[tuple[str, str]]:
-        """Return (user's text, ``mcp__server__tool``) of successful calls, newest first, at most ``limit``.
-
-        Never raises; returns an empty list if the store cannot be read.
-        """
+        """Return (user's text, ``mcp__server__tool``) of up to ``limit`` good calls, newest first; never raises."""
         ...
 
 
 @dataclass(frozen=True)
 class StoredApproval:
-    """Permanent decision about a tool; valid for one ``fingerprint`` of its definition.
+    """Permanent decision about a tool; valid for one ``fingerprint`` of its definition."""
 
-    ``configured``: allowed by ``always_allow``.
-    """
-
-    kind: GrantKind
+    kind: GrantKind  # configured: allowed by ``always_allow``
     fingerprint: str
 
 

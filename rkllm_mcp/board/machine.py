@@ -24,10 +24,6 @@ _DRM_VERSION = 0xC0406400
 _DRM_STRUCT = "@3i4x6N"
 
 
-def _readable_and_writable(path: Path) -> bool:
-    return os.access(path, os.R_OK | os.W_OK)
-
-
 def _drm_version(node: Path) -> tuple[int, ...] | None:
     """Return the version of the driver behind a DRM node, which needs no rights but those of the node."""
     import fcntl
@@ -51,7 +47,7 @@ class Machine:
     """A machine, described by its files."""
 
     root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))  # replaces ``/``
-    can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
+    can_use: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)  # tests access to a device node
     drm_version: Callable[[Path], tuple[int, ...] | None] = _drm_version  # version of a DRM node's driver
 
     def path(self, name: str) -> Path:

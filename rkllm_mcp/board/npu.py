@@ -87,12 +87,8 @@ def _drm_folders(machine: Machine) -> list[Path]:
 
 def _is_npu(machine: Machine, folder: str) -> bool:
     uevent = machine.text(f"{folder}/device/uevent") or ""
-    return (
-        "DRIVER=RKNPU" in uevent
-        or ".npu" in uevent
-        or "npu@" in uevent
-        or (machine.link_of(f"{folder}/device") or "").endswith(".npu")
-    )
+    is_named = any(mark in uevent for mark in ("DRIVER=RKNPU", ".npu", "npu@"))
+    return is_named or (machine.link_of(f"{folder}/device") or "").endswith(".npu")
 
 
 def has_iommu(machine: Machine) -> bool | None:

@@ -13,30 +13,28 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from rkllm_mcp.config.expansion import expand_known
-from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of, type_of
+from rkllm_mcp.config.expansion import expand_known, is_list, is_table
+from rkllm_mcp.config.servers import SERVER_KEYS, transport_of, type_of
 from rkllm_mcp.errors import ConfigError, did_you_mean
 
 # Other keys of these hosts' files and entries; none of them changes the available tools.
 FOREIGN_TOP_KEYS = frozenset({"$schema", "globalShortcut", "preferences", "inputs", "scale", "locale", "theme"})
-FOREIGN_ENTRY_KEYS = frozenset(
-    {
-        "$schema",
-        "autoStart",
-        "color",
-        "comment",
-        "description",
-        "gallery",
-        "icon",
-        "id",
-        "note",
-        "title",
-        "trust",
-        "version",
-    }
-)
+FOREIGN_ENTRY_KEYS = frozenset({
+    "$schema", "autoStart", "color", "comment", "description", "gallery", "icon", "id", "note", "title", "trust",
+    "version",
+})  # fmt: skip
+# Our transport -> its spellings, in lower case and without separators.
+_TRANSPORTS: Mapping[str, tuple[str, ...]] = {
+    "stdio": ("stdio", "local"),
+    "http": ("http", "https", "streamablehttp", "httpstream", "remote"),
+    "sse": ("sse", "httpsse"),
+    "websocket": ("ws", "wss", "websocket"),
+    "builtin": ("builtin",),
+    "openapi": ("openapi",),
+}
+_TRANSPORT_OF = {spelling: ours for ours, spellings in _TRANSPORTS.items() for spelling in spellings}
 MILLISECONDS_FROM = 1000
 # Names of keys that restrict a server or its tools.
 _RESTRICTS = re.compile(
@@ -73,74 +71,58 @@ def _converted(key: str, value: Any, env: Mapping[str, str]) -> Any:
 
 
 def _headers(value: Any, env: Mapping[str, str]) -> Any:
-    pairs = value
-    if isinstance(value, list):
-        pairs = dict(_header(item) for item in cast("list[Any]", value))
-    if not isinstance(pairs, dict):
+    pairs = dict(map(_header, value)) if is_list(value) else value
+    if not is_table(pairs):
         return pairs
-    table = cast("dict[str, Any]", pairs)
-    return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in table.items()}
+    return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in pairs.items()}
 
 
 def _header(item: Any) -> tuple[str, Any]:
     if isinstance(item, str):
         name, _, text = item.partition(":")
         return name.strip(), text.strip()
-    if isinstance(item, dict):
-        table = cast("dict[str, Any]", item)
-        return str(table.get("name", table.get("key", ""))), table.get("value")
+    if is_table(item):
+        return str(item.get("name", item.get("key", ""))), item.get("value")
     return str(item), None
 
 
-# Key of other hosts -> our key.
-_KEYS: Mapping[str, str] = {
-    "type": "transport",
-    "headers": "headers_template",
-    "disabled": "enabled",
-    "timeout": "timeout_s",
-    "alwaysAllow": "always_allow",
-    "autoApprove": "always_allow",
-    "allowedTools": "allowed_tools",
-    "includeTools": "allowed_tools",
-    "excludedTools": "excluded_tools",
-    "excludeTools": "excluded_tools",
-    "disabledTools": "excluded_tools",
-    "disabled_tools": "excluded_tools",
-    "enabledTools": "allowed_tools",
-    "enabled_tools": "allowed_tools",
-    "serverUrl": "url",
-    "httpUrl": "url",
-    "inheritEnv": "inherit_env",
+# Our key -> the keys of other hosts.
+_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "transport": ("type",),
+    "headers_template": ("headers",),
+    "enabled": ("disabled",),
+    "timeout_s": ("timeout",),
+    "always_allow": ("alwaysAllow", "autoApprove"),
+    "allowed_tools": ("allowedTools", "includeTools", "enabledTools", "enabled_tools"),
+    "excluded_tools": ("excludedTools", "excludeTools", "disabledTools", "disabled_tools"),
+    "url": ("serverUrl", "httpUrl"),
+    "inherit_env": ("inheritEnv",),
 }
+_KEYS = {theirs: ours for ours, spellings in _SPELLINGS.items() for theirs in spellings}
 
 
 def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
-    """Return all servers of a parsed file in our format: ``servers`` first, then ``mcpServers``.
-
-    Raises:
-        ConfigError: ``servers`` or ``mcpServers`` has the wrong type, or an entry names an unknown transport.
-    """
+    """Return all servers of a file in our format, ``servers`` first; a ConfigError for a wrong type or transport."""
     entries: list[Entry] = []
     ours = raw.get("servers", [])
-    if isinstance(ours, list):
-        entries += [_ours(item, f"servers[{index}]", source) for index, item in enumerate(cast("list[Any]", ours))]
-    elif isinstance(ours, dict):
-        entries += _theirs("servers", cast("dict[str, Any]", ours), env, source)
+    if is_list(ours):
+        entries += [_ours(item, f"servers[{index}]", source) for index, item in enumerate(ours)]
+    elif is_table(ours):
+        entries += _theirs("servers", ours, env, source)
     else:
         raise ConfigError(
             source, "servers", f"{ours!r}", "a list of tables is allowed: [[servers]] with name and command or url"
         )
     theirs = raw.get("mcpServers", {})
-    if not isinstance(theirs, dict):
+    if not is_table(theirs):
         raise ConfigError(source, "mcpServers", f"{theirs!r}", 'an object is allowed: {"NAME": {"command": "…"}}')
-    entries += _theirs("mcpServers", cast("dict[str, Any]", theirs), env, source)
-    return entries
+    return [*entries, *_theirs("mcpServers", theirs, env, source)]
 
 
 def _ours(item: Any, label: str, source: str) -> Entry:
-    if not isinstance(item, dict):
+    if not is_table(item):
         raise ConfigError(source, label, f"{item!r}", "a table is allowed, with name and command or url")
-    entry = Entry(dict(cast("dict[str, Any]", item)), label)
+    entry = Entry(dict(item), label)
     _set_transport(entry, source)
     return entry
 
@@ -151,9 +133,9 @@ def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source
         raise ConfigError(source, top, "a table of one server", "write [[servers]], with two brackets, above each")
     for name, item in servers.items():
         label = f"{top}.{name}"
-        if not isinstance(item, dict):
+        if not is_table(item):
             raise ConfigError(source, label, f"{item!r}", "an object is allowed, with command or url")
-        entries.append(_their_entry(name, cast("dict[str, Any]", item), label, env, source))
+        entries.append(_their_entry(name, item, label, env, source))
     return entries
 
 
@@ -164,12 +146,8 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
             continue
         ours = _KEYS.get(key, key)
         if ours in entry.written:
-            raise ConfigError(
-                source,
-                f"{label}.{key}",
-                "a second spelling of one key",
-                f"'{entry.written[ours]}' is there; keep one of the two",
-            )
+            advice = f"'{entry.written[ours]}' is there; keep one of the two"
+            raise ConfigError(source, f"{label}.{key}", "a second spelling of one key", advice)
         entry.table[ours] = _converted(key, value, env)
         entry.written[ours] = key
     if entry.table.get("command") == "" and "url" in entry.table:
@@ -186,12 +164,8 @@ def _reject_restrictions(entry: Entry, source: str) -> None:
     """Reject unknown keys that restrict the server, unless they are switched off."""
     for key in entry.ignored:
         if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
-            raise ConfigError(
-                source,
-                f"{entry.label}.{key}",
-                "an unknown restriction that would have no effect",
-                f"use {_RESTRICTIONS} instead, or remove it",
-            )
+            found = "an unknown restriction that would have no effect"
+            raise ConfigError(source, f"{entry.label}.{key}", found, f"use {_RESTRICTIONS} instead, or remove it")
 
 
 def is_known(key: str) -> bool:
@@ -215,20 +189,16 @@ def _set_transport(entry: Entry, source: str) -> None:
         implied = transport_of(entry.table)
         if implied is None:
             _reject_misspelt(entry, source)
-            raise ConfigError(
-                source,
-                entry.label,
-                "neither 'command' nor 'url'",
-                "a server needs one of them, or 'tools' or 'openapi_spec'",
-            )
+            needed = "a server needs one of them, or 'tools' or 'openapi_spec'"
+            raise ConfigError(source, entry.label, "neither 'command' nor 'url'", needed)
         if implied == "http" and str(entry.table["url"]).startswith(("ws://", "wss://")):
             implied = "websocket"
         entry.table["transport"] = implied
         return
     spelling = str(named).lower().replace("-", "").replace("_", "").replace(" ", "").replace("+", "")
-    if not isinstance(named, str) or spelling not in TRANSPORT_SPELLINGS:
+    if not isinstance(named, str) or spelling not in _TRANSPORT_OF:
         key = entry.written.get("transport", "transport")
-        close = difflib.get_close_matches(spelling, TRANSPORT_SPELLINGS, n=1)
-        hint = f"; did you mean '{TRANSPORT_SPELLINGS[close[0]]}'?" if close else ""
-        raise ConfigError(source, f"{entry.label}.{key}", repr(named), f"allowed are {', '.join(TRANSPORTS)}{hint}")
-    entry.table["transport"] = TRANSPORT_SPELLINGS[spelling]
+        close = difflib.get_close_matches(spelling, _TRANSPORT_OF, n=1)
+        hint = f"; did you mean '{_TRANSPORT_OF[close[0]]}'?" if close else ""
+        raise ConfigError(source, f"{entry.label}.{key}", repr(named), f"allowed are {', '.join(_TRANSPORTS)}{hint}")
+    entry.table["transport"] = _TRANSPORT_OF[spelling]

@@ -7,6 +7,7 @@ shows the change to make by hand. A file that cannot be read or written is a ``C
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rkllm_mcp.config.claude_desktop import entries_of
+from rkllm_mcp.config.expansion import is_list, is_table
 from rkllm_mcp.config.loading import build_config, read_file
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, UsageError
@@ -24,35 +26,23 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
-_SERVICE_TABLE = re.compile(r"^\s*\[\s*service\s*\]")
 # The comment of an assignment.
 _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
-_API_KEYS = re.compile(r"^\s*api_keys\s*=\s*\[")
-
-
-def to_toml(table: Mapping[str, Any], header: str) -> str:
-    """Return one table as TOML with ``[[header]]``; None values are omitted."""
-    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None]
-    return "\n".join([f"[[{header}]]", *lines, ""])
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     """Append servers to a configuration file, creating it if necessary."""
-    before = read_file(path) if path.exists() else {}
+    before, plain = _read(path), [_plain(server) for server in servers]
     if _is_json(path, before):
-        _write_json(path, _with_json_servers(before, servers))
+        _write_json(path, _with_json_servers(before, plain))
         return
-    blocks = "\n".join(to_toml(server, "servers") for server in servers)
-    wanted = {**before, "servers": [*cast("list[Any]", before.get("servers", [])), *(_plain(s) for s in servers)]}
+    blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
+    wanted = {**before, "servers": [*before.get("servers", []), *plain]}
     _edit(path, before, wanted, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Check one server and append it to a configuration file; return its table.
-
-    Raises:
-        UsageError: the file has a server of this name.
-    """
+    """Check one server, append it to a file and return its table; a UsageError if the file has one of this name."""
     raw = {"servers": [dict(entry)]}
     checked_servers(raw, "the new server", path)
     if entry["name"] in names_in(path):
@@ -79,9 +69,8 @@ def names_in(path: Path) -> set[str]:
 def tidy(entry: dict[str, Any]) -> dict[str, Any]:
     """Remove a transport that the command or URL implies."""
     implied = {"command": "stdio", "url": "http"}
-    if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
-        return {key: value for key, value in entry.items() if key != "transport"}
-    return entry
+    is_implied = any(key in entry and entry.get("transport") == transport for key, transport in implied.items())
+    return _without(entry, "transport") if is_implied else entry
 
 
 def remove_server(path: Path, name: str) -> None:
@@ -95,81 +84,84 @@ def remove_server(path: Path, name: str) -> None:
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
-    before = read_file(path) if path.exists() else {}
-    table: dict[str, Any] = before.get(section, {})
-    line = f"{toml_key(key)} = {toml_value(value)}"
+    before, line = _read(path), _line((key, value)).rstrip()
     advice = f"write this under [{section}] by hand: {line}"
-    wanted = {**before, section: {**table, key: value}}
+    wanted = {**before, section: {**before.get(section, {}), key: value}}
     _edit(path, before, wanted, lambda text: _with_value(text, section, key, line), advice)
 
 
 def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
-    """Return the text with ``line`` as the assignment of ``key`` in a section, which is created if necessary.
+    """Return the text with ``line`` as the assignment of ``key`` in the ``index``-th table of a section."""
 
-    Of ``[[section]]`` it is the ``index``-th one.
+    def replaced(old: str) -> str:
+        comment = _BEHIND_VALUE.search(old)
+        return f"{line}{comment[1] if comment else ''}\n"
+
+    return _with_assignment(text, section, rf"{re.escape(key)}\s*=", f"{line}\n", replaced, index)
+
+
+def _with_assignment(
+    text: str, section: str, key: str, new: str, replaced: Callable[[str], str], index: int = 0
+) -> str:
+    """Return the text with the line of a key ``replaced``; a missing one is ``new``, and a missing section, too.
+
+    ``key`` is a pattern; of ``[[section]]`` it is the ``index``-th one.
     """
     lines = text.splitlines(keepends=True)
-    header = re.compile(rf"^\s*\[\[?\s*{re.escape(section)}\s*\]")
-    start, old = _places(lines, header, re.compile(rf"^(\s*){re.escape(key)}\s*="), index)
-    if start is None:
-        return _with_block(text, f"[{section}]\n{line}\n")
-    if old is not None:
-        comment = _BEHIND_VALUE.search(lines[old])
-        lines[old] = f"{line}{comment[1] if comment else ''}\n"
+    header = re.compile(rf"\s*\[\[?\s*{re.escape(section)}\s*\]")
+    starts = [number for number, line in enumerate(lines) if header.match(line)]
+    if index >= len(starts):
+        return _with_block(text, f"[{section}]\n{new}")
+    start = starts[index]
+    own = itertools.takewhile(lambda number: not _TABLE.match(lines[number]), range(start + 1, len(lines)))
+    old = next((number for number in own if re.match(rf"\s*{key}", lines[number])), None)
+    if old is None:
+        head = lines[start].rstrip("\n")
+        lines[start] = f"{head}\n{new}"
     else:
-        lines[start] = f"{lines[start].rstrip()}\n{line}\n"
+        lines[old] = replaced(lines[old])
     return "".join(lines)
 
 
-def _places(
-    lines: Sequence[str], header: re.Pattern[str], key: re.Pattern[str], index: int = 0
-) -> tuple[int | None, int | None]:
-    """Return the positions of the ``index``-th table with this header, and of a key in it; None if missing."""
-    starts = [number for number, line in enumerate(lines) if header.match(line)]
-    if index >= len(starts):
-        return None, None
-    for number in range(starts[index] + 1, len(lines)):
-        if _TABLE.match(lines[number]):
-            break
-        if key.match(lines[number]):
-            return starts[index], number
-    return starts[index], None
-
-
 def add_key(path: Path, entry: str, label: str = "") -> None:
-    """Add an API key of the owner to a configuration file, creating it if necessary.
-
-    ``entry`` is the stored form of the key; ``label`` becomes a comment.
-    """
-    before = read_file(path) if path.exists() else {}
+    """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
+    before = _read(path)
     service: dict[str, Any] = before.get("service", {})
     wanted = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
     item = f"    {toml_value(entry)},{_comment(label)}\n"
-    _edit(
-        path, before, wanted, lambda text: _with_key(text, item), f"add this to api_keys in [service] by hand:\n{item}"
-    )
+    advice = f"add this to api_keys in [service] by hand:\n{item}"
+    _edit(path, before, wanted, lambda text: _with_key(text, item), advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
-    """Add a tenant with an API key to a configuration file, or a further key to an existing tenant.
-
-    ``entry`` is the stored form of the key; ``label`` becomes a comment.
-    """
-    before = read_file(path) if path.exists() else {}
+    """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
+    before = _read(path)
     tenants: list[dict[str, Any]] = before.get("tenants", [])
-    index = next((number for number, tenant in enumerate(tenants) if tenant.get("name") == name), None)
-    after = [*tenants, {"name": name, "api_key": entry, "may_approve": False}]
-    if index is not None:
-        after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
-    line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
+    index = _position(tenants, name)
+    after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
+    value = f"api_key = {toml_value(entry)}"
+    line = f"{value}{_comment(label)}\n"
     block = f"[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
+    if index is None:
+        after.append({"name": name, "api_key": entry, "may_approve": False})
 
     def edited(text: str) -> str:
-        value = f"api_key = {toml_value(entry)}"
         return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
 
     advice = f"write this by hand, for the tenant {name}:\n{line}"
     _edit(path, before, {**before, "tenants": after}, edited, advice)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_file(path) if path.exists() else {}
+
+
+def _position(tables: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    return next((number for number, table in enumerate(tables) if table.get("name") == name), None)
+
+
+def _line(item: tuple[str, Any]) -> str:
+    return f"{toml_key(item[0])} = {toml_value(item[1])}\n"
 
 
 def _edit(
@@ -195,18 +187,15 @@ def _comment(label: str) -> str:
 
 def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
-    lines = text.splitlines(keepends=True)
-    start, old = _places(lines, _SERVICE_TABLE, _API_KEYS)
-    if start is None:
-        return _with_block(text, f"[service]\napi_keys = [\n{item}]\n")
-    if old is not None and (found := _API_KEYS.match(lines[old])):
-        rest = lines[old][found.end() :].lstrip(" \t")
+
+    def replaced(old: str) -> str:
+        head, _, rest = old.partition("[")
+        rest = rest.lstrip(" \t")
         # Text after the bracket gets its own line; a bracket alone closes the list.
         rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
-        lines[old] = f"{found[0]}\n{item}{rest}"
-        return "".join(lines)
-    head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
-    return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
+        return f"{head}[\n{item}{rest}"
+
+    return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replaced)
 
 
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
@@ -216,37 +205,33 @@ def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
 
 
 def _with_json_servers(before: Mapping[str, Any], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    plain = [_plain(server) for server in servers]
-    if isinstance(before.get("servers"), list):
-        return {**before, "servers": [*before["servers"], *plain]}
-    theirs = {server["name"]: {key: value for key, value in server.items() if key != "name"} for server in plain}
+    if is_list(before.get("servers")):
+        return {**before, "servers": [*before["servers"], *servers]}
+    theirs = {server["name"]: _without(server, "name") for server in servers}
     return {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}}
 
 
 def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any] | None, int]:
-    ours: Any = before.get("servers")
-    if isinstance(ours, list):
-        servers = cast("list[Any]", ours)
-        for index, server in enumerate(servers):
-            if server.get("name") == name:
-                rest = [*servers[:index], *servers[index + 1 :]]
-                return {
-                    **{k: v for k, v in before.items() if k != "servers"},
-                    **({"servers": rest} if rest else {}),
-                }, index
+    ours = before.get("servers")
+    index = _position(ours, name) if is_list(ours) else None
+    if is_list(ours) and index is not None:
+        rest = [*ours[:index], *ours[index + 1 :]]
+        return {**_without(before, "servers"), **({"servers": rest} if rest else {})}, index
     for top in ("mcpServers", "servers"):
-        theirs: Any = before.get(top)
-        if isinstance(theirs, dict) and name in theirs:
-            table = cast("dict[str, Any]", theirs)
-            return {**before, top: {key: value for key, value in table.items() if key != name}}, -1
+        theirs = before.get(top)
+        if is_table(theirs) and name in theirs:
+            return {**before, top: _without(theirs, name)}, -1
     return None, -1
+
+
+def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name != key}
 
 
 def _names(before: Mapping[str, Any]) -> str:
     ours: Any = before.get("servers") or []
-    names = [str(s.get("name")) for s in cast("list[Any]", ours)] if isinstance(ours, list) else list(ours)
-    names += list(before.get("mcpServers", {}))
-    return ", ".join(names) or "none"
+    names = [str(server.get("name")) for server in ours] if is_list(ours) else list(ours)
+    return ", ".join([*names, *before.get("mcpServers", {})]) or "none"
 
 
 def _without_block(text: str, index: int) -> str:
@@ -287,7 +272,7 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
     finally:
         # The error is already raised; a missing or unremovable draft does not matter.
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            draft.unlink()
 
 
 def _write(draft: Path, text: str, path: Path) -> None:
@@ -295,14 +280,13 @@ def _write(draft: Path, text: str, path: Path) -> None:
         draft.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(text, "utf-8")
     except OSError as error:
-        raise ConfigError(
-            str(path), "", f"a file that cannot be written ({error.strerror})", "choose another with --config"
-        ) from None
+        found = f"a file that cannot be written ({error.strerror})"
+        raise ConfigError(str(path), "", found, "choose another with --config") from None
 
 
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values as they are read back: no None, lists instead of tuples."""
-    return cast("dict[str, Any]", json.loads(json.dumps({k: v for k, v in server.items() if v is not None})))
+    return json.loads(json.dumps({key: value for key, value in server.items() if value is not None}))
 
 
 def toml_key(name: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
 
 from rkllm_mcp.errors import ConfigError
 
@@ -20,44 +20,53 @@ _VARIABLE = re.compile(r"(\$?)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\
 
 
 def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") -> Any:
-    """Return the value with every variable replaced.
+    """Return the value with every variable replaced; a ConfigError if one without a default is not set.
 
     ``source`` and ``key`` are the file and the dotted key for error messages.
-
-    Raises:
-        ConfigError: a variable without a default is not set.
     """
-    if isinstance(value, str):
-        return _expand_text(value, env, source, key)
-    if isinstance(value, list):
-        return [
-            expand(item, env, source=source, key=f"{key}[{index}]")
-            for index, item in enumerate(cast("list[Any]", value))
-        ]
-    if isinstance(value, dict):
-        table = cast("dict[str, Any]", value)
-        return {
-            name: item
-            if _is_untouched(name, item)
-            else expand(item, env, source=source, key=f"{key}.{name}" if key else name)
-            for name, item in table.items()
-        }
-    return value
+
+    def expanded(text: str, where: str) -> str:
+        return _VARIABLE.sub(lambda match: _value_of(match, env, source, where), text)
+
+    return _with_texts(value, key, expanded)
 
 
 def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
     """Return the variables that ``expand`` would miss, in order, without duplicates."""
+    found: list[str] = []
+
+    def note(text: str, _where: str) -> str:
+        matches = [match for match in _VARIABLE.finditer(text) if not match.group(1) and match.group(3) is None]
+        found.extend(match.group(2) for match in matches)
+        return text
+
+    _with_texts(value, "", note)
+    return [name for name in dict.fromkeys(found) if name != "PYTHON" and name not in env]
+
+
+def is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    """Return True for a table of a file."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Return True for a list of a file."""
+    return isinstance(value, list)
+
+
+def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> Any:
+    """Return the value with every text replaced that may have variables, given the text and its dotted key."""
     if isinstance(value, str):
-        found = [match.group(2) for match in _VARIABLE.finditer(value) if not match.group(1) and match.group(3) is None]
-        return [name for name in dict.fromkeys(found) if name != "PYTHON" and name not in env]
-    if isinstance(value, list):
-        parts = cast("list[Any]", value)
-    elif isinstance(value, dict):
-        table = cast("dict[str, Any]", value)
-        parts = [item for name, item in table.items() if not _is_untouched(name, item)]
-    else:
-        parts = []
-    return list(dict.fromkeys(name for part in parts for name in unset_variables(part, env)))
+        return replaced(value, key)
+    if is_list(value):
+        return [_with_texts(item, f"{key}[{index}]", replaced) for index, item in enumerate(value)]
+    if is_table(value):
+        places = {name: f"{key}.{name}" if key else name for name in value}
+        return {
+            name: item if _is_untouched(name, item) else _with_texts(item, places[name], replaced)
+            for name, item in value.items()
+        }
+    return value
 
 
 def expand_known(text: str, env: Mapping[str, str]) -> str:
@@ -74,24 +83,17 @@ def _is_untouched(name: str, item: Any) -> bool:
     return name in UNTOUCHED_KEYS or (name == "openapi_spec" and isinstance(item, dict))
 
 
-def _expand_text(text: str, env: Mapping[str, str], source: str, key: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        escaped, name, has_default, default = match.groups()
-        if escaped:
-            return match.group(0)[1:]
-        if name == "PYTHON":
-            return sys.executable
-        value = env.get(name)
-        if has_default:
-            # As in a shell, an empty variable counts as unset.
-            return value or default
-        if value is None:
-            raise ConfigError(
-                source,
-                key,
-                f"${{{name}}}, which is not set in the environment",
-                f"set {name}, or write ${{{name}:-default}}",
-            )
-        return value
-
-    return _VARIABLE.sub(replace, text)
+def _value_of(match: re.Match[str], env: Mapping[str, str], source: str, key: str) -> str:
+    escaped, name, has_default, default = match.groups()
+    if escaped:
+        return match.group(0)[1:]
+    if name == "PYTHON":
+        return sys.executable
+    value = env.get(name)
+    if has_default:
+        # As in a shell, an empty variable counts as unset.
+        return value or default
+    if value is None:
+        found = f"${{{name}}}, which is not set in the environment"
+        raise ConfigError(source, key, found, f"set {name}, or write ${{{name}:-default}}")
+    return value

@@ -26,12 +26,6 @@ def gallery() -> tuple[dict[str, Any], ...]:
     return tuple(map(_shown, _entries()))
 
 
-def _own_tables() -> dict[str, dict[str, Any]]:
-    """Return the tables of the servers that are part of this package, by name."""
-    metas = (entry["_meta"][_META] for entry in _entries())
-    return {meta["short"]: meta["table"] for meta in metas if "table" in meta}
-
-
 def _shown(entry: dict[str, Any]) -> dict[str, Any]:
     server, meta = entry["server"], entry["_meta"][_META]
     command = [meta["table"]["command"], *meta["table"]["args"]] if "table" in meta else _command(server)
@@ -57,10 +51,7 @@ def _command(server: dict[str, Any]) -> list[str]:
 
 
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
-    """Return the ``[[servers]]`` table of a gallery server, or raise a UsageError.
-
-    Others are pinned and in the sandbox; our own has its table in the gallery.
-    """
+    """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox."""
     found = next((each for each in gallery() if each["name"] == name), None)
     if found is None:
         known = ", ".join(each["name"] for each in gallery())
@@ -68,7 +59,8 @@ def server_table(name: str, folder: str | None) -> dict[str, Any]:
     if found["needs_folder"] != (folder is not None):
         advice = f"name it: rkllm-mcp servers install {name} --folder PATH"
         raise UsageError(f"{name} works in a folder; {advice}" if folder is None else f"{name} takes no --folder")
-    if own := _own_tables().get(name):
+    metas = {entry["_meta"][_META]["short"]: entry["_meta"][_META] for entry in _entries()}
+    if own := metas[name].get("table"):
         return {"name": name, **own}
     command = [folder if word == _FOLDER and folder else word for word in found["command"]]
     # The runner downloads the pinned version at the first start.

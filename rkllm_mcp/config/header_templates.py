@@ -75,10 +75,7 @@ def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:
 
 
 def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the request's tokens by placeholder.
-
-    If the template has a single placeholder, the token named like the server also fills it.
-    """
+    """Return the request's tokens by placeholder; for a single one the token named like the server counts, too."""
     names = set(claimed_by("", template) - {""})
     own = {name: tokens[name] for name in names if name in tokens}
     if not own and len(names) == 1 and server in tokens:

@@ -7,30 +7,31 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, Entry, entries_of, is_known
-from rkllm_mcp.config.expansion import expand, unset_variables
+from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, entries_of, is_known
+from rkllm_mcp.config.expansion import expand, is_list, is_table, unset_variables
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
 from rkllm_mcp.config.validation_errors import explain
 from rkllm_mcp.errors import ConfigError, did_you_mean
 from rkllm_mcp.records import user_folder
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 PREFIX = "RKLLM_MCP_"
 
 
 def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) -> dict[str, str]:
-    """Write the overrides of ``env`` into the sections of ``table``.
+    """Write the overrides of ``env`` into the sections of ``table``; return the dotted keys with their variables.
 
-    Returns:
-        The overridden dotted keys, each with its variable, for error messages.
-
-    Raises:
-        ConfigError: a variable names an unknown section or key, or its value has the wrong type.
+    A ConfigError if a variable names an unknown section or key, or its value has the wrong type.
     """
     origins: dict[str, str] = {}
     for variable in sorted(env):
@@ -39,24 +40,17 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
             continue
         field = _field(section, key, variable)
         values = table.setdefault(section, {})
-        if not isinstance(values, dict):
+        if not is_table(values):
             raise ConfigError(source, section, repr(values), "a table is allowed")
-        cast("dict[str, Any]", values)[key] = _read(field, env[variable], variable)
+        values[key] = _read(field, env[variable], variable)
         origins[f"{section}.{key}"] = f"environment variable {variable}"
     return origins
 
 
-def table_sections() -> dict[str, type[Section]]:
-    """Return the sections that are one table each, by name."""
-    found: dict[str, type[Section]] = {}
-    for name, field in Sections.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            found[name] = field.annotation
-    return found
-
-
 def _field(section: str, key: str, variable: str) -> FieldInfo:
-    sections = table_sections()
+    kinds = {name: field.annotation for name, field in Sections.model_fields.items()}
+    # The other sections are lists.
+    sections = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
     where = f"environment variable {variable}"
     if section not in sections:
         raise ConfigError(where, "", f"section {section.upper()!r}", _allowed("sections", section, list(sections)))
@@ -99,11 +93,6 @@ def _kinds(annotation: Any) -> set[str]:
         kinds |= _kinds(inner)
     return kinds
 
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE_NAME = "mcp_config.toml"
 _ON = frozenset({"", "1", "true", "yes", "on"})
@@ -172,10 +161,14 @@ def build_config(
     table = {key: value for key, value in raw.items() if key not in {"servers", "mcpServers"}}
     if "mcpServers" in raw or isinstance(raw.get("servers"), dict):
         table = {key: value for key, value in table.items() if key not in FOREIGN_TOP_KEYS}
-    table = cast("dict[str, Any]", expand(table, env, source=name))
+    table = expand(table, env, source=name)
     entries = entries_of(_expand_servers(raw, env, name), env, name)
     if source is not None:
-        _settle_paths(table, entries, source.parent)
+        for section, key in _PATH_KEYS:
+            _settle(table.get(section), key, source.parent)
+        for entry in entries:
+            for key in _SERVER_PATH_KEYS:
+                _settle(entry.table, key, source.parent)
     origins = apply_overrides(table, env, name)
     table["servers"] = [entry.table for entry in entries]
     try:
@@ -219,9 +212,9 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         found = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
         raise ConfigError(source, "", found, "correct that line") from None
-    if not isinstance(value, dict):
+    if not is_table(value):
         raise ConfigError(source, "", "JSON that is not an object", 'begin with {"mcpServers": …}')
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> Path | None:
@@ -249,25 +242,22 @@ def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str)
     """Expand each server separately: one with unset variables stays unchanged and is skipped later."""
     servers: dict[str, Any] = {}
     for top in ("servers", "mcpServers"):
-        value: Any = raw.get(top)
-        if isinstance(value, list):
-            items = enumerate(cast("list[Any]", value))
-            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]") for index, item in items]
-        elif isinstance(value, dict):
-            named = cast("dict[str, Any]", value).items()
-            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}") for key, item in named}
+        value = raw.get(top)
+        if is_list(value):
+            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]") for index, item in enumerate(value)]
+        elif is_table(value):
+            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}") for key, item in value.items()}
         elif value is not None:
             servers[top] = value
     return servers
 
 
 def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> Any:
-    if not isinstance(item, dict):
+    if not is_table(item):
         return item
-    table = cast("dict[str, Any]", item)
     # Keys of another host may name variables that only that host has.
-    known = {name: value for name, value in table.items() if is_known(name)}
-    rest = {name: value for name, value in table.items() if not is_known(name)}
+    known = {name: value for name, value in item.items() if is_known(name)}
+    rest = {name: value for name, value in item.items() if not is_known(name)}
     return rest | (known if unset_variables(known, env) else expand(known, env, source=source, key=key))
 
 
@@ -279,33 +269,19 @@ def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[
     return {name: variables for name, variables in missing.items() if variables}
 
 
-def _settle_paths(table: Mapping[str, Any], entries: list[Entry], folder: Path) -> None:
-    for section, key in _PATH_KEYS:
-        _settle(table.get(section), key, folder)
-    for entry in entries:
-        for key in _SERVER_PATH_KEYS:
-            _settle(entry.table, key, folder)
-
-
 def _settle(section: Any, key: str, folder: Path) -> None:
-    if not isinstance(section, dict):
-        return
-    table = cast("dict[str, Any]", section)
-    value = table.get(key)
-    if isinstance(value, list):
-        listed = cast("list[Any]", value)
-        table[key] = [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in listed]
-        return
-    if (
-        not isinstance(value, str)
-        or (key == "library" and value in {"auto", "emulator"})
-        or "://" in value
-        or not value
-    ):
-        return
-    if key == "openapi_spec" and (value.lstrip().startswith("{") or "\n" in value):
-        return
-    table[key] = str(folder / Path(value).expanduser())
+    value = section.get(key) if is_table(section) else None
+    if is_list(value):
+        section[key] = [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in value]
+    elif isinstance(value, str) and _is_path(key, value):
+        section[key] = str(folder / Path(value).expanduser())
+
+
+def _is_path(key: str, value: str) -> bool:
+    """Return False for the words, addresses and inline specifications that a key for a path also takes."""
+    is_word = not value or (key == "library" and value in {"auto", "emulator"})
+    is_inline = key == "openapi_spec" and (value.lstrip().startswith("{") or "\n" in value)
+    return not is_word and not is_inline and "://" not in value
 
 
 def configuration_schema() -> dict[str, Any]:

@@ -55,10 +55,7 @@ def problem_off_loopback(entries: Sequence[str]) -> str:
 
 
 def matches(key: str, entry: str) -> bool:
-    """Return True if ``key`` matches an entry of a configuration, hashed or not.
-
-    The duration does not depend on the position of the first difference.
-    """
+    """Return True if ``key`` matches an entry, hashed or not; the duration does not depend on the first difference."""
     found = _HASHED.fullmatch(entry)
     salt = bytes.fromhex(found[1]) if found else b""
     expected = bytes.fromhex(found[2]) if found else _digest(salt, entry)
@@ -134,9 +131,8 @@ def _list(name: str, values: list[Any]) -> list[Any]:
 def redacted_text(text: str) -> str:
     """Redact secrets in a text: ``--token=X``, ``user:password@``, query values, and values in the format of a key."""
     option, equals, rest = text.partition("=")
-    if equals and _OPTION.match(option) and is_secret_name(option.lstrip("-")):
-        return f"{option}={REDACTED}"
-    if option and equals and option.isidentifier() and is_secret_name(option) and rest:
+    is_setting = _OPTION.match(option) or (option.isidentifier() and rest)
+    if equals and is_setting and is_secret_name(option.lstrip("-")):
         return f"{option}={REDACTED}"
     text = _URL.sub(lambda found: _address(found[0]), text)
     text = _SETTING.sub(lambda found: f"{found[1]}={REDACTED}" if is_secret_name(found[1]) else found[0], text)

@@ -78,11 +78,7 @@ _KEEP_ALIVE_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def keep_alive_s(value: str | float) -> float:
-    """Return the seconds of a ``keep_alive`` as Ollama has it, infinity for a negative one.
-
-    Raises:
-        ValueError: it is neither a number of seconds nor a duration such as 5m or 1h30m.
-    """
+    """Return the seconds of Ollama's ``keep_alive``, infinity for a negative one; a ValueError for other text."""
     text = str(value).strip()
     try:
         seconds = float(text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -97,13 +97,29 @@ class ProviderSection(RemoteSection):
         return self
 
 
+def _checked_key(entry: str) -> str:
+    if problem := problem_of_entry(entry):
+        raise combination("", problem, KEY_ADVICE)
+    return entry
+
+
+def _checked_network(entry: str) -> str:
+    try:
+        ip_network(entry, strict=False)
+    except ValueError:
+        advice = "write it like 10.0.0.2 or 10.0.0.0/24"
+        raise combination("", "it is no address and no network", advice) from None
+    return entry
+
+
+_Key: TypeAlias = Annotated[str, AfterValidator(_checked_key)]
 RIGHTS: tuple[Right, ...] = ("chat", "tools", "approve", "write")
 
 
 class KeySection(Section):
     """A key of the owner for certain purposes; the keys of `api_keys` have all rights."""
 
-    key: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1), AfterValidator(_checked_key)]
     """The key, as `rkllm-mcp config add-key` writes it, or in plain text."""
     allow: Annotated[tuple[Right, ...], Field(strict=False, min_length=1)] = RIGHTS
     """chat: ask the model, read and delete conversations; tools: use and switch tools, resources and prompts; approve:
@@ -118,13 +134,13 @@ class ServiceSection(Section):
     """The address to listen on; a key is required for any but loopback."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     """The port to listen on."""
-    api_keys: Names = ()
+    api_keys: Annotated[tuple[_Key, ...], Field(strict=False)] = ()
     """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
     keys: Annotated[tuple[KeySection, ...], Field(strict=False)] = ()
     """Further keys of the owner, each for certain purposes."""
     allowed_hosts: Names = ()
     """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
-    trusted_proxies: Names = ()
+    trusted_proxies: Annotated[tuple[Annotated[str, AfterValidator(_checked_network)], ...], Field(strict=False)] = ()
     """Addresses or networks of reverse proxies, such as `10.0.0.2`; their connections carry many clients."""
     cors: Names = ()
     """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
@@ -153,53 +169,30 @@ class ServiceSection(Section):
     history_conversations: Positive | None = None
     """Maximum number of saved conversations; unlimited when not given."""
 
-    @model_validator(mode="after")
-    def _check_entries(self) -> ServiceSection:
-        places = {f"api_keys[{index}]": entry for index, entry in enumerate(self.api_keys)}
-        places |= {f"keys[{index}].key": each.key for index, each in enumerate(self.keys)}
-        for place, entry in places.items():
-            if problem := problem_of_entry(entry):
-                raise combination(place, problem, KEY_ADVICE)
-        for index, entry in enumerate(self.trusted_proxies):
-            if not _is_network(entry):
-                advice = "write it like 10.0.0.2 or 10.0.0.0/24"
-                raise combination(f"trusted_proxies[{index}]", "it is no address and no network", advice)
-        return self
-
     def owner_keys(self) -> list[tuple[str, tuple[Right, ...]]]:
         """Return the entries of all keys of the owner with their rights."""
         return [*((entry, RIGHTS) for entry in self.api_keys), *((each.key, each.allow) for each in self.keys)]
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return True if an address is one of ``trusted_proxies``."""
-        if not self.trusted_proxies:
-            return False
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
+        found = _address(address)
         # IPv4 addresses on an IPv6 socket.
         found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
+        return found is not None and any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
 
 
-def _is_network(entry: str) -> bool:
+def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_network(entry, strict=False)
+        return ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def is_loopback(host: str) -> bool:
     """Return True if a name or address refers to this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        # A host name can also start with 127. without being a loopback address.
-        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
+    # A host name can also start with 127. without being a loopback address.
+    found = _address(host.removeprefix("[").removesuffix("]"))
+    return host == "localhost" or (found is not None and found.is_loopback)
 
 
 def web_address(host: str, port: int) -> str:
@@ -212,7 +205,7 @@ class TenantSection(Section):
 
     name: Annotated[str, Field(min_length=1)]
     """The tenant's name."""
-    api_key: Annotated[str, Field(min_length=1)]
+    api_key: Annotated[str, Field(min_length=1), AfterValidator(_checked_key)]
     """The tenant's key."""
     servers: Names | None = None
     """The only servers of this tenant; all when not given."""
@@ -232,12 +225,6 @@ class TenantSection(Section):
     """If different from service.mcp."""
     daily_tokens: Positive | None = None
     """Maximum tokens per day."""
-
-    @model_validator(mode="after")
-    def _check_entry(self) -> TenantSection:
-        if problem := problem_of_entry(self.api_key):
-            raise combination("api_key", problem, KEY_ADVICE)
-        return self
 
 
 class RuntimeSection(Section):
@@ -385,14 +372,14 @@ class Sections(Section):
         for key, names in (("servers", [s.name for s in self.servers]), ("tenants", [t.name for t in self.tenants])):
             for index, name in enumerate(names):
                 if name in names[:index]:
-                    raise combination(
-                        f"{key}[{index}].name", repr(name), "another entry has this name; give it one of its own"
-                    )
-        known = {server.name for server in self.servers}
+                    advice = "another entry has this name; give it one of its own"
+                    raise combination(f"{key}[{index}].name", repr(name), advice)
+        known = sorted(server.name for server in self.servers)
+        there = f"the servers are {', '.join(known)}" if known else "no servers are configured"
         for index, tenant in enumerate(self.tenants):
             for name in tenant.servers or ():
                 if name not in known:
-                    raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
+                    raise combination(f"tenants[{index}].servers", repr(name), there)
         return self
 
     @property
@@ -410,19 +397,14 @@ class Sections(Section):
             raise combination("service.cors", "'*' without a key", sentence)
         for index, tenant in enumerate(self.tenants):
             if entries.count(tenant.api_key) > 1:
-                raise combination(
-                    f"tenants[{index}].api_key", "a key that is already in use", "give each tenant a separate key"
-                )
+                found = "a key that is already in use"
+                raise combination(f"tenants[{index}].api_key", found, "give each tenant a separate key")
         return self
 
 
 def given(**values: Any) -> dict[str, Any]:
     """Return the ``values`` that are not None."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _one_of(names: set[str]) -> str:
-    return f"the servers are {', '.join(sorted(names))}" if names else "no servers are configured"
 
 
 @dataclass(frozen=True)
@@ -494,12 +476,8 @@ class Config(Sections):
             changes["provider"] = self.provider.model_copy(update={"model": model})
         elif model is not None:
             is_path = "/" in model or model.endswith(".rkllm") or model in {".", ".."}
-            named = (
-                {"name": None, "path": Path(model).expanduser().absolute()}
-                if is_path
-                else {"name": model, "path": None}
-            )
-            changes["model"] = self.model.model_copy(update=named)
+            path = Path(model).expanduser().absolute() if is_path else None
+            changes["model"] = self.model.model_copy(update={"name": None if is_path else model, "path": path})
         if library is not None:
             is_word = library in {"auto", "emulator"}
             where = library if is_word else str(Path(library).expanduser().absolute())
@@ -524,6 +502,4 @@ class Config(Sections):
 
     def redacted(self) -> dict[str, Any]:
         """Return all values as JSON, secrets replaced by ``[REDACTED]``."""
-        from rkllm_mcp.config.secrets import redacted
-
         return redacted(self.model_dump(mode="json"))

@@ -27,24 +27,6 @@ from rkllm_mcp.config.section import (
     combination,
 )
 
-# Spellings of other hosts, in lower case and without separators -> ours.
-TRANSPORT_SPELLINGS: Mapping[str, str] = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "https": "http",
-    "streamablehttp": "http",
-    "httpstream": "http",
-    "remote": "http",
-    "sse": "sse",
-    "httpsse": "sse",
-    "ws": "websocket",
-    "wss": "websocket",
-    "websocket": "websocket",
-    "builtin": "builtin",
-    "openapi": "openapi",
-}
-TRANSPORTS = ("stdio", "http", "sse", "websocket", "builtin", "openapi")
 # Annotated, because typing caches unions: an equal union of literals in another order, such as the SDK's, would replace
 # this one.
 LogLevel: TypeAlias = Annotated[
@@ -57,14 +39,7 @@ _IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "folder": 
 
 
 # Default of timeout_s by transport, seconds: programs and streams may work for long, a request should not.
-CALL_TIMEOUTS_S: Mapping[str, float] = {
-    "stdio": 60.0,
-    "http": 30.0,
-    "sse": 60.0,
-    "websocket": 60.0,
-    "builtin": 10.0,
-    "openapi": 30.0,
-}
+CALL_TIMEOUTS_S = {"stdio": 60.0, "http": 30.0, "sse": 60.0, "websocket": 60.0, "builtin": 10.0, "openapi": 30.0}
 
 
 class ServerBase(Section):
@@ -127,10 +102,7 @@ class ServerBase(Section):
     """Time limit for a call that the server runs as a task."""
 
     def narrowed(self, tools: Sequence[str] | None) -> Self:
-        """Return the server with fewer tools.
-
-        ``tools`` are the only tools to offer, by the server's own names or ``mcp__{server}__{tool}``; all when None.
-        """
+        """Return the server with only these tools, by its own names or ``mcp__{server}__{tool}``; all when None."""
         if tools is None:
             return self
         own = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
@@ -195,15 +167,11 @@ class RemoteServer(ServerBase):
     """Redirect URI of the browser, such as http://127.0.0.1:8765/callback; a free port when not given."""
 
     @model_validator(mode="after")
-    def _check_auth(self) -> RemoteServer:
+    def _check_login_and_url(self) -> RemoteServer:
         if self.auth != "none" and self.transport == "websocket":
             raise combination("auth", repr(self.auth), "websocket has no OAuth; put a key into headers_template")
         if self.auth == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
             raise combination("auth", repr(self.auth), "it needs client_id, client_secret and their issuer")
-        return self
-
-    @model_validator(mode="after")
-    def _check_url(self) -> RemoteServer:
         schemes = ("ws", "wss") if self.transport == "websocket" else ("http", "https")
         # A disabled server may still name variables that are not set.
         if "${" not in self.url:
@@ -373,11 +341,6 @@ def is_offered(spec: ServerBase, tool: str) -> bool:
     """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
     allowed = spec.allowed_tools is None or matches_any(tool, spec.allowed_tools)
     return allowed and not matches_any(tool, spec.excluded_tools)
-
-
-def is_safe(spec: ServerBase, tool: str) -> bool:
-    """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
-    return matches_any(tool, spec.safe_tools)
 
 
 def matches_any(tool: str, patterns: Iterable[str]) -> bool:

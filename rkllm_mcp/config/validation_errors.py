@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from rkllm_mcp.config.claude_desktop import Entry
 from rkllm_mcp.config.secrets import is_secret_name, redacted_text
-from rkllm_mcp.config.sections import Sections, TenantSection
+from rkllm_mcp.config.sections import Sections
 from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
 from rkllm_mcp.errors import ConfigError, did_you_mean
 
@@ -123,9 +123,7 @@ def _known_server_keys(key: str, entry: Entry) -> str:
 
 def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str]:
     for part in location:
-        if part == "tenants":
-            kind = TenantSection
-        elif part == "servers":
+        if part == "servers":
             kind = ServerBase
         elif isinstance(part, str):
             # Keys of a single type of server are not in the base class.

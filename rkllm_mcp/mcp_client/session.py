@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, is_safe
+from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
 from rkllm_mcp.mcp_client.message_filter import filter_messages
 from rkllm_mcp.messages import ToolSpec
@@ -116,7 +116,7 @@ async def list_tools(
                 note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
                 continue
             listed = _spec(tool, spec.name)
-            offered[tool.name] = replace(listed, read_only=True) if is_safe(spec, tool.name) else listed
+            offered[tool.name] = replace(listed, read_only=True) if matches_any(tool.name, spec.safe_tools) else listed
     return tuple(offered.values())
 
 

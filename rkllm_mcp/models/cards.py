@@ -250,11 +250,8 @@ def choose_model(
 ) -> ModelFolder:
     """Return the configured model, or the only available one if none is configured.
 
-    With ``emulated`` only scripts for the emulated runtime are candidates. ``check_names`` is that of ``load_model``.
-
-    Raises:
-        ModelNotFoundError: the model does not exist, or several are available.
-        ConfigError: a ``model.toml`` is invalid.
+    With ``emulated`` only scripts for the emulated runtime are candidates. ``check_names`` and the errors are those of
+    ``load_model``; a ModelNotFoundError also if several are available.
     """
     named = section.path or section.name
     if named is not None:

@@ -56,11 +56,8 @@ def platform_of(machine: Machine) -> str | None:
 def fitness(machine: Machine, platform: str | None, needed: int, *, any_machine: bool = False) -> Fitness:
     """Compare the requirements of a model with this machine.
 
-    Args:
-        machine: this machine.
-        platform: SoC of the model's file; None if unknown.
-        needed: memory at run time, bytes; 0 if unknown.
-        any_machine: it runs everywhere, as a script for the emulated runtime.
+    ``platform`` is the SoC of the model's file, None if unknown; ``needed`` the memory at run time in bytes, 0 if
+    unknown; with ``any_machine`` it runs everywhere, as a script for the emulated runtime.
     """
     if any_machine:
         return Fitness("yes")
@@ -96,10 +93,7 @@ class ModelMatch:
 
 
 def match_model(names: Sequence[str], architecture: str | None, entries: Sequence[ModelCard]) -> ModelMatch | None:
-    """Find the matching entry of the catalogue.
-
-    ``names`` are the file's names, the most reliable first; ``architecture`` comes from its header.
-    """
+    """Find the matching entry: by names, the most reliable first, or by the architecture in the file's header."""
     words = [(card, _words(card.name)) for card in entries if not card.emulated]
     for name in names:
         if (card := _longest(name, words)) is not None:

@@ -26,10 +26,6 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SPARE_BYTES = 64 * 2**20
 
 
-def _free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free
-
-
 @dataclass(frozen=True)
 class Workspace:
     """Working folder for one model."""
@@ -43,7 +39,7 @@ class ModelFolderStore:
     """The user's model folders."""
 
     root: Path  # created on first use
-    free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
+    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free  # free space at a path
 
     def folder(self, name: str) -> Path:
         """Return the folder of a model; a UsageError if the name is not a valid folder name."""
@@ -57,10 +53,7 @@ class ModelFolderStore:
 
     @contextmanager
     def workspace(self, name: str) -> Generator[Workspace]:
-        """Open a working folder for a model; at the end of the block only partial downloads remain in it.
-
-        A ModelFileError if another process is using it, or it cannot be written.
-        """
+        """Open a folder that keeps only partial downloads at the end; a ModelFileError if it is in use or read-only."""
         self.folder(name)
         place = self.root / f".{name}.part"
         with _told(place):

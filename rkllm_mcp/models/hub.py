@@ -81,10 +81,7 @@ class Hub:
         return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
-        """Look up a file without downloading it, or raise a ModelDownloadError.
-
-        The cache is used only if the hub is not reachable.
-        """
+        """Look up a file, or raise a ModelDownloadError; the cache is used only if the hub is not reachable."""
         # huggingface_hub declares parameters as "dict" without type arguments.
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
 
@@ -94,7 +91,9 @@ class Hub:
             cached = None if _is_refusal(error) else self._cached(file, file.revision)
             if cached is None:
                 raise self._explained(error, file) from error
-            return FoundFile(file, "", _commit_of(cached), cached.stat().st_size, cached)
+            parts = cached.parts  # …/snapshots/<commit>/<path in the repository>
+            commit = parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
+            return FoundFile(file, "", commit, cached.stat().st_size, cached)
         except ValueError as error:
             raise ModelDownloadError(f"{error}.", _SPELLING) from None
         if found.etag is None or found.commit_hash is None:
@@ -338,12 +337,6 @@ def _is_refusal(error: Exception) -> bool:
     from huggingface_hub.errors import HfHubHTTPError
 
     return isinstance(error, HfHubHTTPError) and error.response.status_code < 500
-
-
-def _commit_of(cached: Path) -> str | None:
-    """Return the commit of a cached file: ``…/snapshots/<commit>/<path in the repository>``."""
-    parts = cached.parts
-    return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
 
 
 def _sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.system import gib
 from rkllm_mcp.errors import ModelDownloadError, ModelFileError, UsageError
 from rkllm_mcp.models.cards import (
     CARD_NAME,
@@ -38,8 +37,6 @@ from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
 from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
 from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from rkllm_mcp.prompt.families import TEMPLATES
-
-__all__ = ["Fitness", "ModelSources", "Report", "gib"]
 
 
 @dataclass(frozen=True)
@@ -144,10 +141,16 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     tokenizer = _find_tokenizer(sources, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
-    card = card.model_copy(update={"source": _settled(source, weights)})
+    downloaded = {"file": weights.remote.name, "revision": weights.commit or source.revision}
+    card = card.model_copy(update={"source": source.model_copy(update=downloaded)})
     with sources.folders.workspace(options.name) as space:
         sources.folders.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        _fetch(sources, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        for found, name in ((weights, card.file), (tokenizer, card.tokenizer)):
+            sources.hub.fetch(found, space.place, space.ready / Path(name).name, report)
+        header = read_rkllm_file(space.ready / Path(card.file).name)
+        sources.check_platform(header.platform, any_platform=options.any_platform)
+        check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
+        _write_card(space, card, header)
         folder = sources.folders.publish(options.name, space)
     return load_model(folder)
 
@@ -173,10 +176,9 @@ def _wanted(sources: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolde
             "'rkllm-mcp models add PATH --template NAME'"
         )
     sources.say(f"{options.name} uses the chat template of {like.card.name}")
-    own = {"name": options.name, "description": ""} | (
-        {} if like.by == "model" else {"published": None, "source": None}
-    )
-    return like.card.model_copy(update=own), None
+    own = {"name": options.name, "description": ""}
+    other = {} if like.by == "model" else {"published": None, "source": None}
+    return like.card.model_copy(update=own | other), None
 
 
 def _comes_before(sources: ModelSources, directory: Path) -> bool:
@@ -190,11 +192,8 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
     source = card.source or SourceCard()
     if options.repository is not None or options.file is not None:
         # Checksum and revision of the catalogue's file do not apply to another file.
-        other = {
-            "revision": None,
-            "sha256": None,
-            "platform": name_hints(options.file or "").platform or source.platform,
-        }
+        platform = name_hints(options.file or "").platform or source.platform
+        other = {"revision": None, "sha256": None, "platform": platform}
         named = {"repository": options.repository or source.repository, "file": options.file or source.file}
         try:
             source = SourceCard.model_validate({**source.model_dump(), **other, **named})
@@ -208,10 +207,7 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
 
 
 def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
-    """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
-
-    If the user names a repository, its tokenizer is tried first.
-    """
+    """Find the tokenizer: the original model's, or in the .rkllm file's repository, first if the user names one."""
     beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
     if source.tokenizer_repository is None:
         return sources.hub.find(beside)
@@ -248,35 +244,11 @@ def _only(source: SourceCard, names: Sequence[str], repository: str) -> str:
     raise ModelDownloadError(f"{repository} has {found}.", advice)
 
 
-def _settled(source: SourceCard, weights: FoundFile) -> SourceCard:
-    """Return the source with the downloaded file and commit, for the card."""
-    settled = {"file": weights.remote.name, "revision": weights.commit or source.revision}
-    return source.model_copy(update=settled)
-
-
 def _outstanding(found: FoundFile, space: Workspace) -> int:
     if found.cached is not None or found.size is None:
         return 0
     part = found.part(space.place)
     return max(0, found.size - (part.stat().st_size if part.exists() else 0))
-
-
-def _fetch(
-    sources: ModelSources,
-    card: ModelCard,
-    files: Sequence[FoundFile],
-    space: Workspace,
-    report: Report,
-    *,
-    any_platform: bool,
-) -> None:
-    for found, name in zip(files, (card.file, card.tokenizer), strict=True):
-        target = space.ready / Path(name).name
-        sources.hub.fetch(found, space.place, target, report)
-    header = read_rkllm_file(space.ready / Path(card.file).name)
-    sources.check_platform(header.platform, any_platform=any_platform)
-    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
-    _write_card(space, card, header)
 
 
 def _write_card(space: Workspace, card: ModelCard, file: RkllmFile, longest: int | None = None) -> None:
@@ -337,7 +309,8 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
     hints = name_hints(file.path.name)
     platform = file.platform or hints.platform
     sources.check_platform(platform, any_platform=options.any_platform)
-    like = match_model(_names(file), file.architecture, [folder.card for folder in sources.models()])
+    names = [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
+    like = match_model(names, file.architecture, [folder.card for folder in sources.models()])
     card = _card(options, asker, file, like)
     name = options.name or _free_name(sources, file, like)
     if sources.folders.folder(name).exists():
@@ -360,36 +333,29 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
     return load_model(folder)
 
 
-def _names(file: RkllmFile) -> list[str]:
-    """Return the file's names: from its header, its file name and its folder."""
-    return [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
-
-
 def _card(options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None) -> ModelCard:
     """Return the chat settings for the new folder."""
     if options.template is not None:
         if options.template not in TEMPLATES:
             raise UsageError(f"unknown template {options.template!r}; the templates are {', '.join(TEMPLATES)}")
         same = like is not None and like.card.template == options.template
-        return _bare(like.card, like) if like is not None and same else _unknown(options.template)
+        return _bare(like) if like is not None and same else _unknown(options.template)
     if like is None:
         what = f" (architecture {file.architecture})" if file.architecture else ""
         question = f"Which chat template does the model in {file.path.name}{what} use?"
         return _unknown(asker.choose(question, "--template", sorted(TEMPLATES)))
     if like.by == "architecture" and not options.sure:
-        question = (
-            f"By its architecture, {file.architecture}, the model uses the chat template {like.card.template}. Correct?"
-        )
+        by = f"By its architecture, {file.architecture}"
+        question = f"{by}, the model uses the chat template {like.card.template}. Correct?"
         if not asker.confirm(question, "--template, or --yes"):
             return _unknown(asker.choose("Which chat template does it use?", "--template", sorted(TEMPLATES)))
-    return _bare(like.card, like)
+    return _bare(like)
 
 
-def _bare(card: ModelCard, like: ModelMatch) -> ModelCard:
+def _bare(like: ModelMatch) -> ModelCard:
     """Return an entry's chat settings; its measurements apply to the same model only."""
-    if like.by == "model":
-        return card
-    return card.model_copy(update={"description": "", "published": None})
+    other = {} if like.by == "model" else {"description": "", "published": None}
+    return like.card.model_copy(update=other)
 
 
 def _unknown(template: str) -> ModelCard:

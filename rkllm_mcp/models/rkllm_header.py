@@ -47,7 +47,6 @@ _MAX_PLAUSIBLE = 1 << 40
 _MASK_BYTES = 256
 # More than the number of known keys; only a malicious file has more.
 _MOST_MASKS = 64
-_SHOWN_NUMBERS = 8
 _SAMPLED_STRINGS = 100
 
 # Keys of .rkllm and GGUF files; {arch} is the architecture, which the first pair names.
@@ -89,11 +88,7 @@ class RkllmFile:
 
 
 def read_rkllm_file(path: Path) -> RkllmFile:
-    """Identify a .rkllm file by its first bytes and read its metadata.
-
-    Raises:
-        ModelFileError: the file is unreadable, of another type, made before toolkit 1.2, or truncated.
-    """
+    """Read the metadata of a .rkllm file; a ModelFileError if it is unreadable, cut off, of another kind or too old."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -139,15 +134,8 @@ class Masked:
     length: int
 
 
-@dataclass(frozen=True)
-class MaskedStrings:
-    """An array of strings: their number, and samples by index."""
-
-    count: int
-    samples: tuple[tuple[int, Masked], ...]
-
-
-Value = Masked | MaskedStrings | int | float | tuple[int, ...]
+# A string, some strings of an array by index, or a number: of an array of integers the first one.
+Value = Masked | dict[int, Masked] | int | float
 _Pair = tuple[Masked, "Value | None"]
 
 
@@ -214,16 +202,13 @@ class _Header:
                 raise _UnknownLayoutError
             step = max(1, count // _SAMPLED_STRINGS)
             strings = ((index, self._string(self._size)) for index in range(count))
-            return MaskedStrings(count, tuple(pair for pair in strings if not pair[0] % step))
+            return {index: string for index, string in strings if not index % step}
         if kind not in _FORMATS:
             raise _UnknownLayoutError
-        width = struct.calcsize(_FORMATS[kind])
-        shown = min(count, _SHOWN_NUMBERS)
-        numbers = (
-            tuple(int(self._unpack(_FORMATS[kind])) for _ in range(shown)) if _FORMATS[kind][1] in "bBhHiIqQ" else ()
-        )
-        self._skip(width * (count - len(numbers)))
-        return numbers or None
+        form = _FORMATS[kind]
+        first = int(self._unpack(form)) if count and form[1] in "bBhHiIqQ" else None
+        self._skip(struct.calcsize(form) * (count if first is None else count - 1))
+        return first
 
     def _string(self, longest: int) -> Masked:
         length = int(self._unpack("<Q"))
@@ -272,9 +257,9 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
 def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
     """Return samples of the vocabulary within the known part of the mask; empty if they are no text."""
     stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
-    if not isinstance(stored, MaskedStrings):
+    if not isinstance(stored, dict):
         return {}
-    plain = {index: _xor(item.head, mask) for index, item in stored.samples if item.length <= len(mask)}
+    plain = {index: _xor(item.head, mask) for index, item in stored.items() if item.length <= len(mask)}
     try:
         return {index: text.decode("utf-8") for index, text in plain.items()}
     except UnicodeDecodeError:
@@ -288,13 +273,9 @@ def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence
     """
     known = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
     masks = sorted({_xor(key.head, plain) for key, plain in known if len(plain) > len(mask)}, key=len)[:_MOST_MASKS]
-    votes = [sum(_agree(one, other) for other in masks) for one in masks]
+    votes = [sum(not any(_xor(one, other)) for other in masks) for one in masks]
     best = max(range(len(masks)), key=votes.__getitem__, default=None)
     return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
-
-
-def _agree(one: bytes, other: bytes) -> bool:
-    return not any(_xor(one, other))
 
 
 def _first_mask(pairs: list[_Pair]) -> bytes | None:
@@ -310,8 +291,6 @@ def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | i
         name = _text(key, mask)
         if isinstance(value, Masked):
             yield name, _text(value, mask)
-        elif isinstance(value, tuple):
-            yield name, value[0]
         elif isinstance(value, (int, float)):
             yield name, value
 
@@ -387,7 +366,7 @@ def _number(value: object, least: int, most: int) -> int | None:
 
 _PLATFORM_IN_NAME = re.compile(r"(?<![a-z0-9])(rk3588|rk3576|rk3562|rv1126b)s?(?![a-z0-9])")
 _DATA_TYPE = re.compile(r"(?<![a-z0-9])((?:w8a8|w4a16|w4a8)(?:[-_]g\d+)?|fp16)(?![a-z0-9])")
-_CONTEXT = re.compile(r"(?<![a-z0-9.])(?:ctx[-_]?)(\d+)(k?)(?![a-z0-9])|(?<![a-z0-9.])(\d{1,2})(k)(?![a-z0-9])")
+_CONTEXT = re.compile(r"(?<![a-z0-9.])(?:ctx[-_]?|(?=\d{1,2}k))(\d+)(k?)(?![a-z0-9])")
 _TOOLKIT = re.compile(r"(?<![a-z0-9.])v?(1\.\d+\.\d+(?:b\d+)?)(?![a-z0-9.])")
 
 
@@ -403,18 +382,12 @@ class FileNameHints:
 
 def name_hints(name: str) -> FileNameHints:
     """Return the hints in a file's name."""
-    low = name.lower()
-    spaced = low.replace("_", "-").removesuffix(".rkllm")
-    platform = _PLATFORM_IN_NAME.search(spaced)
-    data_type = _DATA_TYPE.search(spaced)
-    context = _CONTEXT.search(spaced)
-    toolkit = _TOOLKIT.search(spaced)
-    tokens = None
-    if context is not None:
-        tokens = int(context.group(1) or context.group(3)) * (1024 if context.group(2) or context.group(4) else 1)
+    spaced = name.lower().replace("_", "-").removesuffix(".rkllm")
+    patterns = (_PLATFORM_IN_NAME, _DATA_TYPE, _CONTEXT, _TOOLKIT)
+    platform, data_type, context, toolkit = (pattern.search(spaced) for pattern in patterns)
     return FileNameHints(
         platform.group(1).upper() if platform else None,
         data_type.group(1).replace("-", "_") if data_type else None,
-        tokens,
+        int(context.group(1)) * (1024 if context.group(2) else 1) if context else None,
         toolkit.group(1) if toolkit else None,
     )

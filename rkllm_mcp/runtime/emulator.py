@@ -34,10 +34,8 @@ _PACKAGED_SOURCES = _PACKAGE / "_native"
 def emulator_library(version: str | None = None) -> Path:
     """Return the emulated ``librkllmrt.so`` of a release, built if necessary, which blocks.
 
-    ``version`` is ``1.2.0``, ``1.2.3``, ``1.3.0`` or ``1.3.1``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
-
-    Raises:
-        LibraryNotFoundError: unknown release, or it cannot be built here, with the reason.
+    ``version`` is one of ``VERSIONS``; None for $RKLLM_EMULATOR_ABI, else 1.3.0. A LibraryNotFoundError if it is
+    unknown or cannot be built here, with the reason.
     """
     wanted = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
     if wanted not in VERSIONS:

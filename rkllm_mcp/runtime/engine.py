@@ -46,11 +46,7 @@ from rkllm_mcp.generation import (
     Sampling,
     Token,
 )
-from rkllm_mcp.runtime.abi.common import (
-    RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
-    RKLLM_INFER_GET_LOGITS,
-    require,
-)
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS, require
 from rkllm_mcp.runtime.dispatcher import Dispatcher
 from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
 from rkllm_mcp.runtime.inputs import as_input, check_input
@@ -165,8 +161,6 @@ class Engine:
         self._supervisor = self._dispatcher.supervisor
         self._numbers = count(1)
 
-    # Public interface
-
     @property
     def is_ready(self) -> bool:
         """True while the model is loaded."""
@@ -220,10 +214,7 @@ class Engine:
         return tuple(name.removeprefix(LORA_SETTING) for name in standing if name.startswith(LORA_SETTING))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
-        """Return how many of these prompt tokens a run would evaluate now, as it may be reported to ``owner``.
-
-        The count refers to the content of the cache at the start of the current run.
-        """
+        """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
         return self._dispatcher.cache.reported_uncached(tokens, owner)
 
     def expect(self, tokens: Sequence[int]) -> None:
@@ -272,11 +263,7 @@ class Engine:
         await self._supervisor.started.wait()
 
     async def ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            RuntimeUnusableError: it cannot be loaded, and why.
-        """
+        """Wait until the model is loaded; a RuntimeUnusableError says why it cannot be."""
         await self._supervisor.ready()
 
     @property
@@ -394,12 +381,8 @@ class Engine:
             InputRefusedError: ``dimensions`` is not one of the vector's.
             GenerationError: as for ``evaluate``.
         """
-        vectors: list[array[float]] = []
-        for prompt in prompts:
-            rows = await self.evaluate(prompt, "hidden", lora=lora)
-            vector = cut(rows.row(), dimensions)
-            vectors.append(normalised(vector) if normalise else vector)
-        return vectors
+        vectors = [cut((await self.evaluate(prompt, "hidden", lora=lora)).row(), dimensions) for prompt in prompts]
+        return [normalised(vector) for vector in vectors] if normalise else vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
         """Return the logits of the next token, one per id of the vocabulary; fails as ``evaluate`` does."""
@@ -416,11 +399,9 @@ class Engine:
             no_id: id of the token for an irrelevant one.
             lora: name of the adapter to use.
         """
-        scores: list[float] = []
-        for prompt in prompts:
-            yes, no = (await self.evaluate(prompt, "logits", columns=(yes_id, no_id), lora=lora)).row()
-            scores.append(probability(yes, no))
-        return scores
+        ids = (yes_id, no_id)
+        rows = [(await self.evaluate(prompt, "logits", columns=ids, lora=lora)).row() for prompt in prompts]
+        return [probability(yes, no) for yes, no in rows]
 
     async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
         """Clear the KV cache, after the current run.
@@ -529,8 +510,6 @@ class Engine:
     async def run(self) -> None:
         """Keep the worker running until cancelled; called by ``open_engine``."""
         await self._supervisor.run()
-
-    # Internals
 
     def _checked(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
         self._supervisor.check()

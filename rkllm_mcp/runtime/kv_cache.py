@@ -22,18 +22,13 @@ class CacheState:
 
     def __init__(self, *, reuses_prefix: bool = True) -> None:
         self._reuses_prefix = reuses_prefix
-        # Token ids that the cache certainly holds, from its start; empty if unknown.
-        self.ids: Sequence[int] = ()
-        # True if the cache is known to be empty.
-        self.is_cold = True
-        # True if a generation is paused.
-        self.is_paused = False
+        self.ids: Sequence[int] = ()  # token ids that the cache certainly holds, from its start; empty if unknown
+        self.is_cold = True  # True if the cache is known to be empty
+        self.is_paused = False  # True if a generation is paused
         self._has_history = False
         self._lora: str | None = None
-        # Owners of prompts that may still be in the cache.
-        self._owners: frozenset[str] = frozenset()
-        # Last prompt of the service itself; every owner may know it.
-        self._shared: Sequence[int] = ()
+        self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
+        self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
     def renewed(self) -> None:
         """Note a new worker."""
@@ -104,17 +99,13 @@ class CacheState:
         self.is_paused = run.is_paused
         self._lora = command.options.lora
         self._has_history = command.options.keep_history
-        # Without a token the progress of the run is unknown, and the content after a failed run is undocumented. The
-        # token sampled last was not evaluated (observed on 1.3.1).
-        is_known = self._reuses_prefix and run.state is RunState.DONE and bool(run.ids) and not self._has_history
-        self.ids = [*run.tokens, *run.ids[:-1]] if is_known and run.tokens else ()
-        self._note_owner(run)
-
-    def _note_owner(self, run: Run) -> None:
+        # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content. Without a
+        # token its progress is unknown, and the content after a failed run is undocumented.
+        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
+        # The token sampled last was not evaluated (observed on 1.3.1).
+        self.ids = [*run.tokens, *run.ids[:-1]] if self._reuses_prefix and is_whole and run.tokens else ()
         owner = run.options.owner
         new: frozenset[str] = frozenset() if owner is None else frozenset((owner,))
-        # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content.
-        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
         self._owners = new if is_whole else self._owners | new
         if owner is None and is_whole:
             self._shared = run.tokens

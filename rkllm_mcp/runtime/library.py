@@ -33,7 +33,7 @@ from rkllm_mcp.runtime.abi.common import Abi
 
 _MARKER = re.compile(
     rb"RKLLM SDK \(version: (?P<version>\d+\.\d+\.\d+(?:b\d+)?)"
-    rb"(?: \| target: (?P<target>[^|)\0]{1,64}))?(?: ?\| build: (?P<build>[^)\0]{1,128}))?"
+    rb"(?: \| target: [^|)\0]{1,64})?(?: ?\| build: (?P<build>[^)\0]{1,128}))?"
 )
 
 _PUBLIC_FUNCTIONS: frozenset[str] = frozenset(name for abi in FAMILIES for name in abi.types.functions)
@@ -49,29 +49,13 @@ _ELF_MACHINE_END = 20
 class LibraryFile:
     """Description of a library file, read without loading it."""
 
-    # The file, symbolic links resolved.
-    path: Path
-    size_bytes: int
-    # Runtime release of its marker; None without one.
-    version: str | None
-    # The marker's build text, such as ``27637c95 2025-05-02 17:46:07``.
-    build: str | None
-    # The marker's target, such as ``Linux``.
-    target: str | None
-    # Machine it was built for, such as ``aarch64``; None if it is not an ELF file.
-    machine: str | None
-    # True if this machine and this Python can load it.
-    runs_here: bool
-    # Public RKLLM functions named in it.
-    exports: frozenset[str]
-    # True for this project's emulated runtime.
-    is_emulator: bool
-
-    @property
-    def family(self) -> str | None:
-        """Name of the interface family of its verified version, if any."""
-        abi = choose_abi(self.version) if self.version else None
-        return abi.name if abi else None
+    path: Path  # the file, symbolic links resolved
+    version: str | None  # runtime release of its marker; None without one
+    build: str | None  # the marker's build text, such as ``27637c95 2025-05-02 17:46:07``
+    machine: str | None  # machine it was built for, such as ``aarch64``; None if it is not an ELF file
+    runs_here: bool  # True if this machine and this Python can load it
+    exports: frozenset[str]  # public RKLLM functions named in it
+    is_emulator: bool  # True for this project's emulated runtime
 
     @property
     def generation(self) -> str:
@@ -89,11 +73,7 @@ class Fingerprint:
 
 
 def read_library_file(path: Path) -> LibraryFile:
-    """Describe a file without loading it.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read or is empty.
-    """
+    """Describe a file without loading it; a RuntimeUnusableError if it cannot be read or is empty."""
     real = path.resolve()
     try:
         with real.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -105,11 +85,7 @@ def read_library_file(path: Path) -> LibraryFile:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Hash a file: SHA-256 and the git blob id, by which official releases are known.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
-    """
+    """Return the hashes of a file, by which official releases are known; a RuntimeUnusableError if it is unreadable."""
     import hashlib  # imported here to keep the worker small
 
     try:
@@ -132,10 +108,8 @@ def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
     build = _text(marker, "build")
     return LibraryFile(
         path=path,
-        size_bytes=len(content),
         version=_text(marker, "version"),
         build=build,
-        target=_text(marker, "target"),
         machine=machine,
         runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
         # Names in a string table are enclosed in NULs, unlike names in messages.
@@ -173,13 +147,10 @@ _WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
 class Library:
     """A loaded library with typed and checked functions."""
 
-    # The file it was loaded from.
-    file: LibraryFile
+    file: LibraryFile  # the file it was loaded from
     abi: Abi
-    # The ctypes library; its functions are called by their C names.
-    functions: ctypes.CDLL
-    # Result of rkllm_createDefaultParam, as bytes.
-    default_param: bytes
+    functions: ctypes.CDLL  # the ctypes library; its functions are called by their C names
+    default_param: bytes  # result of rkllm_createDefaultParam, as bytes
 
     @property
     def version(self) -> str:
@@ -188,13 +159,10 @@ class Library:
 
 
 def find_library(where: str = AUTOMATIC) -> Path:
-    """Find the file to load.
+    """Find the file to load; a LibraryNotFoundError lists the locations.
 
     ``where`` is a path to the file or its folder, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the releases of
     'runtime pull', the usual folders, then the loader's cache.
-
-    Raises:
-        LibraryNotFoundError: none was found; the message lists the locations.
     """
     explicit = where if where != AUTOMATIC else os.environ.get("RKLLM_LIBRARY", "")
     if explicit:
@@ -222,10 +190,7 @@ def runtime_folder() -> Path:
 
 
 def visible_libraries(*, everywhere: bool = False) -> list[Path]:
-    """Return every librkllmrt.so that ``auto`` could find, in search order, links resolved.
-
-    ``everywhere`` adds the copies of other programs in the home folder, which ``auto`` does not take.
-    """
+    """Return every librkllmrt.so that ``auto`` could find, in order; ``everywhere`` adds those of other programs."""
     named = os.environ.get("RKLLM_LIBRARY", "")
     candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
     if everywhere:
@@ -235,15 +200,20 @@ def visible_libraries(*, everywhere: bool = False) -> list[Path]:
 
 
 def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
-    """Return the interface for a file, before it is loaded.
+    """Return the interface for a file, before it is loaded; a RuntimeUnusableError if it cannot be loaded here at all.
 
-    ``override`` is the release whose interface is used in any case, or ``auto``.
-
-    Raises:
-        UnknownRuntimeError: the file's release is not verified to work, or ``override`` is not a release that is.
-        RuntimeUnusableError: the file cannot be loaded on this machine at all.
+    ``override`` is the release whose interface is used in any case, or ``auto``; an UnknownRuntimeError if it, or the
+    file's release, is not verified to work.
     """
-    _require_loadable(file)
+    if file.machine is None:
+        raise RuntimeUnusableError(
+            f"{file.path} is not a shared library.", "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
+        )
+    if not file.runs_here:
+        raise RuntimeUnusableError(
+            f"{file.path} is built for {file.machine} and this Python runs on {os.uname().machine}.",
+            "Use the library for this machine, or '--runtime emulator' where there is no NPU.",
+        )
     if override != AUTOMATIC:
         chosen = choose_abi(override)
         if chosen is None:
@@ -251,21 +221,17 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
                 f"There is no runtime interface {override!r}.", f"Use auto or one of {', '.join(WORKING_VERSIONS)}."
             )
         return chosen
-    if file.version is None:
-        raise _unmarked(file)
-    abi = choose_abi(file.version)
+    abi = choose_abi(file.version or "")
     if abi is None:
-        raise _unknown_version(file.path, file.version)
+        raise _unknown_release(file)
     return abi
 
 
 def open_library(path: Path, override: str = AUTOMATIC) -> Library:
-    """Load a library and type its functions.
+    """Load a library and type its functions; a RuntimeUnusableError says why the file cannot be loaded.
 
-    Raises:
-        RuntimeUnusableError: the file cannot be loaded; the message says why.
-        UnknownRuntimeError: its release is not verified to work.
-        AbiMismatchError: its marker, its exports and its default parameters disagree.
+    An UnknownRuntimeError if its release is not verified to work, an AbiMismatchError if its marker, its exports and
+    its default parameters disagree.
     """
     file = read_library_file(path)
     abi = accepted_abi(file, override)
@@ -316,19 +282,13 @@ def _cached_by_loader() -> Iterator[Path]:
         return
 
 
-def _require_loadable(file: LibraryFile) -> None:
-    if file.machine is None:
-        raise RuntimeUnusableError(
-            f"{file.path} is not a shared library.", "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
+def _unknown_release(file: LibraryFile) -> UnknownRuntimeError:
+    if file.version is not None:
+        why = UNSUPPORTED_VERSIONS.get(file.version, "its interface has not been verified")
+        return UnknownRuntimeError(
+            f"{file.path} is RKLLM {file.version}, which this program does not drive: {why}.",
+            f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
         )
-    if not file.runs_here:
-        raise RuntimeUnusableError(
-            f"{file.path} is built for {file.machine} and this Python runs on {os.uname().machine}.",
-            "Use the library for this machine, or '--runtime emulator' where there is no NPU.",
-        )
-
-
-def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
     if not file.exports:
         return UnknownRuntimeError(
             f"{file.path} is no RKLLM runtime: it has none of its functions.",
@@ -337,14 +297,6 @@ def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
     return UnknownRuntimeError(
         f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
         f"{_WORKING}; if you know that it is one of them, {_override(NEWEST_VERSION)}.",
-    )
-
-
-def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
-    why = UNSUPPORTED_VERSIONS.get(version, "its interface has not been verified")
-    return UnknownRuntimeError(
-        f"{path} is RKLLM {version}, which this program does not drive: {why}.",
-        f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
     )
 
 
@@ -357,18 +309,14 @@ def _load(file: LibraryFile) -> ctypes.CDLL:
         if "libgomp" in str(error):
             remedy = "Install libgomp: 'sudo apt install libgomp1'."
         raise RuntimeUnusableError(f"{file.path} cannot be loaded: {error}.", remedy) from None
-    if not _is_mapped(file.path):
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        is_mapped = any(line.rstrip("\n").endswith(f" {file.path}") for line in maps)
+    if not is_mapped:
         raise AbiMismatchError(
             f"The system loaded another file in place of {file.path}.",
             "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
         )
     return library
-
-
-def _is_mapped(path: Path) -> bool:
-    """True if this very file is mapped into this process."""
-    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
-        return any(line.rstrip("\n").endswith(f" {path}") for line in maps)
 
 
 def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:

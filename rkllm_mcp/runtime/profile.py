@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -32,20 +31,15 @@ _ID_CHARS = 16
 class RuntimeProfile:
     """Measurements of a library with a model."""
 
-    # Git blob id of the library.
-    library: str
-    # ``model_identity`` of the model.
-    model: str
+    library: str  # Git blob id of the library
+    model: str  # ``model_identity`` of the model
     version: str
-    # Interface in use.
-    abi: str
+    abi: str  # interface in use
     emulated: bool
-    # ISO 8601.
-    measured_at: str
+    measured_at: str  # ISO 8601
     # By the names in the probe's ``facts.json``; undetermined facts are absent.
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # Experiment -> reason why it was inconclusive.
-    unsettled: Mapping[str, str] = field(default_factory=dict[str, str])
+    unsettled: Mapping[str, str] = field(default_factory=dict[str, str])  # experiment -> reason why it was inconclusive
 
     @property
     def reuses_prefix(self) -> bool | None:
@@ -71,11 +65,7 @@ class RuntimeProfile:
 
 
 def model_identity(path: Path) -> str:
-    """Return an id of a model file, without reading all of it.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
-    """
+    """Return an id of a model file, read only in part; a RuntimeUnusableError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -99,11 +89,15 @@ def profile_path(library_blob: str, model: str, folder: Path | None = None) -> P
     return (folder or profile_folder()) / f"{library_blob[:_ID_CHARS]}-{model[:_ID_CHARS]}.json"
 
 
-def load_profile(library: Path, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """Return the profile of a library with a model; None without a usable one."""
+def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
+    """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None without a usable one."""
+    stored_in = folder or profile_folder()
+    # Avoid hashing a library if there are no profiles.
+    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
+        return None
     try:
-        blob, identity = fingerprint(library).git_blob, model_identity(model)
-        content: Any = json.loads(profile_path(blob, identity, folder).read_text("utf-8"))
+        blob, identity = fingerprint(find_library(library)).git_blob, model_identity(model)
+        content: Any = json.loads(profile_path(blob, identity, stored_in).read_text("utf-8"))
         if content.pop("format") != FORMAT:
             return None
         profile = RuntimeProfile(**content)
@@ -113,39 +107,29 @@ def load_profile(library: Path, model: Path, folder: Path | None = None) -> Runt
     return profile if (profile.library, profile.model) == (blob, identity) and is_sound else None
 
 
-def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """Return the profile for an engine's settings; None for the emulated runtime.
-
-    ``library`` is a path, ``auto`` or ``emulator``.
-    """
-    stored_in = folder or profile_folder()
-    # Avoid hashing a library if there are no profiles.
-    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
-        return None
-    try:
-        return load_profile(find_library(library), model, stored_in)
-    except RuntimeUnusableError:
-        return None  # the engine reports the library's fault
-
-
 def save_profile(profile: RuntimeProfile, folder: Path | None = None) -> Path:
-    """Store a profile in place of an earlier one of the same library and model; return its file.
-
-    Raises:
-        RuntimeUnusableError: it cannot be written.
-    """
+    """Store a profile in place of an earlier one, return its file; a RuntimeUnusableError if it cannot be written."""
     path = profile_path(profile.library, profile.model, folder)
-    temporary = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(f"{json.dumps({'format': FORMAT, **asdict(profile)}, indent=2)}\n", "utf-8")
-        temporary.replace(path)
+        write_json(path, {"format": FORMAT, **asdict(profile)})
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         remedy = "Make room, or set XDG_STATE_HOME to a folder that may be written."
         raise RuntimeUnusableError(f"The profile cannot be written to {path}: {error.strerror}.", remedy) from None
     return path
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Replace a file in one step: after a power cut it is the old one or the new one."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(f"{json.dumps(content, indent=2)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _is_sound(profile: RuntimeProfile) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from rkllm_mcp.generation import GenerationOptions
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.library import fingerprint
-from rkllm_mcp.runtime.profile import model_identity
+from rkllm_mcp.runtime.profile import model_identity, write_json
 
 FORMAT = 1
 _DATA, _MANIFEST, _REFUSALS = "prompt.bin", "manifest.json", "refusals.json"
@@ -37,15 +37,12 @@ class CacheSubject:
     """Model, runtime and settings that an evaluated prompt belongs to."""
 
     model_path: str
-    # ``profile.model_identity``, which covers only both ends of the file.
-    model: str
+    model: str  # ``profile.model_identity``, which covers only both ends of the file
     model_mtime_ns: int
-    # Git blob id of the library.
-    library: str
+    library: str  # Git blob id of the library
     version: str
     context_tokens: int
-    # Name of the adapter; empty for none.
-    lora: str = ""
+    lora: str = ""  # name of the adapter; empty for none
 
     def difference(self, saved: Mapping[str, object]) -> str:
         """Return why a prompt saved for another subject cannot be used here; empty if it can."""
@@ -78,10 +75,8 @@ class SavedPrompt:
 
     file: Path
     size_bytes: int
-    # Prefill time when it was saved.
-    prefill_ms: float
-    # True once loading it has saved time.
-    is_proven: bool
+    prefill_ms: float  # prefill time when it was saved
+    is_proven: bool  # True once loading it has saved time
 
 
 @dataclass(frozen=True)
@@ -122,11 +117,7 @@ class PromptFiles:
         return Dropped(reason)
 
     def draft(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
-        """Return a path for the runtime to write to; call ``keep`` on success, and ``discard`` always.
-
-        Raises:
-            OSError: the folder cannot be made.
-        """
+        """Return a path to write to, or raise an OSError; call ``keep`` on success, and ``discard`` always."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
         aside = self._entry(subject, ids).with_suffix(f".{os.getpid()}")
@@ -135,11 +126,7 @@ class PromptFiles:
         return aside / _DATA
 
     def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> SavedPrompt | Dropped:
-        """Make ``draft`` the entry of a prefix, and remove the least recently used entries above the limit.
-
-        Raises:
-            OSError: it cannot be stored.
-        """
+        """Make ``draft`` the entry of a prefix, delete the oldest above the limit; an OSError if it is not stored."""
         size = draft.stat().st_size
         if size > self._limit_bytes:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")
@@ -155,7 +142,7 @@ class PromptFiles:
             "prefill_ms": prefill_ms,
             "is_proven": False,
         }
-        _write_json(draft.with_name(_MANIFEST), manifest)
+        write_json(draft.with_name(_MANIFEST), manifest)
         entry = self._entry(subject, ids)
         _remove(entry)
         draft.parent.rename(entry)
@@ -166,7 +153,7 @@ class PromptFiles:
         """Record that loading the prompt saved time."""
         path = saved.file.with_name(_MANIFEST)
         with suppress(OSError, ValueError, TypeError):
-            _write_json(path, {**_read_json(path), "is_proven": True})
+            write_json(path, {**_read_json(path), "is_proven": True})
 
     def discard(self, file: Path) -> None:
         """Remove an entry, or a draft that did not become one."""
@@ -182,14 +169,11 @@ class PromptFiles:
         latest = dict(list(refusals.items())[-_MAX_REFUSALS:])
         with suppress(OSError):  # it is tried again at the next start
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write_json(self.folder / _REFUSALS, latest)
+            write_json(self.folder / _REFUSALS, latest)
 
     def _entry(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
         name = f"{subject.model_path}\0{subject.lora}\0{_ids_digest(ids)}"
         return self.folder / hashlib.sha256(name.encode()).hexdigest()[:_KEY_CHARS]
-
-    def _entries(self) -> Iterator[Path]:
-        return (path for path in self.folder.iterdir() if path.is_dir())
 
     def _sweep(self) -> None:
         """Remove unfinished files of processes that no longer run."""
@@ -202,7 +186,8 @@ class PromptFiles:
                 path.unlink(missing_ok=True)
 
     def _trim(self, spare: Path) -> None:
-        entries = sorted((path for path in self._entries() if not path.suffix), key=_used_ns)
+        found = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
+        entries = sorted(found, key=lambda entry: _figure(entry, "st_mtime_ns"))
         total = sum(map(_size, entries))
         for entry in entries:
             if total > self._limit_bytes and entry != spare:
@@ -255,18 +240,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
-def _write_json(path: Path, content: Mapping[str, object]) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=2))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _remove(entry: Path) -> None:
     """Remove an entry; the manifest first, so that a crash leaves no valid entry."""
     with suppress(OSError):
@@ -274,16 +247,13 @@ def _remove(entry: Path) -> None:
     shutil.rmtree(entry, ignore_errors=True)
 
 
-def _used_ns(entry: Path) -> int:
-    try:
-        return entry.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def _size(entry: Path) -> int:
+    return _figure(entry / _DATA, "st_size")
+
+
+def _figure(path: Path, name: str) -> int:
     try:
-        return (entry / _DATA).stat().st_size
+        return getattr(path.stat(), name)
     except OSError:
         return 0
 
@@ -399,15 +369,11 @@ class CacheWarmUp:
             self._postponable.cancel()
 
     async def run(self, head: Sequence[int]) -> None:
-        """Load the head, or evaluate and save it, or evaluate it.
+        """Load the head, or evaluate and save it, or evaluate it; fails with the errors of ``Engine.prefill``.
 
         It is not only evaluated while a question waits, whose own prefill takes as long. A run that saves is made
         anyway, because it happens once; but before 1.3.0 it generates until the model ends by itself, so it is made
         only while no run waits.
-
-        Raises:
-            GenerationError: the run failed.
-            RuntimeUnusableError: the model cannot be loaded.
         """
         if len(head) < WORTHWHILE_TOKENS:
             return

@@ -24,7 +24,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -73,11 +72,8 @@ class Slot:
     async def changed(self) -> int | None:
         """Wait for a new position: the number of requests that end before this one begins; None once admitted.
 
-        The first call returns at once, and a later one returns the latest position; also when ``loading`` changes.
-
-        Raises:
-            SchedulerClosedError: the queue was closed before it was admitted.
-            RkllmMcpError: its model could not be loaded, and why.
+        The first call returns at once, and a later one returns the latest position; also when ``loading`` changes. A
+        SchedulerClosedError if the queue was closed meanwhile, another error if its model could not be loaded.
         """
         while self.admitted_at is None and self._reported == (self.position, self.loading) and self._failure is None:
             self._changed = anyio.Event()
@@ -102,9 +98,7 @@ class Slot:
     def __enter__(self) -> Slot:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._scheduler.leave(self)
 
 
@@ -137,25 +131,20 @@ class _Requests:
 
     def ahead_of(self, key: str) -> int:
         """Count the waiting requests that are admitted before one more of ``key``."""
-        own = len(self.waiting.get(key, ()))
-        ahead, is_before = 0, True
-        for other, waiting in self.waiting.items():
-            if other == key:
-                is_before = False
-                ahead += own
-            else:
-                # A key that comes later in the round has had one turn less.
-                ahead += min(len(waiting), own + is_before)
-        return ahead
+        own, keys = len(self.waiting.get(key, ())), [*self.waiting]
+        place = keys.index(key) if key in keys else len(keys)
+        # Each other key has as many turns before it, and one more if it comes earlier in the round.
+        others = (
+            min(len(self.waiting[other]), own + (turn < place)) for turn, other in enumerate(keys) if other != key
+        )
+        return own + sum(others)
 
 
 class Scheduler:
     """Admission to the NPU: one for all surfaces, tenants and models of a process.
 
-    Args:
-        parallel: number of answers that run at once.
-        queue: number of answers that may wait for each key; of evaluations ``EVALUATIONS_PER_ANSWER`` times as many.
-        clock: a monotonic clock, seconds.
+    ``parallel`` answers run at once, and ``queue`` may wait for each key; of evaluations ``EVALUATIONS_PER_ANSWER``
+    times as many. ``clock`` is monotonic, in seconds.
     """
 
     def __init__(self, parallel: int = 1, queue: int = 32, clock: Callable[[], float] = time.monotonic) -> None:
@@ -171,11 +160,10 @@ class Scheduler:
         self.resize(parallel, queue)
 
     def use_models(self, home: str, load: Callable[[str], None] | None) -> None:
-        """Admit requests for other models from now on.
+        """Admit requests for other models from now on; ``load`` starts to load one, and None means that there is one.
 
-        Args:
-            home: the loaded model; also the one for requests that name none while none is loaded.
-            load: starts to load a model, and does not wait; ``loaded`` is called at the end. None: there is one model.
+        ``load`` does not wait, and ``loaded`` is called at the end. ``home`` is the loaded model, also of requests that
+        name none while none is loaded.
         """
         self._home, self._load = home, load
         self.loaded(home)
@@ -230,16 +218,10 @@ class Scheduler:
             await self._idle.wait()
 
     def admit(self, key: str = "", kind: Kind = "answer", model: str | None = "") -> Slot:
-        """Enter the queue; the slot's ``with`` block leaves it.
+        """Enter the queue; the slot's ``with`` block leaves it. A QueueFullError if too many requests of ``key`` wait.
 
-        Args:
-            key: the client's.
-            kind: which limits apply.
-            model: the model that it needs; empty for the loaded one, None for a request that uses no chat model.
-
-        Raises:
-            QueueFullError: too many requests of this key wait.
-            SchedulerClosedError: the queue is closed.
+        ``kind`` determines the limits. ``model`` is the one that it needs, empty for the loaded one, None for a request
+        that uses no chat model. A SchedulerClosedError if the queue is closed.
         """
         if self._is_closed:
             raise SchedulerClosedError
@@ -372,16 +354,11 @@ _Run = TypeVar("_Run", bound=Prompted)
 class ExpectedRun:
     """A run that is expected soon."""
 
-    # Prefix of its prompt.
-    tokens: Sequence[int]
-    # Time at which it was expected, seconds of the event loop's clock.
-    since: float
+    tokens: Sequence[int]  # prefix of its prompt
+    since: float  # time at which it was expected, seconds of the event loop's clock
 
     def hold_until(self, upcoming: Prompted, cached: Sequence[int], cost_s: Callable[[int], float]) -> float:
-        """Return the time until which ``upcoming`` is held for this run; 0 if holding saves too little.
-
-        ``cost_s`` returns the seconds that prefilling so many tokens takes.
-        """
+        """Return until when ``upcoming`` is held, 0 if that saves too little; ``cost_s`` gives a prefill's seconds."""
         lost = common_prefix(self.tokens, cached) - common_prefix(upcoming.tokens, cached)
         return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
 
@@ -389,10 +366,8 @@ class ExpectedRun:
 class RunQueue(Generic[_Run]):
     """Runs of one engine that wait; the one that reuses most of the KV cache goes first.
 
-    Args:
-        max_skips: number of runs that may go before a waiting one; 0 keeps the order of arrival.
-        cost_s: returns the seconds that prefilling so many tokens takes.
-        resume: called when a hold for an expected run ends.
+    At most ``max_skips`` runs go before a waiting one; 0 keeps the order of arrival. ``cost_s`` returns the seconds
+    that prefilling so many tokens takes; ``resume`` is called when a hold for an expected run ends.
     """
 
     def __init__(

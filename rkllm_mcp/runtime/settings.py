@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 class SilenceLimits:
     """Longest silence of the runtime before it counts as hung."""
 
-    # Before the first token, for any prompt, seconds.
-    prefill_base_s: float = 60.0
-    # Added for the prompt: this many times its expected prefill.
-    prefill_factor: float = 5.0
+    prefill_base_s: float = 60.0  # before the first token, for any prompt, seconds
+    prefill_factor: float = 5.0  # added for the prompt: this many times its expected prefill
     # Expected speed before any measurement. The slowest report is 36 (a 1.7B model at 8192 tokens, rkllama
     # #169); larger models are slower.
     prefill_tokens_per_s: float = 20.0
-    # Between two tokens.
-    decode_s: float = 60.0
-    # For calls other than runs.
-    call_s: float = 120.0
+    decode_s: float = 60.0  # between two tokens
+    call_s: float = 120.0  # for calls other than runs
 
 
 # enabled_cpus_mask is a uint32.
@@ -40,41 +36,27 @@ _MASK_BITS = 32
 
 @dataclass(frozen=True)
 class EngineSettings(LoadParameters):
-    """Model, runtime and limits of an engine: the parameters of loading, and these.
+    """Model, runtime and limits of an engine; ``library`` may also be ``emulator``."""
 
-    ``library`` may also be ``emulator``.
-
-    Args:
-        log_level: 0 quiet, 1 timing and memory, 2 prompts and tokens as well (RKLLM_LOG_LEVEL).
-        start_timeout_s: time limit for loading, seconds.
-        reload_pauses_s: pauses before a worker that died while loading is started again, seconds; then the engine
-            gives up.
-        healthy_s: a worker that had its model loaded for this long resets the count of deaths, seconds.
-        max_skips: how often a waiting run may be skipped for one that reuses more of the KV cache; 0 keeps the order
-            of arrival.
-        leave_timeout_s: longest wait for the runtime to return after a consumer left, seconds.
-        silence: longest silence of the runtime before a run is aborted. An abort during prefill, which the runtime
-            does not interrupt, may take as long as the prefill.
-        decode_abort_timeout_s: time limit for an abort after the first token; then the worker is killed, seconds.
-        stop_timeout_s: time limit for the worker's shutdown before it is killed, seconds.
-        profile: measurements of this runtime with this model; None without any.
-        worker: ``process``, or ``inline`` for threads of this process, where a crash ends the host.
-        timed_tokens: yield ``run.TimedToken``, for measurements.
-        timed_callbacks: measure the time in callbacks (``RunStats.callback_ms``), which makes each slightly longer.
-    """
-
-    log_level: int = 0
-    start_timeout_s: float = 120.0
+    log_level: int = 0  # 0 quiet, 1 timing and memory, 2 prompts and tokens as well (RKLLM_LOG_LEVEL)
+    start_timeout_s: float = 120.0  # time limit for loading, seconds
+    # Pauses before a worker that died while loading is started again, seconds; then the engine gives up.
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
-    healthy_s: float = 60.0
+    healthy_s: float = 60.0  # a worker that had its model loaded for this long resets the count of deaths, seconds
+    # How often a waiting run may be skipped for one that reuses more of the KV cache; 0 keeps the order of arrival.
     max_skips: int = MAX_SKIPS
-    leave_timeout_s: float = 2.0
+    leave_timeout_s: float = 2.0  # longest wait for the runtime to return after a consumer left, seconds
+    # Longest silence of the runtime before a run is aborted. An abort during prefill, which the runtime does not
+    # interrupt, may take as long as the prefill.
     silence: SilenceLimits = field(default_factory=SilenceLimits)
+    # Time limit for an abort after the first token; then the worker is killed, seconds.
     decode_abort_timeout_s: float = 15.0
-    stop_timeout_s: float = 5.0
-    profile: RuntimeProfile | None = None
+    stop_timeout_s: float = 5.0  # time limit for the worker's shutdown before it is killed, seconds
+    profile: RuntimeProfile | None = None  # measurements of this runtime with this model; None without any
+    # ``process``, or ``inline`` for threads of this process, where a crash ends the host.
     worker: WorkerKind = "process"
-    timed_tokens: bool = False
+    timed_tokens: bool = False  # yield ``run.TimedToken``, for measurements
+    # Measure the time in callbacks (``RunStats.callback_ms``), which makes each slightly longer.
     timed_callbacks: bool = False
 
     def __post_init__(self) -> None:
@@ -121,11 +103,7 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
 
 
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
-    """Return the settings of several models for one board, each with its own domain; open one engine for each.
-
-    Raises:
-        ModelLoadError: the driver has too few domains.
-    """
+    """Return the settings of a board's models with separate domains, one engine for each, or raise a ModelLoadError."""
     sizes = [_size(Path(each.model_path)) for each in settings]
     return [replace(each, base_domain_id=base) for each, base in zip(settings, assign_domains(sizes), strict=True)]
 

@@ -12,7 +12,6 @@ from rkllm_mcp.runtime.library import fingerprint
 from rkllm_mcp.runtime.profile import (
     RuntimeProfile,
     find_profile,
-    load_profile,
     model_identity,
     profile_folder,
     profile_path,
@@ -46,16 +45,16 @@ def test_a_profile_is_read_as_it_was_kept(tmp_path: Path, library: Path, model: 
     profile = profile_of(library, model, unsettled={"abort": "crashed: SIGSEGV"})
     path = save_profile(profile, tmp_path / "profiles")
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    assert load_profile(library, model, tmp_path / "profiles") == profile
+    assert find_profile(str(library), model, tmp_path / "profiles") == profile
 
 
 def test_another_build_and_another_model_have_another_profile(tmp_path: Path, library: Path, model: Path) -> None:
     save_profile(profile_of(library, model), tmp_path / "profiles")
     library.write_bytes(b"another library")
-    assert load_profile(library, model, tmp_path / "profiles") is None
+    assert find_profile(str(library), model, tmp_path / "profiles") is None
     library.write_bytes(b"a library")
     model.write_bytes(b"another model")
-    assert load_profile(library, model, tmp_path / "profiles") is None
+    assert find_profile(str(library), model, tmp_path / "profiles") is None
 
 
 def test_a_large_model_is_known_by_its_size_and_both_ends(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_large_model_is_known_by_its_size_and_both_ends(tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", "{}", "null"])
 def test_a_file_that_is_no_profile_is_none(tmp_path: Path, library: Path, model: Path, text: str) -> None:
     save_profile(profile_of(library, model), tmp_path / "profiles").write_text(text)
-    assert load_profile(library, model, tmp_path / "profiles") is None
+    assert find_profile(str(library), model, tmp_path / "profiles") is None
 
 
 @pytest.mark.parametrize(
@@ -97,13 +96,13 @@ def test_a_profile_that_says_something_else_is_none(
 ) -> None:
     path = save_profile(profile_of(library, model), tmp_path / "profiles")
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert load_profile(library, model, tmp_path / "profiles") is None
+    assert find_profile(str(library), model, tmp_path / "profiles") is None
 
 
 def test_without_a_profile_there_is_none(tmp_path: Path, library: Path, model: Path) -> None:
-    assert load_profile(library, model, tmp_path / "profiles") is None
-    assert load_profile(tmp_path / "gone.so", model, tmp_path / "profiles") is None
-    assert load_profile(library, tmp_path / "gone.rkllm", tmp_path / "profiles") is None
+    assert find_profile(str(library), model, tmp_path / "profiles") is None
+    assert find_profile(str(tmp_path / "gone.so"), model, tmp_path / "profiles") is None
+    assert find_profile(str(library), tmp_path / "gone.rkllm", tmp_path / "profiles") is None
 
 
 def test_an_engine_gets_the_profile_of_what_it_runs(tmp_path: Path, library: Path, model: Path) -> None:

@@ -16,25 +16,13 @@ from rkllm_mcp.errors import UnsupportedError
 from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling, TextInput
 from rkllm_mcp.runtime.abi.declarations import Declarations
 
-# LLMCallState, since 1.2.0
-RKLLM_RUN_NORMAL = 0
-RKLLM_RUN_WAITING = 1
-RKLLM_RUN_FINISH = 2
-RKLLM_RUN_ERROR = 3
-
-# RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
-RKLLM_INPUT_PROMPT = 0
-RKLLM_INPUT_TOKEN = 1
-RKLLM_INPUT_EMBED = 2
-RKLLM_INPUT_MULTIMODAL = 3
-RKLLM_INFER_GENERATE = 0
-RKLLM_INFER_GET_LAST_HIDDEN_LAYER = 1
-RKLLM_INFER_GET_LOGITS = 2
+# LLMCallState (since 1.2.0), RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
+RKLLM_RUN_NORMAL, RKLLM_RUN_WAITING, RKLLM_RUN_FINISH, RKLLM_RUN_ERROR = range(4)
+RKLLM_INPUT_PROMPT, RKLLM_INPUT_TOKEN, RKLLM_INPUT_EMBED, RKLLM_INPUT_MULTIMODAL = range(4)
+RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS = range(3)
 
 # Results of the callback (1.2.1 on; DROP since 1.3.0)
-CALLBACK_GO_ON = 0
-CALLBACK_PAUSE = 1
-CALLBACK_DROP_BUFFER = 2
+CALLBACK_GO_ON, CALLBACK_PAUSE, CALLBACK_DROP_BUFFER = range(3)
 
 # The runtime chooses the number of leading cache entries that stay in a full context, as in Rockchip's demos.
 N_KEEP_AUTOMATIC = -1
@@ -42,44 +30,27 @@ N_KEEP_AUTOMATIC = -1
 
 @dataclass(frozen=True)
 class LoadParameters:
-    """Parameters of loading a runtime and a model.
+    """Parameters of loading a runtime and a model."""
 
-    Args:
-        model_path: the ``.rkllm`` file.
-        library: path of librkllmrt.so, or ``auto`` to look for it.
-        abi: the release whose interface is used, or ``auto`` for the library's own.
-        context_tokens: the context window, tokens.
-        max_new_tokens: the longest answer, tokens; a run may set a longer one (1.3.0 on).
-        sampling: sampling of runs without their own.
-        skip_special_token: keep control tokens from the callback. The default delivers them, so that every id is known.
-        cpus: numbers of the CPUs the runtime may use; empty keeps its own choice.
-        base_domain_id: the first IOMMU domain; two models on one board need different ones (``with_domains``).
-        embed_flash: read the embedding table from storage instead of memory.
-        keep_tokens: leading tokens that stay in a full context; -1: the runtime's choice.
-        ignore_eos: answers never end by themselves (1.3.0 on); for measurements.
-        image_tags: texts around images in the prompt, for runtimes before 1.3.0.
-        embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
-        lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
-        check_memory: refuse a model that needs more memory than is available.
-        cache_bytes_per_token: size of a token in the KV cache, for that check; None counts the smallest known.
-    """
-
-    model_path: str | PathLike[str]
-    library: str | PathLike[str] = "auto"
-    abi: str = "auto"
-    context_tokens: int = 4096
-    max_new_tokens: int = 512
-    sampling: Sampling = field(default_factory=Sampling)
+    model_path: str | PathLike[str]  # the ``.rkllm`` file
+    library: str | PathLike[str] = "auto"  # path of librkllmrt.so, or ``auto`` to look for it
+    abi: str = "auto"  # the release whose interface is used, or ``auto`` for the library's own
+    context_tokens: int = 4096  # the context window, tokens
+    max_new_tokens: int = 512  # the longest answer, tokens; a run may set a longer one (1.3.0 on)
+    sampling: Sampling = field(default_factory=Sampling)  # sampling of runs without their own
+    # Keep control tokens from the callback. The default delivers them, so that every id is known.
     skip_special_token: bool = False
-    cpus: Sequence[int] = ()
-    base_domain_id: int = 0
-    embed_flash: bool = True
-    keep_tokens: int = N_KEEP_AUTOMATIC
-    ignore_eos: bool = False
-    image_tags: ImageTags | None = None
+    cpus: Sequence[int] = ()  # numbers of the CPUs the runtime may use; empty keeps its own choice
+    base_domain_id: int = 0  # the first IOMMU domain; two models on one board need different ones (``with_domains``)
+    embed_flash: bool = True  # read the embedding table from storage instead of memory
+    keep_tokens: int = N_KEEP_AUTOMATIC  # leading tokens that stay in a full context; -1: the runtime's choice
+    ignore_eos: bool = False  # answers never end by themselves (1.3.0 on); for measurements
+    image_tags: ImageTags | None = None  # texts around images in the prompt, for runtimes before 1.3.0
+    # A file with one row per token id, for a model exported without its own (1.3.0 on).
     embedding_table: str | PathLike[str] | None = None
-    lacks_tokenizer: bool = False
-    check_memory: bool = True
+    lacks_tokenizer: bool = False  # the model was exported without one (1.3.0 on); its tokens then come without text
+    check_memory: bool = True  # refuse a model that needs more memory than is available
+    # Size of a token in the KV cache, for that check; None counts the smallest known.
     cache_bytes_per_token: int | None = None
 
 
@@ -106,31 +77,21 @@ class Abi:
     Inputs do not keep the memory that they point to.
     """
 
-    # First release of the family.
-    name: str
-    # Releases that were verified to have this interface.
-    versions: tuple[str, ...]
-    # C types by name.
-    types: Declarations
-    # A run ends with statistics.
-    has_perf: bool = False
+    name: str  # first release of the family
+    versions: tuple[str, ...]  # releases that were verified to have this interface
+    types: Declarations  # C types by name
+    has_perf: bool = False  # a run ends with statistics
     has_kv_cache_size: bool = False
     has_per_run_sampling: bool = False
     has_per_run_token_limit: bool = False
-    # Inputs have a role and a switch for thinking.
-    has_roles: bool = False
-    # Image inputs have a count and a size.
-    has_image_sizes: bool = False
+    has_roles: bool = False  # inputs have a role and a switch for thinking
+    has_image_sizes: bool = False  # image inputs have a count and a size
     has_function_tools: bool = False
-    # A part of the KV cache can be cleared during a pause.
-    has_cache_ranges: bool = False
+    has_cache_ranges: bool = False  # a part of the KV cache can be cleared during a pause
     has_ignore_eos: bool = False
-    # The callback returns int instead of void and can pause a run.
-    callback_returns_int: bool = False
-    # The callback can let the library free the rows that it has read.
-    can_drop_buffers: bool = False
-    # Every image of a run without history leaks memory (rknn-llm #529).
-    leaks_images: bool = False
+    callback_returns_int: bool = False  # the callback returns int instead of void and can pause a run
+    can_drop_buffers: bool = False  # the callback can let the library free the rows that it has read
+    leaks_images: bool = False  # every image of a run without history leaks memory (rknn-llm #529)
 
     @property
     def callback_type(self) -> Any:
@@ -247,9 +208,7 @@ class Abi:
         """Return the arguments of rkllm_clear_kv_cache after the handle; a range has a start and an end per batch."""
         if not self.has_cache_ranges:
             return (int(keep_system),)
-        if span is None:
-            return (int(keep_system), None, None)
-        return (int(keep_system), (c_int * 1)(span[0]), (c_int * 1)(span[1]))
+        return (int(keep_system), *((c_int * 1)(end) for end in span)) if span else (int(keep_system), None, None)
 
     def defaults_fit(self, raw: bytes) -> bool:
         """Return True if a default RKLLMParam matches this family's layout.
@@ -259,7 +218,10 @@ class Abi:
         """
         param = self.types["RKLLMParam"].from_buffer_copy(raw)
         extend = param.extend_param
-        is_plausible = plausible_sampling(param) and plausible_cpus(extend)
+        sane = {"top_p": (0.001, 1.0), "temperature": (0.01, 5.0), "repeat_penalty": (0.5, 3.0)}
+        is_sane = all(low <= getattr(param, name) <= high for name, (low, high) in sane.items())
+        mask: int = extend.enabled_cpus_mask
+        is_plausible = is_sane and 0 < extend.enabled_cpus_num == mask.bit_count()
         return is_plausible and (extend.n_batch == 1 if _has_field(extend, "n_batch") else extend.reserved[0] == 0)
 
     def perf_of(self, result: Any) -> Perf | None:
@@ -295,11 +257,7 @@ _FEATURES = {
 
 
 def require(abi: Abi, version: str, capability: str) -> None:
-    """Refuse a capability that the family lacks.
-
-    Raises:
-        UnsupportedError: with the release that can.
-    """
+    """Refuse a capability that the family lacks: an UnsupportedError names the release that has it."""
     if not getattr(abi, capability):
         feature, since = _FEATURES[capability]
         raise UnsupportedError(feature, version, since)
@@ -313,15 +271,3 @@ def fill_sampling(target: Any, sampling: Sampling) -> Any:
     for each in fields(sampling):
         setattr(target, each.name, getattr(sampling, each.name))
     return target
-
-
-def plausible_sampling(param: Any) -> bool:
-    """Return True if the sampling fields of a default RKLLMParam have values that indicate the right layout."""
-    sane = {"top_p": (0.001, 1.0), "temperature": (0.01, 5.0), "repeat_penalty": (0.5, 3.0)}
-    return all(low <= getattr(param, name) <= high for name, (low, high) in sane.items())
-
-
-def plausible_cpus(extend: Any) -> bool:
-    """Return True if the CPU count is the number of bits in the mask, and at least one."""
-    mask: int = extend.enabled_cpus_mask
-    return 0 < extend.enabled_cpus_num == mask.bit_count()

@@ -342,7 +342,7 @@ def remove_command(
     yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
-    from rkllm_mcp.models.install import gib
+    from rkllm_mcp.models.compatibility import gib
 
     sources = _sources(session)
     folder = sources.removable(name)
