@@ -41,6 +41,27 @@ export function s(tag, attributes = {}, ...children) {
 }
 
 /**
+ * The node of what a library has made.
+ *
+ * @param {import("./markdown/libraries.js").Tree} tree
+ * @returns {Node}
+ */
+export function nodeOf(tree) {
+  if (typeof tree === "string") return new Text(tree);
+  const { tag, space, attributes, style, children } = tree;
+  if (!tag) {
+    const fragment = new DocumentFragment();
+    fragment.append(...children.map(nodeOf));
+    return fragment;
+  }
+  const element = space ? document.createElementNS(space, tag) : document.createElement(tag);
+  setAttributes(element, attributes);
+  Object.assign(/** @type {HTMLElement} */ (element).style, style);
+  element.append(...children.map(nodeOf));
+  return element;
+}
+
+/**
  * A symbol of the page's own set, hidden from screen readers: what it means is said beside it.
  *
  * @param {string} name
