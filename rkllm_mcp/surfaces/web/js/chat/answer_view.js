@@ -1,6 +1,6 @@
 /**
- * An answer on the page while it is made. Text is drawn once per frame, however many tokens come; what is said aloud goes
- * to the announcer in sentences.
+ * An answer on the page while it is made. Text is drawn once per frame at most, however many tokens come; what is said
+ * aloud goes to the announcer in sentences.
  *
  * @typedef {import("./answer.js").Segment} Segment
  * @typedef {import("../api.js").Api} Api
@@ -13,6 +13,7 @@ import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
 import { Answer, bare } from "./answer.js";
+import { Pace } from "./pace.js";
 import { QuestionCard } from "./questions.js";
 import { Sentences } from "./sentences.js";
 import { ToolCard } from "./tool_card.js";
@@ -42,7 +43,7 @@ export class AnswerView {
   #parts = h("div", { class: "parts" });
   #line = h("p", { class: "waiting-line" });
   #foot = h("footer", { class: "message-foot" });
-  #frame = 0;
+  #pace = new Pace(() => this.#draw());
   #sentences = new Sentences();
   #started = performance.now();
   #isPast;
@@ -80,7 +81,7 @@ export class AnswerView {
     const changed = this.answer.take(event);
     for (const segment of changed) this.#changed.add(segment);
     if (event.kind === "end") this.#end();
-    else if (this.#frame === 0 && !this.#isPast) this.#frame = requestAnimationFrame(() => this.#draw());
+    else if (!this.#isPast) this.#pace.later();
     if (this.#isPast || isKnown) return;
     if (event.kind === "text") for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
     if (event.kind === "tool_call") announce(t("tool.calling", { name: event.name }));
@@ -122,12 +123,11 @@ export class AnswerView {
 
   /** Another view takes its place. */
   leave() {
-    cancelAnimationFrame(this.#frame);
+    this.#pace.cancel();
     clearInterval(this.#clock);
   }
 
   #draw() {
-    this.#frame = 0;
     const changed = [...this.#changed];
     this.#changed.clear();
     for (const segment of changed) this.#show(segment);
