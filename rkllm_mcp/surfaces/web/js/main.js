@@ -11,6 +11,7 @@ import { byId, fill, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { keepPage, lookForRelease, notify } from "./home.js";
 import { onKey } from "./keys.js";
+import { warmFonts } from "./markdown/extras.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { lateTab, Panel } from "./panels/panel.js";
@@ -321,3 +322,4 @@ if (code) {
 await route();
 await Promise.all([introduce(), conversations.load(), showQuestions()]);
 byId("page").dataset["ready"] = "yes";
+void warmFonts();

@@ -14,6 +14,8 @@ const IDLE_MS = 300;
 // So many tokens get their colours at a time: the page stays free for keys.
 const STEP = 100;
 const KEPT_FORMULAS = 500;
+const FONTS = /** @type {const} */ (["p", "h3", "strong", "em", "code"]);
+const LETTERS = "a 文字です。🙂";
 /** @type {Record<string, string>} */
 const NAMES = {
   sh: "bash", shell: "bash", zsh: "bash", console: "bash", h: "c", "c++": "cpp", cc: "cpp", hpp: "cpp", golang: "go",
@@ -68,6 +70,22 @@ export async function colour(code, language) {
     rest.deleteData(0, nodes.reduce((length, node) => length + (node.textContent ?? "").length, 0));
     rest.before(...nodes);
   }
+}
+
+/**
+ * Have the fonts of answers loaded before one comes, and the dictionary of where Japanese lines break: a first paragraph in
+ * another writing than the page's takes longer than a frame without them.
+ */
+export async function warmFonts() {
+  const place = h("div", { class: "visually-hidden", "aria-hidden": "true" });
+  document.body.append(place);
+  for (const tag of FONTS) {
+    await idle();
+    place.replaceChildren(h(tag, { class: "as-written" }, LETTERS));
+    // Asking for its size lays it out.
+    void place.scrollHeight;
+  }
+  place.remove();
 }
 
 /** Wait until the page has nothing better to do. */
