@@ -82,6 +82,17 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Facts in one line, as far as there are any.
+ *
+ * @param {Child[]} facts
+ * @param {string} [between]
+ * @returns {Child[]}
+ */
+export function joined(facts, between = " · ") {
+  return facts.filter(Boolean).flatMap((fact, place) => (place > 0 ? [between, fact] : [fact]));
+}
+
+/**
  * Say something where screen readers listen. What stands there already is left alone: it would be read out again.
  *
  * @param {Element} element

@@ -3,12 +3,12 @@
  * aloud goes to the announcer in sentences.
  *
  * @typedef {import("./answer.js").Segment} Segment
- * @typedef {import("../api.js").Api} Api
- * @typedef {{api: Api, again?: (from: HTMLElement) => void, goOn?: (node: HTMLElement) => void}} Surroundings `again` offers
+ * @typedef {{again?: (from: HTMLElement) => void, goOn?: (node: HTMLElement) => void}} Surroundings `again` offers
  *   to ask the question once more, `goOn` to have more written
  */
-import { button, copyButton, iconButton, sourceButton } from "../buttons.js";
-import { fill, h, hide, icon } from "../dom.js";
+import { api } from "../access.js";
+import { button, choices, copyButton, iconButton, sourceButton } from "../buttons.js";
+import { fill, h, hide, icon, joined } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
@@ -116,7 +116,7 @@ export class AnswerView {
         { class: "notice error-notice", role: "alert" },
         icon("warning"),
         h("p", {}, message),
-        h("div", { class: "choices" }, remedies),
+        choices(remedies),
       ),
     );
   }
@@ -142,7 +142,7 @@ export class AnswerView {
 
   /** @param {Segment} segment */
   #begin(segment) {
-    const view = viewOf(segment, this.around.api, this.#isPast);
+    const view = viewOf(segment, this.#isPast);
     // Whatever stood before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
@@ -165,7 +165,7 @@ export class AnswerView {
     // Why it failed stands beside what can be done about it.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
-    this.#foot.append(...this.#footParts());
+    fill(this.#foot, this.#footParts());
   }
 
   /**
@@ -175,7 +175,7 @@ export class AnswerView {
    */
   async #untilFree(line) {
     for (let left = LONGEST_READING_S; left > 0; left--) {
-      const { stopping } = await this.around.api.get("/v1/board").catch(() => ({ stopping: false }));
+      const { stopping } = await api.get("/v1/board").catch(() => ({ stopping: false }));
       if (!stopping) break;
       line.replaceChildren(this.#stopping());
       await new Promise((resolve) => setTimeout(resolve, SECOND_MS));
@@ -193,7 +193,7 @@ export class AnswerView {
           class: "icon-button again",
         }),
       costs && costsView(costs),
-    ].filter((part) => part instanceof Node);
+    ];
   }
 
   /** Say what is waited for, unless text is arriving. */
@@ -257,7 +257,7 @@ function costsView(costs) {
   return h(
     "details",
     { class: "costs muted" },
-    h("summary", {}, say("cost.rate", { rate }), share > 0 && [" · ", say("cost.share", { share })]),
+    h("summary", {}, joined([say("cost.rate", { rate }), share > 0 && say("cost.share", { share })])),
     h(
       "ul",
       {},
@@ -272,20 +272,19 @@ function costsView(costs) {
 
 /**
  * @param {Segment} segment
- * @param {Api} api
  * @param {boolean} isPast
  * @returns {View}
  */
-function viewOf(segment, api, isPast) {
+function viewOf(segment, isPast) {
   switch (segment.kind) {
     case "text":
       return textView();
     case "thinking":
       return thinkingView();
     case "call":
-      return new ToolCard(segment, api);
+      return new ToolCard(segment);
     case "question":
-      return questionView(segment, api, isPast);
+      return questionView(segment, isPast);
     case "mistake": {
       const raw = h("pre", { tabindex: 0 }, segment.raw);
       const details = h("details", {}, h("summary", {}, say("tool.unreadable")), h("p", {}, segment.reason), raw);
@@ -355,12 +354,11 @@ function thinkingView() {
 
 /**
  * @param {import("./answer.js").Question} question
- * @param {Api} api
  * @param {boolean} isPast
  * @returns {View}
  */
-function questionView(question, api, isPast) {
-  const card = new QuestionCard(question.event, api);
+function questionView(question, isPast) {
+  const card = new QuestionCard(question.event);
   if (!isPast) announce(card.sentence);
   return {
     node: card.node,

@@ -15,7 +15,7 @@ const COLOURS = {
 };
 
 /** An element as far as a library needs one. */
-class Made {
+export class Made {
   /** @type {Record<string, string>} */
   attributes = {};
   /** @type {Record<string, string>} */
