@@ -39,7 +39,7 @@ _TYPES: Mapping[str, str] = {
 _WORKER = "worker.js"
 _KEPT, _ASKED_FOR = "public, max-age=31536000, immutable", "no-cache"
 # Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection. The one
-# policy names the address of the worker that keeps the page, and no other.
+# policy names the addresses of the page's two workers, and no other.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
     "worker-src 'self'; base-uri 'none'; "

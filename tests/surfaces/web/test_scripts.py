@@ -103,6 +103,18 @@ def test_the_document_has_nothing_inline_and_all_that_it_names_is_there() -> Non
     assert used <= symbols
 
 
+def test_the_document_names_the_modules_of_the_first_screen_and_no_others() -> None:
+    waiting, found = [FOLDER / "js" / "main.js"], set[Path]()
+    while waiting:
+        module = waiting.pop()
+        imports = re.findall(r'^import [^;]*?"(\.[^"]+)";', module.read_text("utf-8"), re.MULTILINE)
+        new = {(module.parent / name).resolve() for name in imports} - found
+        found |= new
+        waiting += new
+    named = re.findall(r'modulepreload" href="/static/([^"]+)"', (FOLDER / "index.html").read_text("utf-8"))
+    assert named == sorted(path.relative_to(FOLDER).as_posix() for path in found)
+
+
 @pytest.mark.parametrize("style", ["base.css", "dark.css"])
 def test_colours_have_the_contrast_that_everybody_can_read(style: str) -> None:
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", (FOLDER / "css" / style).read_text("utf-8")))

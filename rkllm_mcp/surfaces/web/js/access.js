@@ -1,17 +1,20 @@
 /**
  * The way to the board: whether it is there, and with which key. When the board wants a key, it is asked for once, however
- * many requests need it, and they are sent again with it. Knows the dialog, not what the requests are for.
+ * many requests need it, and they are sent again with it. Knows the dialog, not what the requests are for. When something
+ * did not come through, the board is looked for until it answers again: after pauses that grow, at once when the network
+ * comes back or the page is shown, and never while it is hidden.
  */
 import { Api, ConnectionLost, Refusal } from "./api.js";
-import { Connection } from "./connection.js";
 import { isKeyToLast, keyGiven } from "./dialogs/small.js";
 import { t } from "./i18n.js";
 import { Keyring } from "./preferences.js";
 import { sentenceOf } from "./problems.js";
 
 const UNAUTHORIZED = 401;
+const PAUSES_MS = [1000, 2000, 4000, 8000, 15_000];
+const LONGEST_MS = 30_000;
 
-export class Access {
+class Access {
   #keyring = new Keyring();
   /** @type {Promise<boolean> | null} */
   #asking = null;
@@ -25,11 +28,9 @@ export class Access {
     () => this.connection.lost(),
   );
 
-  /** @param {{changed: () => void, lost: () => void, back: () => void}} told when there is another key, and of the board */
-  constructor(told) {
-    this.changed = told.changed;
-    this.connection = new Connection(() => this.#isThere(), told);
-  }
+  /** what the page does when there is another key, and when the board is lost and back */
+  told = { changed: () => {}, lost: () => {}, back: () => {} };
+  connection = new Connection(() => this.#isThere(), { lost: () => this.told.lost(), back: () => this.told.back() });
 
   get isKeySet() {
     return this.#keyring.key !== "";
@@ -37,7 +38,7 @@ export class Access {
 
   forget() {
     this.#keyring.keep("");
-    this.changed();
+    this.told.changed();
   }
 
   /**
@@ -58,7 +59,7 @@ export class Access {
 
   /** Ask for another key. */
   async change() {
-    if (await this.#ask("")) this.changed();
+    if (await this.#ask("")) this.told.changed();
   }
 
   /**
@@ -115,3 +116,77 @@ export class Access {
     }
   }
 }
+
+class Connection {
+  #isLost = false;
+  // When it is looked for again; in the past while that goes on.
+  #next_ms = 0;
+  #probe;
+  #told;
+  /** Ends the pause before the next try; between two pauses there is nothing to end. */
+  #wake = () => {};
+
+  /**
+   * @param {() => Promise<boolean>} probe asks the board for something small; whether there was any answer
+   * @param {{lost: () => void, back: () => void}} told each once, in turn
+   */
+  constructor(probe, told) {
+    this.#probe = probe;
+    this.#told = told;
+  }
+
+  get isLost() {
+    return this.#isLost;
+  }
+
+  /** Seconds until the board is looked for again. */
+  get left_s() {
+    return Math.max(0, Math.ceil((this.#next_ms - performance.now()) / 1000));
+  }
+
+  /** Something did not come through. */
+  lost() {
+    if (this.#isLost) return;
+    this.#isLost = true;
+    this.#told.lost();
+    void this.#seek();
+  }
+
+  /** Try now. */
+  retry() {
+    this.#wake();
+  }
+
+  async #seek() {
+    for (let tries = 0; ; tries += 1) {
+      await this.#pause(PAUSES_MS[tries] ?? LONGEST_MS);
+      if (await this.#probe()) break;
+    }
+    this.#isLost = false;
+    this.#told.back();
+  }
+
+  /** @param {number} pause_ms */
+  #pause(pause_ms) {
+    this.#next_ms = performance.now() + pause_ms;
+    return new Promise((resolve) => {
+      const listening = new AbortController();
+      const { signal } = listening;
+      const go = () => {
+        if (document.visibilityState !== "visible") return;
+        clearTimeout(timer);
+        this.#next_ms = 0;
+        listening.abort();
+        resolve(undefined);
+      };
+      const timer = setTimeout(go, pause_ms);
+      this.#wake = go;
+      addEventListener("online", go, { signal });
+      document.addEventListener("visibilitychange", go, { signal });
+    });
+  }
+}
+
+/** The page has one board, and so one way to it. */
+export const access = new Access();
+export const { api } = access;

@@ -26,6 +26,40 @@ export function button(phrase, click, more = {}, values = undefined) {
 }
 
 /**
+ * The button that sends a form.
+ *
+ * @param {string} phrase
+ * @param {import("./dom.js").Attributes} [more]
+ */
+export function submitButton(phrase, more = { class: "primary" }) {
+  return h("button", { type: "submit", ...more }, say(phrase));
+}
+
+/**
+ * Controls side by side.
+ *
+ * @param {...(import("./dom.js").Child | import("./dom.js").Child[])} controls
+ */
+export function choices(...controls) {
+  return h("div", { class: "choices" }, ...controls);
+}
+
+/**
+ * A form that stays on the page; the browser's own bubbles speak the browser's language.
+ *
+ * @param {() => void} submit
+ * @param {import("./dom.js").Attributes} more
+ * @param {...(import("./dom.js").Child | import("./dom.js").Child[])} content
+ */
+export function form(submit, more, ...content) {
+  const send = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    submit();
+  };
+  return h("form", { novalidate: true, submit: send, ...more }, ...content);
+}
+
+/**
  * A switch; it shows the new state when `change` says it holds.
  *
  * @param {boolean} isOn
@@ -51,6 +85,25 @@ export function toggle(isOn, label, change) {
 }
 
 /**
+ * Go from one control to another with the arrow keys, from the last one to the first.
+ *
+ * @template {HTMLElement} T
+ * @param {T[]} controls one of which has the focus
+ * @param {KeyboardEvent} event
+ * @param {Record<string, number>} steps by key
+ * @returns {T | undefined} the one that has the focus now; none if it is another key
+ */
+export function steppedTo(controls, event, steps) {
+  const step = steps[event.key];
+  if (!step) return undefined;
+  event.preventDefault();
+  const place = controls.findIndex((control) => control === document.activeElement);
+  const next = controls[(place + step + controls.length) % controls.length];
+  next?.focus();
+  return next;
+}
+
+/**
  * Tabs over one pane; the arrow keys go from one to the next.
  *
  * @param {HTMLElement} list
@@ -70,13 +123,8 @@ export function tabs(list, phrases, pane, show) {
   );
   list.append(...made);
   list.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const place = made.findIndex((control) => control.getAttribute("aria-selected") === "true");
-    const next = (place + step + made.length) % made.length;
-    show(names[next] ?? "");
-    made[next]?.focus();
+    const next = steppedTo(made, event, { ArrowRight: 1, ArrowLeft: -1 });
+    if (next) show(names[made.indexOf(next)] ?? "");
   });
   return (shown) => {
     for (const [place, control] of made.entries()) {
@@ -88,9 +136,7 @@ export function tabs(list, phrases, pane, show) {
   };
 }
 
-/**
- * @param {() => string} text gives what is copied
- */
+/** @param {() => string} text gives what is copied */
 export function copyButton(text) {
   const label = say("copy");
   const control = h("button", { type: "button", class: "copy" }, icon("copy"), label);

@@ -1,11 +1,11 @@
 /**
  * The list of conversations: found by their words, opened by their addresses, renamed, exported and deleted.
  *
- * @typedef {import("./api.js").Api} Api
  * @typedef {{id: string, title: string, updated: number | string, created: number | string, messages: number,
  *   pinned?: boolean, passage?: string}} Entry
  */
-import { button, iconButton } from "./buttons.js";
+import { api } from "./access.js";
+import { button, choices, iconButton } from "./buttons.js";
 import { openDialog } from "./dialogs/dialog.js";
 import { written } from "./dialogs/small.js";
 import { byId, fill, h, icon, tell } from "./dom.js";
@@ -28,7 +28,6 @@ export class Conversations {
   #list = byId("conversations");
   #note = byId("conversations-note");
   #search = /** @type {HTMLInputElement} */ (byId("conversation-search"));
-  #api;
   #open = "";
   /** @type {{id: string, title: string}[]} */
   #running = [];
@@ -42,12 +41,10 @@ export class Conversations {
   #typing;
 
   /**
-   * @param {Api} api
    * @param {{gone: (id: string) => void, loaded: () => void, settings: (id: string) => Promise<void>}} told which one is deleted,
    *   when the list is new, and whose settings are wanted
    */
-  constructor(api, told) {
-    this.#api = api;
+  constructor(told) {
     this.#told = told;
     this.#search.addEventListener("input", () => {
       clearTimeout(this.#typing);
@@ -58,7 +55,7 @@ export class Conversations {
   async load() {
     const search = this.#search.value.trim();
     try {
-      const { conversations, count } = await this.#api.get("/v1/conversations", { limit: this.#limit, search });
+      const { conversations, count } = await api.get("/v1/conversations", { limit: this.#limit, search });
       // What was typed since then is already being looked for.
       if (search !== this.#search.value.trim()) return;
       this.#entries = conversations;
@@ -126,7 +123,7 @@ export class Conversations {
    * @param {object} values
    */
   async #change(id, values) {
-    await this.#api.patch(`/v1/conversations/${encodeURIComponent(id)}`, values);
+    await api.patch(`/v1/conversations/${encodeURIComponent(id)}`, values);
     await this.load();
   }
 
@@ -138,7 +135,7 @@ export class Conversations {
    * @param {"markdown" | "json"} format
    */
   async #export(id, title, format) {
-    const blob = await this.#api.blob(`/v1/conversations/${encodeURIComponent(id)}/export?format=${format}`);
+    const blob = await api.blob(`/v1/conversations/${encodeURIComponent(id)}/export?format=${format}`);
     const address = URL.createObjectURL(blob);
     const name =
       title
@@ -157,7 +154,7 @@ export class Conversations {
   #delete(id) {
     const finish = () => {
       if (!this.#leaving.delete(id)) return;
-      void this.#attempt(() => this.#api.delete(`/v1/conversations/${encodeURIComponent(id)}`).then(() => this.load()));
+      void this.#attempt(() => api.delete(`/v1/conversations/${encodeURIComponent(id)}`).then(() => this.load()));
     };
     const keep = () => {
       if (!this.#leaving.delete(id)) return;
@@ -182,11 +179,7 @@ export class Conversations {
     } catch (error) {
       await openDialog("problem.title", {}, (close) => [
         h("p", { role: "alert" }, sentenceOf(error)),
-        h(
-          "div",
-          { class: "choices" },
-          button("close", () => close()),
-        ),
+        choices(button("close", () => close())),
       ]);
     }
   }
@@ -206,14 +199,12 @@ export class Conversations {
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["entry"];
-    const older =
-      this.#count > this.#entries.length &&
-      this.#limit < MOST &&
-      h(
-        "li",
-        {},
-        button("conversations.older", () => this.#more(), { class: "quiet" }),
-      );
+    const more = () => {
+      this.#limit = Math.min(MOST, this.#limit + PAGE);
+      return this.load();
+    };
+    const isCut = this.#count > this.#entries.length && this.#limit < MOST;
+    const older = isCut && h("li", {}, button("conversations.older", more, { class: "quiet" }));
     let group = "";
     const nodes = rows.flatMap((entry) => {
       const before = group;
@@ -225,11 +216,6 @@ export class Conversations {
     // Drawn anew, the row keeps the focus that it had.
     if (focused)
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-entry="${CSS.escape(focused)}"]`))?.focus();
-  }
-
-  #more() {
-    this.#limit = Math.min(MOST, this.#limit + PAGE);
-    return this.load();
   }
 
   /** @param {Entry} entry */

@@ -41,6 +41,27 @@ export function s(tag, attributes = {}, ...children) {
 }
 
 /**
+ * The node of what a library has made.
+ *
+ * @param {import("./markdown/libraries.js").Tree} tree
+ * @returns {Node}
+ */
+export function nodeOf(tree) {
+  if (typeof tree === "string") return new Text(tree);
+  const { tag, space, attributes, style, children } = tree;
+  if (!tag) {
+    const fragment = new DocumentFragment();
+    fragment.append(...children.map(nodeOf));
+    return fragment;
+  }
+  const element = space ? document.createElementNS(space, tag) : document.createElement(tag);
+  setAttributes(element, attributes);
+  Object.assign(/** @type {HTMLElement} */ (element).style, style);
+  element.append(...children.map(nodeOf));
+  return element;
+}
+
+/**
  * A symbol of the page's own set, hidden from screen readers: what it means is said beside it.
  *
  * @param {string} name
@@ -58,6 +79,17 @@ export function icon(name) {
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children.flat());
+}
+
+/**
+ * Facts in one line, as far as there are any.
+ *
+ * @param {Child[]} facts
+ * @param {string} [between]
+ * @returns {Child[]}
+ */
+export function joined(facts, between = " · ") {
+  return facts.filter(Boolean).flatMap((fact, place) => (place > 0 ? [between, fact] : [fact]));
 }
 
 /**

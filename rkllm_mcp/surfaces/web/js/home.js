@@ -4,8 +4,9 @@
  */
 import { t } from "./i18n.js";
 import { preference } from "./preferences.js";
+import { workerAddress } from "./workers.js";
 
-const WORKER = new URL("../worker.js", import.meta.url).pathname;
+const RELEASE = new URL("..", import.meta.url).pathname;
 
 export function canNotify() {
   return isSecureContext && "Notification" in window;
@@ -26,13 +27,11 @@ export function keepPage(renewed) {
   if (!isSecureContext || !("serviceWorker" in navigator)) return;
   const { serviceWorker } = navigator;
   serviceWorker.addEventListener("message", ({ data }) => {
-    if (data.release && !WORKER.startsWith(data.release)) renewed();
+    if (data.release && data.release !== RELEASE) renewed();
     if (data.open) location.hash = new URL(data.open).hash;
   });
-  // @ts-expect-error: not every browser knows trusted types
-  const policy = window.trustedTypes?.createPolicy("page-worker", { createScriptURL: () => WORKER });
   // Without it the page works as before.
-  serviceWorker.register(policy?.createScriptURL("") ?? WORKER, { scope: "/" }).catch(() => undefined);
+  serviceWorker.register(workerAddress("page"), { scope: "/" }).catch(() => undefined);
 }
 
 /** Look for another release of the page. */

@@ -8,6 +8,8 @@
 import { h } from "./dom.js";
 import { PHRASES } from "./phrases.js";
 
+/** @type {Record<string, string[]>} the attributes that say a phrase, by the one that names it; text is none */
+const PLACES = { say: [], name: ["aria-label", "title"], label: ["aria-label"], hint: ["placeholder"] };
 const LANGUAGES = /** @type {const} */ (["en", "ja"]);
 /** @type {{language: Language}} */
 const now = { language: "en" };
@@ -46,7 +48,10 @@ export function t(key, values = {}) {
   const pair = PHRASES[key];
   if (!pair) throw new Error(`there is no phrase ${key}`);
   const phrase = pair[LANGUAGES.indexOf(now.language)] ?? pair[0];
-  return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => shown(values[name] ?? ""));
+  return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => {
+    const value = values[name] ?? "";
+    return typeof value === "number" ? figure(value, 1) : value;
+  });
 }
 
 /**
@@ -119,23 +124,11 @@ export function moment(seconds) {
 
 /** @param {HTMLElement} root */
 function translate(root) {
-  for (const node of root.querySelectorAll("[data-say]")) {
-    const { say: key = "", sayWith = "{}" } = /** @type {HTMLElement} */ (node).dataset;
-    node.textContent = t(key, JSON.parse(sayWith));
+  for (const [kind, places] of Object.entries(PLACES)) {
+    for (const node of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(`[data-${kind}]`))) {
+      const phrase = t(node.dataset[kind] ?? "", JSON.parse(node.dataset[`${kind}With`] ?? "{}"));
+      if (kind === "say") node.textContent = phrase;
+      for (const place of places) node.setAttribute(place, phrase);
+    }
   }
-  for (const node of root.querySelectorAll("[data-name]")) {
-    const { name = "", nameWith = "{}" } = /** @type {HTMLElement} */ (node).dataset;
-    for (const place of ["aria-label", "title"]) node.setAttribute(place, t(name, JSON.parse(nameWith)));
-  }
-  for (const node of root.querySelectorAll("[data-label]")) {
-    node.setAttribute("aria-label", t(/** @type {HTMLElement} */ (node).dataset["label"] ?? ""));
-  }
-  for (const node of root.querySelectorAll("[data-hint]")) {
-    node.setAttribute("placeholder", t(/** @type {HTMLElement} */ (node).dataset.hint ?? ""));
-  }
-}
-
-/** @param {string | number} value */
-function shown(value) {
-  return typeof value === "number" ? figure(value, 1) : value;
 }

@@ -1,5 +1,5 @@
 /** The page: every part is made here and told of the others; nothing else knows them all. */
-import { Access } from "./access.js";
+import { access, api } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
 import { Desk } from "./chat/desk.js";
@@ -11,6 +11,7 @@ import { byId, fill, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { keepPage, lookForRelease, notify } from "./home.js";
 import { onKey } from "./keys.js";
+import { warmFonts } from "./markdown/extras.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { lateTab, Panel } from "./panels/panel.js";
@@ -27,7 +28,7 @@ applyLanguage();
  *   clock: ReturnType<typeof setInterval> | undefined, context: import("./chat/context.js").ContextBar | null}}
  */
 const state = { hasDrawer: false, running: [], look: null, clock: undefined, context: null };
-const access = new Access({
+access.told = {
   changed: () => {
     options.forget();
     void refresh();
@@ -37,20 +38,19 @@ const access = new Access({
     showConnection(true);
     // First of all: the rest may wait for a request that hangs.
     desk.comeBack();
-    void catchUp();
+    void Promise.all([introduce(), look()]).then(() => panel.refresh());
   },
-});
-const { api } = access;
-const conversations = new Conversations(api, {
+};
+const conversations = new Conversations({
   gone: (id) => {
     if (desk.thread.id === id) location.hash = addressOf("");
   },
   loaded: () => mark(),
   settings: (id) => changeSettings(id),
 });
-const models = new ModelPicker(api, () => void introduce());
-const desk = new Desk(api, { models: () => models.models, changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
-const options = new QuestionOptions(api);
+const models = new ModelPicker(() => void introduce());
+const desk = new Desk({ models: () => models.models, changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
+const options = new QuestionOptions();
 const composer = new Composer({
   send: (text) => {
     if (files.isReading) return false;
@@ -61,19 +61,19 @@ const composer = new Composer({
   stop: () => desk.stop(),
   changed: () => state.context?.later(),
 });
-const files = new Files(api, {
+const files = new Files({
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),
   search: (tool) => options.begin(tool),
   changed: () => state.context?.later(),
 });
-const documents = new DocumentsPanel(api);
-const welcome = new Welcome(api, { ask: (message) => ask({ message }), open: (name) => panel.open(name) });
+const documents = new DocumentsPanel();
+const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name) => panel.open(name) });
 const panel = new Panel(
   {
-    servers: lateTab(async () => new (await import("./panels/servers.js")).ServersPanel(api)),
+    servers: lateTab(async () => new (await import("./panels/servers.js")).ServersPanel()),
     documents,
-    board: lateTab(async () => new (await import("./panels/board.js")).BoardPanel(api)),
+    board: lateTab(async () => new (await import("./panels/board.js")).BoardPanel()),
     settings: new SettingsPanel({
       isSet: () => access.isKeySet,
       change: () => access.change(),
@@ -140,7 +140,7 @@ async function changeSettings(id) {
   const { chosenSettings } = await import("./dialogs/settings.js");
   const { thread } = desk;
   const path = `/v1/conversations/${encodeURIComponent(id)}`;
-  const chosen = await chosenSettings(api, id ? await api.get(path) : thread.begin);
+  const chosen = await chosenSettings(id ? await api.get(path) : thread.begin);
   if (chosen && id) await api.patch(path, chosen);
   else if (chosen) thread.begin = chosen;
 }
@@ -165,7 +165,7 @@ async function introduce() {
 /** @param {number} size of the model's window */
 async function showContext(size) {
   const { ContextBar } = await import("./chat/context.js");
-  state.context ??= new ContextBar(api, () => ({
+  state.context ??= new ContextBar(() => ({
     draft: composer.text,
     files: files.tokens,
     tools: welcome.tokens,
@@ -177,12 +177,6 @@ async function showContext(size) {
 /** Everything anew, for another user perhaps. */
 async function refresh() {
   await Promise.all([introduce(), conversations.load(), desk.reload(), showQuestions()]);
-  panel.refresh();
-}
-
-/** What has happened while nothing came through. */
-async function catchUp() {
-  await Promise.all([introduce(), look()]);
   panel.refresh();
 }
 
@@ -294,7 +288,7 @@ function listen() {
   );
   byId("attach").addEventListener("click", async () => {
     const { openAttach } = await import("./dialogs/offers.js");
-    await openAttach(api, { files: (chosen) => files.add(chosen), resource: (chosen) => files.addResource(chosen) });
+    await openAttach({ files: (chosen) => files.add(chosen), resource: (chosen) => files.addResource(chosen) });
   });
   byId("messages").addEventListener("source", (event) => {
     const { detail, target } = /** @type {CustomEvent} */ (event);
@@ -304,7 +298,7 @@ function listen() {
   });
   byId("prompts").addEventListener("click", async () => {
     const { chosenPrompt } = await import("./dialogs/offers.js");
-    const prompt = await chosenPrompt(api);
+    const prompt = await chosenPrompt();
     if (prompt) ask({ message: "", prompt });
   });
 }
@@ -321,3 +315,4 @@ if (code) {
 await route();
 await Promise.all([introduce(), conversations.load(), showQuestions()]);
 byId("page").dataset["ready"] = "yes";
+void warmFonts();

@@ -5,6 +5,7 @@
  * @typedef {{phrase: string, values?: import("./i18n.js").Values, act: () => void, isDanger?: boolean, isOn?: boolean,
  *   note?: string}} Entry
  */
+import { steppedTo } from "./buttons.js";
 import { h } from "./dom.js";
 import { say } from "./i18n.js";
 
@@ -40,12 +41,8 @@ export function openMenu(from, entries) {
     node.remove();
   });
   node.addEventListener("keydown", (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") event.stopPropagation();
-    if (!step) return;
-    event.preventDefault();
-    const place = items.indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
-    items[(place + step + items.length) % items.length]?.focus();
+    steppedTo(items, event, { ArrowDown: 1, ArrowUp: -1 });
   });
   (from.closest("main, nav, aside") ?? document.body).append(node);
   node.showPopover();

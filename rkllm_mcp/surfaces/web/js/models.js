@@ -3,6 +3,7 @@
  *
  * @typedef {{id: string, loaded?: boolean, capabilities?: string[]}} Model
  */
+import { api } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { byId } from "./dom.js";
 import { say, t } from "./i18n.js";
@@ -16,15 +17,10 @@ export class ModelPicker {
   // The one that loads.
   #wanted = "";
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
-  #api;
   #changed;
 
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {() => void} changed told when another one is loaded
-   */
-  constructor(api, changed) {
-    this.#api = api;
+  /** @param {() => void} changed told when another one is loaded */
+  constructor(changed) {
     this.#changed = changed;
     this.#button.addEventListener("click", () => this.#open());
   }
@@ -37,7 +33,7 @@ export class ModelPicker {
   /** @param {string} name of the model that answers */
   async show(name) {
     this.#button.textContent = name;
-    const { data } = await this.#api.get("/v1/models").catch(() => ({ data: [] }));
+    const { data } = await api.get("/v1/models").catch(() => ({ data: [] }));
     this.models = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
     this.#button.disabled = this.models.length < 2;
   }
@@ -59,7 +55,7 @@ export class ModelPicker {
     this.#button.replaceChildren(say("model.loading", { model: name }));
     announce(t("model.loading", { model: name }));
     try {
-      await this.#api.post("/v1/models:load", { model: name });
+      await api.post("/v1/models:load", { model: name });
     } catch (error) {
       const values = { model: name, reason: sentenceOf(error) };
       showToast("model.failed", "connection.retry", () => this.#load(name), () => undefined, values);

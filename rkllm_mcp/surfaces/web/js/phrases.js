@@ -147,7 +147,6 @@ export const PHRASES = {
   "tool.failed": ["failed", "失敗"],
   "tool.stopped": ["stopped", "中止"],
   "tool.seconds": ["{seconds} s", "{seconds} 秒"],
-  "tool.arguments": ["Arguments", "引数"],
   "tool.no_arguments": ["No arguments", "引数なし"],
   "tool.repaired": ["The model wrote these with a mistake, which was repaired.", "モデルの書き誤りを直したものです。"],
   "tool.result": ["Result ({count} characters)", "結果（{count} 文字）"],

@@ -18,7 +18,7 @@ export function preference(name) {
  * @param {string} value empty goes back to what the browser says
  */
 export function prefer(name, value) {
-  attempt(() => (value ? localStorage.setItem(PREFIX + name, value) : localStorage.removeItem(PREFIX + name)));
+  put("localStorage", name, value);
 }
 
 /**
@@ -36,9 +36,7 @@ export function typed(name) {
  * @param {string | string[]} value an empty one is forgotten
  */
 export function keepTyped(name, value) {
-  attempt(() =>
-    value.length ? sessionStorage.setItem(PREFIX + name, JSON.stringify(value)) : sessionStorage.removeItem(PREFIX + name),
-  );
+  put("sessionStorage", name, value.length ? JSON.stringify(value) : "");
 }
 
 /** The key for the board, kept in this window only, or on this device if that is wanted. */
@@ -51,9 +49,18 @@ export class Keyring {
    */
   keep(key, isLasting = false) {
     this.key = key;
-    attempt(() => (key ? sessionStorage.setItem(`${PREFIX}key`, key) : sessionStorage.removeItem(`${PREFIX}key`)));
-    attempt(() => (key && isLasting ? localStorage.setItem(`${PREFIX}key`, key) : localStorage.removeItem(`${PREFIX}key`)));
+    put("sessionStorage", "key", key);
+    put("localStorage", "key", isLasting ? key : "");
   }
+}
+
+/**
+ * @param {"localStorage" | "sessionStorage"} storage
+ * @param {string} name
+ * @param {string} value an empty one is forgotten
+ */
+function put(storage, name, value) {
+  attempt(() => (value ? window[storage].setItem(PREFIX + name, value) : window[storage].removeItem(PREFIX + name)));
 }
 
 /**

@@ -1,18 +1,19 @@
 /**
- * An answer on the page while it is made. Text is drawn once per frame, however many tokens come; what is said aloud goes
- * to the announcer in sentences.
+ * An answer on the page while it is made. Text is drawn once per frame at most, however many tokens come; what is said
+ * aloud goes to the announcer in sentences.
  *
  * @typedef {import("./answer.js").Segment} Segment
- * @typedef {import("../api.js").Api} Api
- * @typedef {{api: Api, again?: (from: HTMLElement) => void, goOn?: (node: HTMLElement) => void}} Surroundings `again` offers
+ * @typedef {{again?: (from: HTMLElement) => void, goOn?: (node: HTMLElement) => void}} Surroundings `again` offers
  *   to ask the question once more, `goOn` to have more written
  */
-import { button, copyButton, iconButton, sourceButton } from "../buttons.js";
-import { fill, h, hide, icon } from "../dom.js";
+import { api } from "../access.js";
+import { button, choices, copyButton, iconButton, sourceButton } from "../buttons.js";
+import { fill, h, hide, icon, joined } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
 import { Answer, bare } from "./answer.js";
+import { Pace } from "./pace.js";
 import { QuestionCard } from "./questions.js";
 import { Sentences } from "./sentences.js";
 import { ToolCard } from "./tool_card.js";
@@ -42,7 +43,7 @@ export class AnswerView {
   #parts = h("div", { class: "parts" });
   #line = h("p", { class: "waiting-line" });
   #foot = h("footer", { class: "message-foot" });
-  #frame = 0;
+  #pace = new Pace(() => this.#draw());
   #sentences = new Sentences();
   #started = performance.now();
   #isPast;
@@ -80,7 +81,7 @@ export class AnswerView {
     const changed = this.answer.take(event);
     for (const segment of changed) this.#changed.add(segment);
     if (event.kind === "end") this.#end();
-    else if (this.#frame === 0 && !this.#isPast) this.#frame = requestAnimationFrame(() => this.#draw());
+    else if (!this.#isPast) this.#pace.later();
     if (this.#isPast || isKnown) return;
     if (event.kind === "text") for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
     if (event.kind === "tool_call") announce(t("tool.calling", { name: event.name }));
@@ -115,19 +116,18 @@ export class AnswerView {
         { class: "notice error-notice", role: "alert" },
         icon("warning"),
         h("p", {}, message),
-        h("div", { class: "choices" }, remedies),
+        choices(remedies),
       ),
     );
   }
 
   /** Another view takes its place. */
   leave() {
-    cancelAnimationFrame(this.#frame);
+    this.#pace.cancel();
     clearInterval(this.#clock);
   }
 
   #draw() {
-    this.#frame = 0;
     const changed = [...this.#changed];
     this.#changed.clear();
     for (const segment of changed) this.#show(segment);
@@ -142,7 +142,7 @@ export class AnswerView {
 
   /** @param {Segment} segment */
   #begin(segment) {
-    const view = viewOf(segment, this.around.api, this.#isPast);
+    const view = viewOf(segment, this.#isPast);
     // Whatever stood before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
@@ -165,7 +165,7 @@ export class AnswerView {
     // Why it failed stands beside what can be done about it.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
-    this.#foot.append(...this.#footParts());
+    fill(this.#foot, this.#footParts());
   }
 
   /**
@@ -175,7 +175,7 @@ export class AnswerView {
    */
   async #untilFree(line) {
     for (let left = LONGEST_READING_S; left > 0; left--) {
-      const { stopping } = await this.around.api.get("/v1/board").catch(() => ({ stopping: false }));
+      const { stopping } = await api.get("/v1/board").catch(() => ({ stopping: false }));
       if (!stopping) break;
       line.replaceChildren(this.#stopping());
       await new Promise((resolve) => setTimeout(resolve, SECOND_MS));
@@ -193,7 +193,7 @@ export class AnswerView {
           class: "icon-button again",
         }),
       costs && costsView(costs),
-    ].filter((part) => part instanceof Node);
+    ];
   }
 
   /** Say what is waited for, unless text is arriving. */
@@ -257,7 +257,7 @@ function costsView(costs) {
   return h(
     "details",
     { class: "costs muted" },
-    h("summary", {}, say("cost.rate", { rate }), share > 0 && [" · ", say("cost.share", { share })]),
+    h("summary", {}, joined([say("cost.rate", { rate }), share > 0 && say("cost.share", { share })])),
     h(
       "ul",
       {},
@@ -272,20 +272,19 @@ function costsView(costs) {
 
 /**
  * @param {Segment} segment
- * @param {Api} api
  * @param {boolean} isPast
  * @returns {View}
  */
-function viewOf(segment, api, isPast) {
+function viewOf(segment, isPast) {
   switch (segment.kind) {
     case "text":
       return textView();
     case "thinking":
       return thinkingView();
     case "call":
-      return new ToolCard(segment, api);
+      return new ToolCard(segment);
     case "question":
-      return questionView(segment, api, isPast);
+      return questionView(segment, isPast);
     case "mistake": {
       const raw = h("pre", { tabindex: 0 }, segment.raw);
       const details = h("details", {}, h("summary", {}, say("tool.unreadable")), h("p", {}, segment.reason), raw);
@@ -355,12 +354,11 @@ function thinkingView() {
 
 /**
  * @param {import("./answer.js").Question} question
- * @param {Api} api
  * @param {boolean} isPast
  * @returns {View}
  */
-function questionView(question, api, isPast) {
-  const card = new QuestionCard(question.event, api);
+function questionView(question, isPast) {
+  const card = new QuestionCard(question.event);
   if (!isPast) announce(card.sentence);
   return {
     node: card.node,

@@ -1,4 +1,5 @@
 /** How full the model's window will be when the question is sent, in figures that the board gives. */
+import { api } from "../access.js";
 import { byId, fill, h } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { announce } from "./announcer.js";
@@ -9,7 +10,6 @@ const CAUTION = 0.85;
 
 export class ContextBar {
   #place = byId("context");
-  #api;
   #read;
   #size = 0;
   #counted = "";
@@ -20,12 +20,10 @@ export class ContextBar {
   #pause;
 
   /**
-   * @param {import("../api.js").Api} api
    * @param {() => {draft: string, files: number, tools: number, used: number}} read what is written, the tokens of its
    *   files and of the tools, and those that the conversation took last, tools included; 0 where it is not known
    */
-  constructor(api, read) {
-    this.#api = api;
+  constructor(read) {
     this.#read = read;
   }
 
@@ -78,7 +76,7 @@ export class ContextBar {
   async #count(text) {
     this.#isCounting = true;
     try {
-      this.#tokens = text ? (await this.#api.post("/v1/tokens", { texts: [text] })).tokens : 0;
+      this.#tokens = text ? (await api.post("/v1/tokens", { texts: [text] })).tokens : 0;
       this.#counted = text;
     } catch {
       // What is wrong is said elsewhere; it is counted at the next change.

@@ -1,9 +1,9 @@
 /**
  * The conversations that are open in this window: one is on the page, others may be answered behind it.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {import("./thread.js").Wish} Wish
  */
+import { api } from "../access.js";
 import { Refusal } from "../api.js";
 import { byId, h, icon } from "../dom.js";
 import { say, t } from "../i18n.js";
@@ -22,18 +22,15 @@ export class Desk {
   #unsettled = new Set();
   /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
   #waiting = new Map();
-  #api;
   #told;
   #queue;
 
   /**
-   * @param {Api} api
    * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void,
    *   models: () => import("../models.js").Model[]}} told when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
-  constructor(api, told) {
-    this.#api = api;
+  constructor(told) {
     this.#told = told;
     this.#queue = new Queue({
       ask: (thread, message) => {
@@ -112,7 +109,7 @@ export class Desk {
   /** Show the questions that wait for a person and belong to no answer of this window. */
   async showQuestions() {
     if (this.#isAnyRunning) return;
-    const { questions } = await this.#api.get("/v1/questions");
+    const { questions } = await api.get("/v1/questions");
     if (this.#isAnyRunning) return;
     for (const [id, card] of this.#waiting) {
       if (questions.some((/** @type {any} */ question) => question.id === id)) continue;
@@ -122,7 +119,7 @@ export class Desk {
     // A card that is there already stays as it is: the user may have begun to fill it in.
     for (const question of questions) {
       if (this.#waiting.has(question.id)) continue;
-      const card = new QuestionCard(question, this.#api);
+      const card = new QuestionCard(question);
       this.#waiting.set(question.id, card);
       byId("waiting").append(card.node);
       this.#following.follow();
@@ -135,7 +132,7 @@ export class Desk {
 
   /** @param {string} id */
   #blank(id) {
-    const thread = new Thread(this.#api, id, {
+    const thread = new Thread(id, {
       changed: (changed) => this.#noted(changed),
       ask: this.#told.ask,
       models: this.#told.models,

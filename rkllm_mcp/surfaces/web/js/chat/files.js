@@ -7,6 +7,7 @@
  *   note: string, problem: string, isReading: boolean, file: File | null}} Attached `text` goes with the question, or else
  *   `reference`; `pages` says where in the text each begins; `note` stands in place of the tokens
  */
+import { api } from "../access.js";
 import { Refusal } from "../api.js";
 import { button, iconButton } from "../buttons.js";
 import { byId, fill, h, icon } from "../dom.js";
@@ -27,7 +28,6 @@ const PLAIN_NAMES = /\.(txt|md|csv|tsv|json|ya?ml|toml|ini|log|py|js|ts|c|h|cpp|
 export class Files {
   #place = byId("files");
   #drop = byId("drop");
-  #api;
   #actions;
   /** @type {Attached[]} */
   #files = [];
@@ -35,12 +35,10 @@ export class Files {
   #room = 4096;
 
   /**
-   * @param {import("../api.js").Api} api
    * @param {{write: (text: string) => void, store: (file: File) => Promise<void>,
-   *   search: (tool: import("../dialogs/options.js").Tool) => void, changed: () => void}} actions
+   *   search: (tool: import("./options.js").Tool) => void, changed: () => void}} actions
    */
-  constructor(api, actions) {
-    this.#api = api;
+  constructor(actions) {
     this.#actions = actions;
     byId("question").addEventListener("paste", (event) => this.#paste(/** @type {ClipboardEvent} */ (event)));
     addEventListener("dragover", (event) => {
@@ -105,7 +103,7 @@ export class Files {
   addResource({ server, uri, name }) {
     const entry = this.#begin({ name, reference: `@${server}:${/^[!-~]*[\w/]$/.test(uri) ? uri : `<${uri}>`}` });
     void this.#fill(entry, async () => {
-      const { tokens, contents } = await this.#api.get("/v1/resources/read", { server, uri });
+      const { tokens, contents } = await api.get("/v1/resources/read", { server, uri });
       return { tokens: tokens ?? estimate(JSON.stringify(contents)) };
     });
   }
@@ -154,13 +152,13 @@ export class Files {
     if (file.type.startsWith("image/")) return { problem: t("file.image") };
     if (file.size > LARGEST) return { problem: t("file.large") };
     if (PLAIN.test(file.type) || PLAIN_NAMES.test(file.name)) return this.#counted(await file.text());
-    const { text, pages = [], tokens } = await this.#api.upload("/v1/attachments", file);
+    const { text, pages = [], tokens } = await api.upload("/v1/attachments", file);
     return { text, pages, tokens: tokens ?? estimate(text) };
   }
 
   /** @param {string} text */
   async #counted(text) {
-    const { tokens } = await this.#api.post("/v1/tokens", { texts: [text] }).catch(() => ({ tokens: null }));
+    const { tokens } = await api.post("/v1/tokens", { texts: [text] }).catch(() => ({ tokens: null }));
     return { text, tokens: tokens ?? estimate(text) };
   }
 
@@ -223,7 +221,7 @@ export class Files {
    */
   async #stored({ name, text, file }) {
     await this.#actions.store(file ?? new File([text], `${name}.txt`, { type: "text/plain" }));
-    const { tools } = await this.#api.get("/v1/tools");
+    const { tools } = await api.get("/v1/tools");
     const tool = tools.find((/** @type {any} */ each) => each.enabled && each.name.endsWith("search_documents"));
     if (tool) this.#actions.search({ name: tool.qualified_name, shown: tool.name });
     return { text: "", tokens: 0, reference: t("file.stored", { name }), note: t("file.searched") };

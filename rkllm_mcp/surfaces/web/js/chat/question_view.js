@@ -6,7 +6,7 @@
  * @typedef {{ask: (text: string) => boolean, show: (version: number) => void,
  *   cost: (text: string) => Promise<{tokens: number, seconds: number} | null>}} Actions of a question that is stored
  */
-import { button, copyButton, iconButton } from "../buttons.js";
+import { button, choices, copyButton, iconButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { labelled, say } from "../i18n.js";
 import { isSending } from "./composer.js";
@@ -66,13 +66,8 @@ export class QuestionView {
       clearTimeout(timer);
       timer = setTimeout(() => this.#tell(cost, field.value), TYPING_MS);
     });
-    const choices = h(
-      "div",
-      { class: "choices" },
-      button("cancel", leave),
-      button("chat.edit_ask", submit, { class: "primary" }),
-    );
-    fill(this.#bubble, field, cost, h("p", { class: "muted small" }, say("chat.edit_kept")), choices);
+    const ends = choices(button("cancel", leave), button("chat.edit_ask", submit, { class: "primary" }));
+    fill(this.#bubble, field, cost, h("p", { class: "muted small" }, say("chat.edit_kept")), ends);
     this.node.classList.add("editing");
     fill(this.#foot);
     fit();

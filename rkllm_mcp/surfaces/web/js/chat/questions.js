@@ -2,11 +2,11 @@
  * What waits for a person, as cards: whether a call may be made, and what a server wants to know. A card answers to the
  * board by itself and then says what was answered.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  */
+import { api } from "../access.js";
 import { Refusal } from "../api.js";
-import { button } from "../buttons.js";
+import { button, choices, submitButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
 import { say, t } from "../i18n.js";
@@ -17,7 +17,6 @@ const SECOND_MS = 1000;
 const LASTING = /** @type {const} */ (["conversation", "always", "never"]);
 
 export class QuestionCard {
-  #api;
   #event;
   #body = h("div", { class: "card-body" });
   #note = h("p", { class: "card-note", role: "status" });
@@ -30,11 +29,9 @@ export class QuestionCard {
 
   /**
    * @param {BoardEvent} event of the kind `approval` or `elicitation`
-   * @param {Api} api
    * @param {boolean} [isInside] it stands in the card of its call, which shows the arguments
    */
-  constructor(event, api, isInside = false) {
-    this.#api = api;
+  constructor(event, isInside = false) {
     this.#event = event;
     this.#isInside = isInside;
     const isApproval = event.kind === "approval";
@@ -92,7 +89,7 @@ export class QuestionCard {
     const { reason, arguments: given } = this.#event;
     const once = button("approval.once", () => this.#decide("once"), { "data-decision": "once" });
     const deny = button("approval.deny", () => this.#decide("deny"), { class: "primary", "data-decision": "deny" });
-    const lasting = h("div", { class: "choices" });
+    const lasting = choices();
     const offer = () =>
       fill(
         lasting,
@@ -113,7 +110,7 @@ export class QuestionCard {
     return [
       h("p", {}, reason),
       !this.#isInside && argumentsView(given ?? {}),
-      h("div", { class: "choices" }, once, deny, more),
+      choices(once, deny, more),
     ].filter((part) => part !== false);
   }
 
@@ -122,10 +119,8 @@ export class QuestionCard {
     const form = new FormView(schema, (content) => this.#fill("accept", content));
     this.form = form;
     form.node.append(
-      h(
-        "div",
-        { class: "choices" },
-        h("button", { type: "submit", class: "primary" }, say("question.send")),
+      choices(
+        submitButton("question.send"),
         button("question.decline", () => this.#fill("decline")),
         button("question.cancel", () => this.#fill("cancel"), { class: "quiet" }),
       ),
@@ -150,9 +145,7 @@ export class QuestionCard {
       h("p", { class: "as-written" }, message),
       h("p", {}, say("question.host"), " ", h("strong", { class: "host" }, target.host)),
       h("p", { class: "muted address" }, target.href),
-      h(
-        "div",
-        { class: "choices" },
+      choices(
         link,
         button("question.done", () => this.#fill("accept")),
         button("question.decline", () => this.#fill("decline")),
@@ -163,7 +156,7 @@ export class QuestionCard {
   /** @param {string} decision */
   #decide(decision) {
     const path = `/v1/approvals/${encodeURIComponent(this.#event.id)}`;
-    return this.#answer(() => this.#api.post(path, { decision }), `approval.said.${decision}`);
+    return this.#answer(() => api.post(path, { decision }), `approval.said.${decision}`);
   }
 
   /**
@@ -172,7 +165,7 @@ export class QuestionCard {
    */
   #fill(action, content) {
     const path = `/v1/elicitations/${encodeURIComponent(this.#event.id)}`;
-    return this.#answer(() => this.#api.post(path, { action, content }), `question.said.${action}`);
+    return this.#answer(() => api.post(path, { action, content }), `question.said.${action}`);
   }
 
   /**

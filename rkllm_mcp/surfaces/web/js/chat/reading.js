@@ -1,4 +1,5 @@
 /** One answer read as it comes, and read on after the connection was lost, as often as that takes. */
+import { api } from "../access.js";
 import { ConnectionLost, Refusal } from "../api.js";
 import { t } from "../i18n.js";
 import { AnswerView } from "./answer_view.js";
@@ -11,7 +12,6 @@ export class Reading {
   after = 0;
   /** Ends the wait for the connection; nothing waits at first. */
   comeBack = () => {};
-  #api;
   #around;
   /** ends it */
   run = new AbortController();
@@ -20,12 +20,8 @@ export class Reading {
   /** characters that come again and are not announced */
   known = 0;
 
-  /**
-   * @param {import("../api.js").Api} api
-   * @param {import("./answer_view.js").Surroundings} around
-   */
-  constructor(api, around) {
-    this.#api = api;
+  /** @param {import("./answer_view.js").Surroundings} around */
+  constructor(around) {
     this.#around = around;
     this.view = new AnswerView(around);
   }
@@ -37,14 +33,14 @@ export class Reading {
    */
   async ask(request, id, named) {
     const { signal } = this.run;
-    const { conversation, events } = await this.#api
+    const { conversation, events } = await api
       .execute({ ...request, detached: true }, signal)
       .catch((error) => {
         // Nothing is stored there, or two such answers run: then this one ends with its reader.
         if (!(error instanceof Refusal && error.param === "detached")) throw error;
         // What is not stored cannot be continued.
         if (error.status === UNSUPPORTED) delete this.#around.goOn;
-        return this.#api.execute(request, signal);
+        return api.execute(request, signal);
       });
     named(conversation);
     await this.#show(events).catch((error) => this.#goOn(conversation || id, error));
@@ -52,7 +48,7 @@ export class Reading {
 
   /** @param {string} id of the conversation */
   async follow(id) {
-    await this.#show(await this.#api.follow(id, this.after, this.run.signal));
+    await this.#show(await api.follow(id, this.after, this.run.signal));
   }
 
   /**

@@ -2,7 +2,6 @@
  * One conversation on the page: what was said, and the answer under way. What is shown of the past is what the board has
  * stored; a question that did not get through stays until it is asked again.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
  * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
@@ -13,6 +12,7 @@
  *   models: () => import("../models.js").Model[]}} Told when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
+import { api } from "../access.js";
 import { ConnectionLost, Refusal } from "../api.js";
 import { button } from "../buttons.js";
 import { h } from "../dom.js";
@@ -51,16 +51,13 @@ export class Thread {
   #questions = new Map();
   /** @type {Reading | null} the answer under way */
   #reading = null;
-  #api;
   #told;
 
   /**
-   * @param {Api} api
    * @param {string} id empty until the board has given it one
    * @param {Told} told
    */
-  constructor(api, id, told) {
-    this.#api = api;
+  constructor(id, told) {
     this.#told = told;
     this.id = id;
   }
@@ -118,7 +115,7 @@ export class Thread {
 
   /** @returns {Promise<{title: string, messages: Message[]}>} */
   #stored() {
-    return this.#api.get(`/v1/conversations/${encodeURIComponent(this.id)}`);
+    return api.get(`/v1/conversations/${encodeURIComponent(this.id)}`);
   }
 
   /** @param {{title: string, messages: Message[]}} stored */
@@ -265,7 +262,7 @@ export class Thread {
           .map(({ id }) => ({ phrase: "chat.again_with", values: { name: id }, act: () => ask({ model: id }) })),
       ]);
     const goOn = (/** @type {HTMLElement} */ node) => this.#told.ask({ message, goOn: node });
-    return { api: this.#api, again, goOn };
+    return { again, goOn };
   }
 
   /**
@@ -287,7 +284,7 @@ export class Thread {
     if (this.isRunning) return;
     const path = `/v1/conversations/${encodeURIComponent(this.id)}/versions`;
     try {
-      this.#draw(await this.#api.post(path, { position, version }));
+      this.#draw(await api.post(path, { position, version }));
       const node = this.#questions.get(position)?.node;
       node?.scrollIntoView({ block: "nearest" });
       node?.focus({ preventScroll: true });
@@ -304,8 +301,8 @@ export class Thread {
    */
   async #cost(text) {
     const [{ tokens }, board] = await Promise.all([
-      this.#api.post("/v1/tokens", { texts: [text] }),
-      this.#api.get("/v1/board"),
+      api.post("/v1/tokens", { texts: [text] }),
+      api.get("/v1/board"),
     ]);
     return { tokens, seconds: board.prefill_tps ? Math.max(1, Math.round(tokens / board.prefill_tps)) : 0 };
   }
@@ -319,7 +316,7 @@ export class Thread {
     const limit = setTimeout(() => run.abort(), this.id ? STOPPING_MS : 0);
     run.signal.addEventListener("abort", () => clearTimeout(limit));
     if (!this.id) return;
-    await this.#api.post(`/v1/conversations/${encodeURIComponent(this.id)}/cancel`).catch(() => run.abort());
+    await api.post(`/v1/conversations/${encodeURIComponent(this.id)}/cancel`).catch(() => run.abort());
   }
 
   /**
@@ -328,7 +325,7 @@ export class Thread {
    */
   async #answer(wish, isUnderWay = false) {
     const position = wish.replaces ?? this.#said.length - (wish.goOn ? 2 : 0);
-    const reading = new Reading(this.#api, this.#around(wish, position));
+    const reading = new Reading(this.#around(wish, position));
     this.#takeBackOffers();
     this.node.append(reading.view.node);
     if (wish.goOn) {
@@ -343,10 +340,15 @@ export class Thread {
       if (isUnderWay) await reading.follow(this.id);
       else await reading.ask(this.#request(wish), this.id, (id) => this.#named(id, wish));
       this.#note({ ...wish, replaces: position }, reading.view);
-      this.#close({ ...wish, replaces: position }, reading.view);
+      const { reason, error } = reading.view.answer.ending ?? {};
+      const why = error ? t("end.failed_why", { error }) : t("end.failed");
+      if (reason === "failed") reading.view.fail(why, [this.#again({ ...wish, replaces: position }, reading.view)]);
     } catch (error) {
-      if (reading.run.signal.aborted) this.#cut({ ...wish, replaces: position }, reading.view);
-      else if (wish.goOn) this.#notContinued(reading, error);
+      if (reading.run.signal.aborted) {
+        // The person has ended it, and the board did not say so in time.
+        reading.view.take({ kind: "end", reason: "cancelled", error: null });
+        if (this.id) this.#note({ ...wish, replaces: position }, reading.view);
+      } else if (wish.goOn) this.#notContinued(reading, error);
       else this.#failed(wish, reading.view, error);
     } finally {
       this.#reading = null;
@@ -390,33 +392,12 @@ export class Thread {
    * @param {Wish} wish
    * @param {AnswerView} view
    */
-  #close(wish, view) {
-    const { ending } = view.answer;
-    const why = ending?.error ? t("end.failed_why", { error: ending.error }) : t("end.failed");
-    if (ending?.reason === "failed") view.fail(why, [this.#again(wish, view)]);
-  }
-
-  /**
-   * @param {Wish} wish
-   * @param {AnswerView} view
-   */
   #note(wish, view) {
     const question = wish.message || (wish.prompt?.name ?? "");
     this.#said.length = wish.replaces ?? this.#said.length;
     this.#said.push({ role: "user", text: question }, { role: "assistant", text: view.answer.text });
     const { costs } = view.answer;
     if (costs) this.used = costs.prompt + costs.last;
-  }
-
-  /**
-   * The person has ended it, and the board did not say so in time.
-   *
-   * @param {Wish} wish
-   * @param {AnswerView} view
-   */
-  #cut(wish, view) {
-    view.take({ kind: "end", reason: "cancelled", error: null });
-    if (this.id) this.#note(wish, view);
   }
 
   /**

@@ -4,7 +4,7 @@
  *
  * @typedef {import("./answer.js").Call} Call
  */
-import { h, icon } from "../dom.js";
+import { h, icon, joined } from "../dom.js";
 import { figure, say } from "../i18n.js";
 import { argumentsView, shortOf } from "./arguments.js";
 import { QuestionCard, sayLate } from "./questions.js";
@@ -25,14 +25,9 @@ export class ToolCard {
   #hasResult = false;
   /** @type {QuestionCard | null} */
   #question = null;
-  #api;
 
-  /**
-   * @param {Call} call
-   * @param {import("../api.js").Api} api
-   */
-  constructor(call, api) {
-    this.#api = api;
+  /** @param {Call} call */
+  constructor(call) {
     this.#progress.append(this.#bar, this.#message);
     this.#details = h("details", {}, this.#summary, argumentsView(call.arguments, call.repaired), this.#result);
     this.node = h("section", { class: "card tool" }, this.#details, this.#asked, this.#progress, this.#note);
@@ -60,7 +55,7 @@ export class ToolCard {
         { class: "card-name" },
         h("span", {}, h("span", { class: "muted" }, where), h("strong", {}, call.name)),
         h("span", { class: "muted one-line card-short" }, shortOf(call.arguments)),
-        h("span", { class: "card-state" }, say(`tool.${state}`), seconds ? " · " : "", seconds ?? ""),
+        h("span", { class: "card-state" }, joined([say(`tool.${state}`), seconds])),
       ),
     );
     if (state !== this.node.dataset.state && (state === "asking" || state === "failed")) this.#details.open = true;
@@ -72,7 +67,7 @@ export class ToolCard {
 
   /** @param {import("../api.js").BoardEvent} event */
   #ask(event) {
-    this.#question = new QuestionCard(event, this.#api, true);
+    this.#question = new QuestionCard(event, true);
     this.#asked.append(this.#question.node);
   }
 

@@ -1,12 +1,10 @@
-/**
- * The empty page: who answers, what can be done here, and four questions that work with the tools that are on.
- *
- * @typedef {import("../api.js").Api} Api
- */
+/** The empty page: who answers, what can be done here, and four questions that work with the tools that are on. */
+import { api } from "../access.js";
 import { button, typed } from "../buttons.js";
 import { byId, fill, h, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { switchedOn } from "../tools.js";
 
 const SHOWN = 4;
 const TOOL_SHARE = 1 / 3;
@@ -29,15 +27,10 @@ const QUESTIONS = [
 export class Welcome {
   /** tokens that the tools take of a question; of more than a third of the window it gets those that suit it */
   tokens = 0;
-  #api;
   #actions;
 
-  /**
-   * @param {Api} api
-   * @param {{ask: (message: string) => void, open: (panel: string) => void}} actions
-   */
-  constructor(api, actions) {
-    this.#api = api;
+  /** @param {{ask: (message: string) => void, open: (panel: string) => void}} actions */
+  constructor(actions) {
     this.#actions = actions;
   }
 
@@ -47,11 +40,11 @@ export class Welcome {
     if (byId("welcome").hidden) return;
     try {
       const [{ tools, tokens }, { servers }] = await Promise.all([
-        this.#api.get("/v1/tools"),
-        this.#api.get("/v1/servers"),
+        api.get("/v1/tools"),
+        api.get("/v1/servers"),
       ]);
       this.tokens = Math.min(tokens, me.context_tokens * TOOL_SHARE);
-      const on = tools.filter((/** @type {any} */ tool) => tool.enabled !== false);
+      const on = switchedOn(tools);
       this.#offer(on);
       this.#tell(servers.length, on.length, tokens, me.context_tokens);
     } catch (error) {

@@ -1,10 +1,10 @@
 /**
  * Choosing what goes with a question: files and resources of servers, in one dialog; and a prompt of a server to ask.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {{server: string, uri: string, name: string}} Resource
  */
-import { button, tabs } from "../buttons.js";
+import { api } from "../access.js";
+import { button, choices, submitButton, tabs } from "../buttons.js";
 import { h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
 import { labelled, say } from "../i18n.js";
@@ -12,11 +12,8 @@ import { sentenceOf } from "../problems.js";
 import { holds } from "../words.js";
 import { openDialog } from "./dialog.js";
 
-/**
- * @param {Api} api
- * @param {{files: (files: File[]) => void, resource: (resource: Resource) => void}} add
- */
-export function openAttach(api, add) {
+/** @param {{files: (files: File[]) => void, resource: (resource: Resource) => void}} add */
+export function openAttach(add) {
   return openDialog("attach.title", {}, (close) => {
     const take = (/** @type {Resource} */ resource) => {
       close();
@@ -33,7 +30,7 @@ export function openAttach(api, add) {
     const list = h("div", { class: "tabs", role: "tablist", ...labelled("attach.title") });
     const pane = h("div", { role: "tabpanel", id: "attach-pane" });
     const show = (/** @type {string} */ name) => {
-      made[name] ??= listing(() => resourceRows(api, take), "attach.none");
+      made[name] ??= listing(() => resourceRows(take), "attach.none");
       pane.replaceChildren(made[name]);
       mark(name);
     };
@@ -43,11 +40,8 @@ export function openAttach(api, add) {
   });
 }
 
-/**
- * @param {Api} api
- * @param {(resource: Resource) => void} take
- */
-async function resourceRows(api, take) {
+/** @param {(resource: Resource) => void} take */
+async function resourceRows(take) {
   const { resources, templates } = await api.get("/v1/resources");
   const rows = resources.map((/** @type {any} */ { server, uri, name, description }) =>
     row("clip", name || uri, [server, uri], description, () => take({ server, uri, name: name || uri })),
@@ -56,10 +50,9 @@ async function resourceRows(api, take) {
 }
 
 /**
- * @param {Api} api
  * @returns {Promise<{name: string, arguments: Record<string, string>} | null>}
  */
-export async function chosenPrompt(api) {
+export async function chosenPrompt() {
   const answer = await openDialog("prompts.title", {}, (close) => {
     const body = h("div");
     const take = (/** @type {any} */ prompt, /** @type {Record<string, unknown>} */ given) =>
@@ -90,7 +83,9 @@ function listing(fetched, none) {
   const note = h("p", { class: "muted", role: "status" }, say("loading"));
   const search = h("input", { type: "search", id: "offer-search", autocomplete: "off" });
   const field = h("div", { class: "field" }, h("label", { for: search.id }, say("search")), search);
-  search.addEventListener("input", () => narrow(list, search.value));
+  search.addEventListener("input", () => {
+    for (const item of list.querySelectorAll("li")) item.hidden = !holds(item.textContent ?? "", search.value);
+  });
   fetched().then(
     (rows) => {
       list.append(...rows);
@@ -99,14 +94,6 @@ function listing(fetched, none) {
     (error) => note.replaceChildren(sentenceOf(error)),
   );
   return h("div", {}, field, note, list);
-}
-
-/**
- * @param {HTMLElement} list
- * @param {string} words
- */
-function narrow(list, words) {
-  for (const item of list.children) /** @type {HTMLElement} */ (item).hidden = !holds(item.textContent ?? "", words);
 }
 
 /**
@@ -150,7 +137,7 @@ function templateRow(template, take) {
     );
     take({ server: template.server, uri, name: uri });
   });
-  form.node.append(h("button", { type: "submit" }, say("attach.insert")));
+  form.node.append(submitButton("attach.insert", {}));
   const title = h(
     "summary",
     {},
@@ -182,9 +169,7 @@ function argumentsForm(prompt, take) {
     .filter((/** @type {any} */ blank) => blank.required)
     .map((/** @type {any} */ blank) => blank.name);
   const form = new FormView({ properties: Object.fromEntries(parts), required }, (content) => take(prompt, content));
-  form.node.append(
-    h("div", { class: "choices" }, h("button", { type: "submit", class: "primary" }, say("prompts.ask"))),
-  );
+  form.node.append(choices(submitButton("prompts.ask")));
   queueMicrotask(() => /** @type {HTMLElement | null} */ (form.node.querySelector("input, textarea"))?.focus());
   return h(
     "div",

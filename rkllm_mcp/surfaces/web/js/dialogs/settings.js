@@ -3,22 +3,23 @@
  *
  * @typedef {{settings: Record<string, any>, system: string | null}} Settings
  */
-import { h } from "../dom.js";
+import { api } from "../access.js";
+import { choices, submitButton } from "../buttons.js";
 import { FormView } from "../forms/view.js";
-import { say, t } from "../i18n.js";
+import { t } from "../i18n.js";
+import { nameOf, switchedOn } from "../tools.js";
 import { openDialog } from "./dialog.js";
 
 // More are switched under Servers.
 const MOST_TOOLS = 60;
 
 /**
- * @param {import("../api.js").Api} api
  * @param {Settings} before
  * @returns {Promise<Settings | null>} null when nothing is to be changed
  */
-export async function chosenSettings(api, before) {
-  const { tools } = await api.get("/v1/tools");
-  const names = tools.filter((/** @type {any} */ tool) => tool.enabled !== false).map(nameOf);
+export async function chosenSettings(before) {
+  const tools = switchedOn((await api.get("/v1/tools")).tools);
+  const names = tools.map(nameOf);
   const { settings } = before;
   const number = (/** @type {string} */ name, /** @type {number} */ maximum) => ({
     type: "number",
@@ -50,7 +51,7 @@ export async function chosenSettings(api, before) {
         names.length <= MOST_TOOLS && {
           tools: {
             type: "array",
-            items: { enum: names, enumNames: tools.filter((/** @type {any} */ tool) => tool.enabled !== false).map(shownAs) },
+            items: { enum: names, enumNames: tools.map(({ server, name }) => (server ? `${server} / ${name}` : name)) },
             title: t("conversation.tools"),
             default: settings["tools"] ?? names,
           },
@@ -74,20 +75,8 @@ export async function chosenSettings(api, before) {
       };
       close();
     });
-    form.node.append(
-      h("div", { class: "choices" }, h("button", { type: "submit", class: "primary" }, say("save"))),
-    );
+    form.node.append(choices(submitButton("save")));
     return [form.node];
   });
   return chosen;
-}
-
-/** @param {any} tool */
-function nameOf(tool) {
-  return String(tool.qualified_name || tool.name);
-}
-
-/** @param {any} tool */
-function shownAs(tool) {
-  return tool.server ? `${tool.server} / ${tool.name}` : tool.name;
 }

@@ -1,8 +1,11 @@
 /** Short dialogs: what something is to be called, and which key. */
-import { button } from "../buttons.js";
+import { button, choices, form, submitButton } from "../buttons.js";
 import { h } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { openDialog } from "./dialog.js";
+
+// What a header can hold; anything else is a slip of the hand, such as wide letters.
+const SENDABLE = /^[\x21-\x7e]+$/;
 
 /**
  * @param {string} title
@@ -39,7 +42,7 @@ export async function keyGiven(problem, tried) {
     const help = h("p", { class: "muted", id: "key-help" }, say("key.help"));
     const submit = async () => {
       const key = field.value.trim();
-      error.textContent = sendable(key) ? await tried(key) : t("key.characters");
+      error.textContent = SENDABLE.test(key) ? await tried(key) : t("key.characters");
       if (error.textContent) field.select();
       else close("yes");
     };
@@ -56,23 +59,12 @@ export async function keyGiven(problem, tried) {
 export async function isKeyToLast() {
   const answer = await openDialog("device.title", {}, (close) => [
     h("p", {}, say("device.question")),
-    h(
-      "div",
-      { class: "choices" },
+    choices(
       button("device.window", () => close()),
       button("device.keep", () => close("yes"), { class: "primary", autofocus: true }),
     ),
   ]);
   return answer === "yes";
-}
-
-/**
- * What a header can hold; anything else is a slip of the hand, such as wide letters.
- *
- * @param {string} key
- */
-function sendable(key) {
-  return /^[\x21-\x7e]+$/.test(key);
 }
 
 /**
@@ -83,16 +75,6 @@ function sendable(key) {
  * @param {string} action
  */
 function oneField(label, field, below, submit, action) {
-  const save = h("button", { type: "submit", class: "primary" }, say(action));
-  const form = h(
-    "form",
-    { class: "form", novalidate: true },
-    h("div", { class: "field" }, h("label", { for: field.id }, say(label)), field, below),
-    h("div", { class: "choices" }, save),
-  );
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    submit();
-  });
-  return form;
+  const labelled = h("div", { class: "field" }, h("label", { for: field.id }, say(label)), field, below);
+  return form(submit, { class: "form" }, labelled, choices(submitButton(action)));
 }

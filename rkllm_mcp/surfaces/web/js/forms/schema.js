@@ -39,8 +39,8 @@ export function fieldsOf(schema) {
 export function read(field, entered) {
   if (field.kind === "boolean") return { value: Boolean(entered) };
   if (field.kind === "choices") return readChoices(field, entered);
-  if (entered === "")
-    return field.isRequired && !takesEmpty(field) ? { problem: { phrase: "form.required" } } : empty(field);
+  const takesEmpty = field.kind === "text" && field.least === 0;
+  if (entered === "") return field.isRequired && !takesEmpty ? { problem: { phrase: "form.required" } } : empty(field);
   switch (field.kind) {
     case "choice":
       return { value: field.choices[Number(entered)]?.value };
@@ -146,11 +146,6 @@ function readNumber(field, text) {
   if (field.least !== null && value < field.least) return problem("form.least", field.least);
   if (field.most !== null && value > field.most) return problem("form.most", field.most);
   return { value };
-}
-
-/** @param {Field} field */
-function takesEmpty(field) {
-  return field.kind === "text" && field.least === 0;
 }
 
 /** @param {Field} field */

@@ -5,6 +5,7 @@
  * @typedef {import("./schema.js").Field} Field
  * @typedef {{field: Field, node: HTMLElement, input: HTMLElement, error: HTMLElement, entered: () => any}} Row
  */
+import { form } from "../buttons.js";
 import { h } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { fieldsOf, read } from "./schema.js";
@@ -25,17 +26,11 @@ export class FormView {
    */
   constructor(schema, submit) {
     this.#rows = fieldsOf(schema).map(row);
-    // The browser's own bubbles speak the browser's language and know nothing of formats; ours say it at the field.
-    this.node = h(
-      "form",
-      { class: "form", novalidate: true },
-      this.#rows.map((shown) => shown.node),
-    );
-    this.node.addEventListener("submit", (event) => {
-      event.preventDefault();
+    const send = () => {
       const content = this.#content();
       if (content) submit(content);
-    });
+    };
+    this.node = form(send, { class: "form" }, this.#rows.map((shown) => shown.node));
   }
 
   /**

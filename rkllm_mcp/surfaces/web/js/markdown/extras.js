@@ -1,12 +1,21 @@
 /**
- * Colours for code and signs for formulas. The libraries are loaded when they are first needed; without them, and while
- * they are on their way, both stay text. Nodes are made from what the libraries return, never markup.
+ * Colours for code and signs for formulas. A worker makes them when they are first needed; until it has, and without it,
+ * both stay text.
+ *
+ * @typedef {import("./libraries.js").Tree} Tree
+ * @typedef {import("./libraries.js").Wanted} Wanted
  */
-import { h } from "../dom.js";
+import { h, nodeOf } from "../dom.js";
+import { workerAddress } from "../workers.js";
 
 const LONGEST_CODE = 50_000;
 const LONGEST_FORMULA = 10_000;
 const IDLE_MS = 300;
+// So many tokens get their colours at a time: the page stays free for keys.
+const STEP = 100;
+const KEPT_FORMULAS = 500;
+const FONTS = /** @type {const} */ (["p", "h3", "strong", "em", "code"]);
+const LETTERS = "a 文字です。🙂";
 /** @type {Record<string, string>} */
 const NAMES = {
   sh: "bash", shell: "bash", zsh: "bash", console: "bash", h: "c", "c++": "cpp", cc: "cpp", hpp: "cpp", golang: "go",
@@ -17,17 +26,29 @@ const NAMES = {
 const KNOWN = new Set(
   "bash c cpp css diff dockerfile go ini java javascript json markdown python rust sql typescript xml yaml".split(" "),
 );
-/** @type {Record<string, string>} the colour of a kind of token */
-const COLOURS = {
-  keyword: "keyword", literal: "keyword", built_in: "keyword", type: "keyword", section: "keyword", deletion: "keyword",
-  string: "string", regexp: "string", char: "string", addition: "string", number: "number", symbol: "number",
-  title: "name", attr: "name", name: "name", attribute: "name", property: "name", "selector-tag": "name",
-  "selector-class": "name", variable: "name", comment: "comment", quote: "comment", meta: "comment",
-};
-/** @type {{highlight: Promise<any> | null, temml: any, loading: Promise<void> | null}} */
-const libraries = { highlight: null, temml: null, loading: null };
-/** @type {Set<string>} */
-const registered = new Set();
+/** @type {{worker: Worker | null, asked: number}} */
+const state = { worker: null, asked: 0 };
+/** @type {Map<number, (trees: Tree[] | null) => void>} */
+const waiting = new Map();
+/** @type {Map<string, Tree[]>} formulas that were made: a row that is drawn anew shows them at once */
+const made = new Map();
+
+/**
+ * @param {Wanted} wanted
+ * @returns {Promise<Tree[] | null>} null when it cannot be made
+ */
+function madeOf(wanted) {
+  if (!state.worker) {
+    state.worker = new Worker(workerAddress("libraries"), { type: "module" });
+    state.worker.addEventListener("message", ({ data: { id, trees } }) => {
+      waiting.get(id)?.(trees);
+      waiting.delete(id);
+    });
+  }
+  const id = state.asked++;
+  state.worker.postMessage({ id, wanted });
+  return new Promise((resolve) => waiting.set(id, resolve));
+}
 
 /**
  * Colour code that is complete, when there is time for it.
@@ -35,45 +56,43 @@ const registered = new Set();
  * @param {HTMLElement} code
  * @param {string} language as the answer names it
  */
-export function colour(code, language) {
+export async function colour(code, language) {
   const said = language.toLowerCase();
   const name = NAMES[said] ?? said;
   const text = code.textContent ?? "";
   if (!KNOWN.has(name) || text.length > LONGEST_CODE) return;
-  const work = () => void coloured(text, name).then((nodes) => code.isConnected && code.replaceChildren(...nodes), ignore);
-  if (typeof requestIdleCallback === "function") requestIdleCallback(work, { timeout: IDLE_MS });
-  else setTimeout(work);
-}
-
-/**
- * @param {string} text
- * @param {string} language
- * @returns {Promise<Node[]>}
- */
-async function coloured(text, language) {
-  libraries.highlight ??= import("../vendor/highlight/core.min.js");
-  const { default: highlight } = await libraries.highlight;
-  if (!registered.has(language)) {
-    const grammar = await import(`../vendor/highlight/languages/${language}.min.js`);
-    highlight.registerLanguage(language, grammar.default);
-    registered.add(language);
-    // The grammar is compiled by its first use. That takes as long as colouring, and is a task of its own.
-    highlight.highlight("", { language });
-    await pause();
+  const trees = (await madeOf({ kind: "code", text, language: name })) ?? [];
+  for (let at = 0; at < trees.length; at += STEP) {
+    await idle();
+    const rest = code.lastChild;
+    if (!code.isConnected || !(rest instanceof Text)) return;
+    const nodes = trees.slice(at, at + STEP).map(nodeOf);
+    rest.deleteData(0, nodes.reduce((length, node) => length + (node.textContent ?? "").length, 0));
+    rest.before(...nodes);
   }
-  // The tree of tokens is not documented; a test holds the version that is vendored to it.
-  return nodesOf(highlight.highlight(text, { language, ignoreIllegals: true })._emitter.root.children);
 }
 
 /**
- * @param {(string | {scope?: string, children: any[]})[]} tokens
- * @returns {Node[]}
+ * Have the fonts of answers loaded before one comes, and the dictionary of where Japanese lines break: a first paragraph in
+ * another writing than the page's takes longer than a frame without them.
  */
-function nodesOf(tokens) {
-  return tokens.map((token) => {
-    if (typeof token === "string") return new Text(token);
-    const kind = COLOURS[(token.scope ?? "").split(".")[0] ?? ""];
-    return h("span", { class: kind && `code-${kind}` }, nodesOf(token.children));
+export async function warmFonts() {
+  const place = h("div", { class: "visually-hidden", "aria-hidden": "true" });
+  document.body.append(place);
+  for (const tag of FONTS) {
+    await idle();
+    place.replaceChildren(h(tag, { class: "as-written" }, LETTERS));
+    // Asking for its size lays it out.
+    void place.scrollHeight;
+  }
+  place.remove();
+}
+
+/** Wait until the page has nothing better to do. */
+function idle() {
+  return new Promise((resolve) => {
+    if (typeof requestIdleCallback === "function") requestIdleCallback(resolve, { timeout: IDLE_MS });
+    else setTimeout(resolve);
   });
 }
 
@@ -86,32 +105,15 @@ function nodesOf(tokens) {
 export function formula(text, isDisplay) {
   const node = h("span", { class: isDisplay ? "math display" : "math" }, text);
   if (text.length > LONGEST_FORMULA) return node;
-  const draw = () => {
-    try {
-      const inside = h("span");
-      libraries.temml.render(text, inside, { displayMode: isDisplay, throwOnError: true });
-      node.replaceChildren(...inside.childNodes);
-    } catch {
-      // What is no formula stays what was written.
-      node.replaceChildren(text);
-    }
-  };
-  if (libraries.temml) draw();
+  const name = `${isDisplay} ${text}`;
+  const draw = (/** @type {Tree[] | null | undefined} */ trees) => trees && node.replaceChildren(...trees.map(nodeOf));
+  if (made.has(name)) draw(made.get(name));
   else {
-    libraries.loading ??= import("../vendor/temml/temml.js").then(async (module) => {
-      await pause();
-      libraries.temml = module.default;
+    void madeOf({ kind: "math", text, isDisplay }).then((trees) => {
+      if (made.size >= KEPT_FORMULAS) made.clear();
+      if (trees) made.set(name, trees);
+      draw(trees);
     });
-    libraries.loading.then(draw, ignore);
   }
   return node;
-}
-
-/** Give the page time for a key or a frame: what comes next is a task of its own. */
-function pause() {
-  return new Promise((resolve) => setTimeout(resolve));
-}
-
-function ignore() {
-  // Without the library it stays text.
 }

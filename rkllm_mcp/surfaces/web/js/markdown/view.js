@@ -258,19 +258,6 @@ export class MarkdownView {
 }
 
 /**
- * A text that is complete, in an element.
- *
- * @param {HTMLElement} root
- * @param {string} text
- * @param {(code: () => string) => HTMLElement} [tools]
- */
-export function showMarkdown(root, text, tools) {
-  const view = new MarkdownView(root, tools);
-  view.write(text);
-  view.end();
-}
-
-/**
  * @param {number} drawn how long the open paragraph was when it was drawn last, characters
  * @param {number} added how much has come since
  */
@@ -394,7 +381,7 @@ function drawSpans(node, text) {
   const before = drawn.get(node) ?? [];
   const spans = inline(text);
   let same = 0;
-  while (same < before.length && isSame(before[same], spans[same])) same++;
+  while (same < before.length && JSON.stringify(before[same]) === JSON.stringify(spans[same])) same++;
   const [last, longer] = [before[same], spans[same]];
   if (same === before.length - 1 && last?.kind === "text" && longer?.kind === "text") {
     /** @type {Text} */ (node.lastChild).data = longer.text;
@@ -404,14 +391,6 @@ function drawSpans(node, text) {
   node.append(...spanNodes(spans.slice(same)));
   drawn.set(node, spans);
   return node;
-}
-
-/**
- * @param {Span | undefined} one
- * @param {Span | undefined} other
- */
-function isSame(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
 }
 
 /**

@@ -1,14 +1,12 @@
 /**
  * How the board is, measured anew every two seconds while it is shown. What a board does not tell is a dash, never a
  * nought.
- *
- * @typedef {import("../api.js").Api} Api
  */
+import { api } from "../access.js";
 import { sparkline } from "../charts/drawing.js";
 import { ceiling, Series } from "../charts/series.js";
 import { h, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
-import { whileVisible } from "../polling.js";
 import { sentenceOf } from "../problems.js";
 
 const PAUSE_MS = 2000;
@@ -26,14 +24,10 @@ export class BoardPanel {
   #charts = h("div", { class: "charts" });
   /** @type {Map<string, Series>} */
   #series = new Map();
-  #api;
-  #polling;
+  #polling = whileVisible(() => this.#measure(), PAUSE_MS);
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.#api = api;
+  constructor() {
     this.node.append(this.#note, this.#charts, this.#facts);
-    this.#polling = whileVisible(() => this.#measure(), PAUSE_MS);
   }
 
   load() {
@@ -46,7 +40,7 @@ export class BoardPanel {
 
   async #measure() {
     try {
-      const board = await this.#api.get("/v1/board");
+      const board = await api.get("/v1/board");
       tell(this.#note, board.emulated ? say("board.emulated") : "");
       this.#note.className = board.emulated ? "notice" : "muted";
       this.#show(board);
@@ -166,4 +160,37 @@ function unit(value, name, digits) {
 /** @param {Series} series */
 function numbers(series) {
   return series.values.filter((value) => value !== null);
+}
+
+/**
+ * Repeat work only while the page is shown.
+ *
+ * @param {() => Promise<void>} work
+ * @param {number} pause_ms between the end of one and the beginning of the next
+ * @returns {{start: () => void, stop: () => void}}
+ */
+function whileVisible(work, pause_ms) {
+  let isWanted = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  let isBusy = false;
+  const round = async () => {
+    if (!isWanted || isBusy || document.visibilityState !== "visible") return;
+    isBusy = true;
+    await work();
+    isBusy = false;
+    clearTimeout(timer);
+    timer = setTimeout(round, pause_ms);
+  };
+  document.addEventListener("visibilitychange", round);
+  return {
+    start: () => {
+      isWanted = true;
+      void round();
+    },
+    stop: () => {
+      isWanted = false;
+      clearTimeout(timer);
+    },
+  };
 }

@@ -1,11 +1,11 @@
 /**
  * Documents: the knowledge bases, their files, adding some, a search, and a passage in its document, which Back closes.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {import("./passage.js").Source} Source
  */
+import { api } from "../access.js";
 import { Refusal } from "../api.js";
-import { button, iconButton, sourceButton, typed } from "../buttons.js";
+import { button, choices, form, iconButton, sourceButton, submitButton, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h, icon, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
@@ -25,33 +25,21 @@ export class DocumentsPanel {
   #cursor = "";
   /** @type {(() => void) | null} what Back does besides closing the passage that is open; null when there is none */
   #goBack = null;
-  #api;
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.#api = api;
+  constructor() {
     const picker = h("input", { type: "file", multiple: true, hidden: true });
     picker.addEventListener("change", () => {
       void this.add([...(picker.files ?? [])]);
       picker.value = "";
     });
-    const search = h(
-      "form",
-      { class: "filters" },
-      h("label", { for: "document-search" }, say("documents.try")),
-      this.#words,
-      h("button", { type: "submit" }, say("search")),
-    );
-    search.addEventListener("submit", (event) => {
-      event.preventDefault();
-      void this.#search();
-    });
+    const label = h("label", { for: "document-search" }, say("documents.try"));
+    const search = () => void this.#search();
     this.#body.append(
       h("div", { class: "filters" }, h("label", { for: "document-base" }, say("documents.base")), this.#base),
-      h("div", { class: "choices" }, button("documents.add", () => picker.click(), { class: "primary" }), picker),
+      choices(button("documents.add", () => picker.click(), { class: "primary" }), picker),
       this.#uploads,
       this.#files,
-      search,
+      form(search, { class: "filters" }, label, this.#words, submitButton("search", {})),
       this.#found,
     );
     this.node.append(this.#note, this.#body);
@@ -131,7 +119,7 @@ export class DocumentsPanel {
   async store(file) {
     if (!this.#base.value) await this.load();
     if (!this.#base.value) await this.#make();
-    const { documents } = await this.#api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
+    const { documents } = await api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
     announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
   }
 
@@ -211,7 +199,7 @@ export class DocumentsPanel {
       fill(
         this.#found,
         results.length === 0 && h("p", { class: "muted" }, say("documents.nothing")),
-        results.map(({ content, score, metadata }) => {
+        results.map((/** @type {any} */ { content, score, metadata }) => {
           const source = { ...metadata, document: metadata.title, passage: content, score };
           return sourceButton(source, this.#opens(source));
         }),
@@ -226,6 +214,6 @@ export class DocumentsPanel {
    * @param {object} given
    */
   #ask(tool, given) {
-    return this.#api.post(`/v1/knowledge/${tool}`, { arguments: given });
+    return api.post(`/v1/knowledge/${tool}`, { arguments: given });
   }
 }

@@ -1,10 +1,7 @@
-/**
- * What tools were called, when, for how long and with what result: a timeline to see it, a table to read it.
- *
- * @typedef {import("../api.js").Api} Api
- */
+/** What tools were called, when, for how long and with what result: a timeline to see it, a table to read it. */
+import { api } from "../access.js";
 import { timelineChart } from "../charts/drawing.js";
-import { h, icon, tell } from "../dom.js";
+import { h, icon, joined, tell } from "../dom.js";
 import { figure, labelled, language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { secondsOf } from "../time.js";
@@ -24,11 +21,8 @@ export class HistoryPanel {
     h("option", { value: "" }, say("history.all")),
   );
   #errors = h("input", { type: "checkbox", id: "history-errors", change: () => this.load() });
-  #api;
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.#api = api;
+  constructor() {
     const filters = h(
       "div",
       { class: "filters" },
@@ -42,7 +36,7 @@ export class HistoryPanel {
   async load() {
     try {
       const query = { limit: MOST, server: this.#server.value || undefined, errors: this.#errors.checked || undefined };
-      const { calls } = await this.#api.get("/v1/tools/history", query);
+      const { calls } = await api.get("/v1/tools/history", query);
       this.#offer(calls);
       this.#show(calls);
     } catch (error) {
@@ -130,7 +124,7 @@ function breakable(name) {
  * @param {string} moment
  */
 function pieces(moment) {
-  return moment.split(" ").flatMap((piece, place) => [place > 0 && " ", h("span", { class: "nowrap" }, piece)]);
+  return joined(moment.split(" ").map((piece) => h("span", { class: "nowrap" }, piece)), " ");
 }
 
 /** @param {number} seconds since 1970 */

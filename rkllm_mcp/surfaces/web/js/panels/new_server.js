@@ -2,11 +2,11 @@
  * Servers to add: those of the gallery and others by address. Each is tried first; where the key may not add servers, the
  * command for the terminal stands in its place.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {(name: string) => Promise<void>} Added told when a server was added
  */
+import { api } from "../access.js";
 import { Refusal } from "../api.js";
-import { button, typed } from "../buttons.js";
+import { button, choices, submitButton, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h } from "../dom.js";
 import { FormView } from "../forms/view.js";
@@ -14,32 +14,28 @@ import { language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { STARTING_MS, testView } from "./server_actions.js";
 
-/**
- * @param {Api} api
- * @param {Added} added
- */
-export async function serversToAdd(api, added) {
+/** @param {Added} added */
+export async function serversToAdd(added) {
   const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
   return [
     h("p", { class: "muted small" }, say(canAdd ? "servers.trust" : "servers.add_help")),
-    ...servers.map((/** @type {any} */ server) => offered(api, server, canAdd, added)),
-    byAddress(api, canAdd, added),
+    ...servers.map((/** @type {any} */ server) => offered(server, canAdd, added)),
+    byAddress(canAdd, added),
   ];
 }
 
 /**
- * @param {Api} api
  * @param {any} server
  * @param {boolean} canAdd
  * @param {Added} added
  */
-function offered(api, server, canAdd, added) {
+function offered(server, canAdd, added) {
   const reaches = server.reaches.length > 0 ? server.reaches : ["nothing"];
   const command = `rkllm-mcp servers install ${server.name}${server.needs_folder ? " --folder PATH" : ""}`;
   const adding = () => {
     const folder = { type: "string", title: t("servers.folder"), maxLength: 200 };
     const schema = server.needs_folder ? { properties: { folder }, required: ["folder"] } : {};
-    return trial(api, schema, (given) => ({ gallery: server.name, ...given }), added);
+    return trial(schema, (given) => ({ gallery: server.name, ...given }), added);
   };
   return h(
     "section",
@@ -55,11 +51,10 @@ function offered(api, server, canAdd, added) {
 }
 
 /**
- * @param {Api} api
  * @param {boolean} canAdd
  * @param {Added} added
  */
-function byAddress(api, canAdd, added) {
+function byAddress(canAdd, added) {
   const schema = {
     properties: {
       name: { type: "string", title: t("servers.name"), maxLength: 64 },
@@ -74,7 +69,7 @@ function byAddress(api, canAdd, added) {
     "section",
     { class: "server" },
     h("h3", {}, say("servers.by_address")),
-    canAdd ? trial(api, schema, entryOf, added) : typed("rkllm-mcp servers add NAME --url URL"),
+    canAdd ? trial(schema, entryOf, added) : typed("rkllm-mcp servers add NAME --url URL"),
   );
 }
 
@@ -96,12 +91,11 @@ function entryOf({ name, url, key, headers = "", oauth }) {
 /**
  * A form that tries a server, and adds it as it was tried.
  *
- * @param {Api} api
  * @param {any} schema of the form
  * @param {(given: Record<string, any>) => object} entry what is sent
  * @param {Added} added
  */
-function trial(api, schema, entry, added) {
+function trial(schema, entry, added) {
   const outcome = h("div", { class: "outcome", role: "status" });
   const send = async (/** @type {string} */ path, /** @type {object} */ server, /** @type {string} */ phrase) => {
     fill(outcome, h("p", {}, say(phrase)), h("progress", { "aria-label": t(phrase) }));
@@ -129,9 +123,9 @@ function trial(api, schema, entry, added) {
     if (!tried) return;
     // A login needs a server that is there.
     const canBeAdded = tried.state === "ready" || tried.failure === "login";
-    const choices = h("div", { class: "choices" }, button("servers.add_it", () => add(server), { class: "primary" }));
-    fill(outcome, testView(tried), canBeAdded && choices);
+    const adding = button("servers.add_it", () => add(server), { class: "primary" });
+    fill(outcome, testView(tried), canBeAdded && choices(adding));
   });
-  form.node.append(h("div", { class: "choices" }, h("button", { type: "submit" }, say("servers.try"))), outcome);
+  form.node.append(choices(submitButton("servers.try", {})), outcome);
   return form.node;
 }

@@ -5,7 +5,7 @@
  *   chunk_index?: number}} Source the last two are there if the search says where the passage stands
  */
 import { button, iconButton } from "../buttons.js";
-import { fill, h, tell } from "../dom.js";
+import { fill, h, joined, tell } from "../dom.js";
 import { figure, say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
@@ -79,9 +79,9 @@ export class PassageView {
       this.#count > 0 && say("passage.place", { n: this.#index + 1, m: this.#count }),
       shown && shown.page !== null && say("documents.page", { n: shown.page }),
       isFound && score !== null && say("passage.score", { score: figure(score, 2) }),
-    ].filter((fact) => fact instanceof Node);
+    ];
     fill(this.#title, title);
-    fill(this.#where, facts.flatMap((fact, place) => (place > 0 ? [" · ", fact] : [fact])));
+    fill(this.#where, joined(facts));
     if (isOther) this.#where.append(h("br"), say("passage.changed"));
     fill(
       this.#text,

@@ -1,12 +1,12 @@
 /**
  * What can be done with one server: a test, and a login with a browser. The login goes on while the panel is closed.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {{state: string, failure: string, problem: string, seconds: number, tokens: number, output: string[],
  *   tools: any[]}} Tested
  * @typedef {{state: "starting" | "waiting" | "ready" | "failed", address: string, problem: string}} Login
  */
-import { button } from "../buttons.js";
+import { api } from "../access.js";
+import { button, choices, submitButton } from "../buttons.js";
 import { webAddress } from "../chat/questions.js";
 import { fill, h } from "../dom.js";
 import { FormView } from "../forms/view.js";
@@ -19,25 +19,22 @@ export const STARTING_MS = 180_000;
 export class ServerActions {
   #outcome = h("div", { class: "outcome", role: "status" });
   #login;
-  #api;
   #path;
   #changed;
   // Of the login that is shown; an earlier one is over.
   #number = 0;
 
   /**
-   * @param {Api} api
    * @param {string} name
    * @param {() => Promise<void>} changed told when the server's state may be another
    */
-  constructor(api, name, changed) {
-    this.#api = api;
+  constructor(name, changed) {
     this.#path = `/v1/servers/${encodeURIComponent(name)}`;
     this.#changed = changed;
     const marked = (/** @type {string} */ action) => ({ "data-control": `${action} ${name}` });
     this.#login = button("server.log_in", () => this.#logIn(), { class: "primary", ...marked("login") });
     const test = button("server.test", () => this.test(), marked("test"));
-    this.node = h("div", { class: "server-actions" }, h("div", { class: "choices" }, this.#login, test), this.#outcome);
+    this.node = h("div", { class: "server-actions" }, choices(this.#login, test), this.#outcome);
   }
 
   /** @param {any} server as the service lists it */
@@ -50,7 +47,7 @@ export class ServerActions {
     this.#number += 1;
     fill(this.#outcome, say("server.testing"));
     try {
-      const tested = await this.#api.post(`${this.#path}:test`, {}, STARTING_MS);
+      const tested = await api.post(`${this.#path}:test`, {}, STARTING_MS);
       fill(this.#outcome, testView(tested));
       await this.#changed();
     } catch (error) {
@@ -63,13 +60,13 @@ export class ServerActions {
     const number = this.#number;
     fill(this.#outcome, say("server.login.starting"));
     try {
-      let login = await this.#api.post(`${this.#path}:login`);
+      let login = await api.post(`${this.#path}:login`);
       let shown = "";
       while (number === this.#number) {
         if (login.state !== shown) this.#show(login);
         shown = login.state;
         if (shown === "ready" || shown === "failed") break;
-        login = await this.#api.get(`${this.#path}:login`, { known: shown });
+        login = await api.get(`${this.#path}:login`, { known: shown });
       }
       if (shown === "ready") await this.#changed();
     } catch (error) {
@@ -94,7 +91,7 @@ export class ServerActions {
     fill(
       this.#outcome,
       h("p", {}, say("server.login.waiting"), " ", h("strong", { class: "host" }, target.host)),
-      h("div", { class: "choices" }, link),
+      choices(link),
       this.#elsewhere(),
     );
   }
@@ -107,13 +104,13 @@ export class ServerActions {
     };
     const form = new FormView(schema, async ({ address }) => {
       try {
-        await this.#api.post(`${this.#path}:login`, { address });
+        await api.post(`${this.#path}:login`, { address });
       } catch (error) {
         form.complain("address", sentenceOf(error));
       }
     });
     const input = form.node.querySelector("input, textarea");
-    form.node.append(h("div", { class: "choices" }, h("button", { type: "submit" }, say("server.login.finish"))));
+    form.node.append(choices(submitButton("server.login.finish", {})));
     if (input) input.setAttribute("data-control", `address ${this.#path}`);
     const isHere = /^(localhost|127\.[\d.]+|\[::1\])$/.test(location.hostname);
     const label = h("summary", {}, say("server.login.elsewhere"));

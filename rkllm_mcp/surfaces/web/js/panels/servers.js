@@ -1,8 +1,5 @@
-/**
- * Servers: those in use with their tools, those to add, what was allowed for good, and what the tools did.
- *
- * @typedef {import("../api.js").Api} Api
- */
+/** Servers: those in use with their tools, those to add, what was allowed for good, and what the tools did. */
+import { api } from "../access.js";
 import { button } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h } from "../dom.js";
@@ -14,15 +11,10 @@ import { ToolsPanel } from "./tools.js";
 
 export class ServersPanel {
   node = h("div", { class: "panel-body" });
-  #api;
-  #tools;
-  #history;
+  #tools = new ToolsPanel();
+  #history = new HistoryPanel();
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.#api = api;
-    this.#tools = new ToolsPanel(api);
-    this.#history = new HistoryPanel(api);
+  constructor() {
     this.node.append(
       this.#tools.node,
       this.#fold("servers.add", (place) => this.#gallery(place)),
@@ -59,15 +51,15 @@ export class ServersPanel {
       await this.#tools.load();
       if (name) await this.#tools.test(name);
     };
-    fill(place, await serversToAdd(this.#api, added));
+    fill(place, await serversToAdd(added));
   }
 
   /** @param {HTMLElement} place */
   async #permissions(place) {
-    const { permissions } = await this.#api.get("/v1/approvals/lasting");
+    const { permissions } = await api.get("/v1/approvals/lasting");
     const forget = async (/** @type {any} */ { server, tool }) => {
       const query = new URLSearchParams({ server, tool });
-      await this.#api.delete(`/v1/approvals/lasting?${query}`);
+      await api.delete(`/v1/approvals/lasting?${query}`);
       announce(t("servers.forgotten"));
       await this.#permissions(place);
       /** @type {HTMLElement | null} */ (place.closest("details")?.querySelector("summary") ?? null)?.focus();

@@ -1,5 +1,5 @@
 /** The settings of this browser: language, colours, the key; and which keys do what. */
-import { button, toggle } from "../buttons.js";
+import { button, choices, toggle } from "../buttons.js";
 import { byId, fill, h } from "../dom.js";
 import { canNotify } from "../home.js";
 import { bestLanguage, say, speak, t } from "../i18n.js";
@@ -69,7 +69,7 @@ export class SettingsPanel {
           h("h3", {}, say("settings.notices")),
           toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
         ),
-      h("section", {}, h("h3", {}, say("key.label")), this.#key, h("div", { class: "choices" }, change, this.#forget)),
+      h("section", {}, h("h3", {}, say("key.label")), this.#key, choices(change, this.#forget)),
       h(
         "section",
         {},

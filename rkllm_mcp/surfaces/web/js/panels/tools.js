@@ -2,20 +2,22 @@
  * Servers and their tools: how they are, what each costs of the model's window, and switches for both. A server's tools
  * are drawn when they are unfolded, and where there are many they are found by their words.
  *
- * @typedef {import("../api.js").Api} Api
  * @typedef {{servers: any[], tools: any[], tokens: number, size: number}} Found what all that is switched on costs, and the
  *   model's window, in tokens; 0 when it is not known
  */
+import { api } from "../access.js";
 import { toggle } from "../buttons.js";
-import { fill, h, tell } from "../dom.js";
+import { fill, h, joined, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { nameOf } from "../tools.js";
 import { holds } from "../words.js";
 import { ServerActions } from "./server_actions.js";
 
 // As many can be looked through.
 const FEW = 20;
 const TYPING_MS = 150;
+const STATES = new Set(["ready", "waiting", "connecting", "failed", "died"]);
 
 export class ToolsPanel {
   node = h("div", { class: "panel-body" });
@@ -43,11 +45,8 @@ export class ToolsPanel {
   #found = { servers: [], tools: [], tokens: 0, size: 0 };
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
-  #api;
 
-  /** @param {Api} api */
-  constructor(api) {
-    this.#api = api;
+  constructor() {
     this.node.append(this.#cost, this.#field, this.#note, this.#list);
     this.#search.addEventListener("input", () => {
       clearTimeout(this.#typing);
@@ -57,23 +56,18 @@ export class ToolsPanel {
 
   async load() {
     try {
-      const [{ servers }, { tools, tokens }, size] = await Promise.all([
-        this.#api.get("/v1/servers"),
-        this.#api.get("/v1/tools"),
-        this.#window(),
+      const [{ servers }, { tools, tokens }, board] = await Promise.all([
+        api.get("/v1/servers"),
+        api.get("/v1/tools"),
+        api.get("/v1/board"),
       ]);
-      this.#found = { servers, tools, tokens, size };
+      this.#found = { servers, tools, tokens, size: Number(board.context_tokens) || 0 };
       this.#field.hidden = tools.length <= FEW;
       this.#showCost();
       this.#show();
     } catch (error) {
       tell(this.#note, sentenceOf(error));
     }
-  }
-
-  async #window() {
-    const { context_tokens: size } = await this.#api.get("/v1/board");
-    return Number(size) || 0;
   }
 
   #showCost() {
@@ -89,7 +83,8 @@ export class ToolsPanel {
     const { servers, tools } = this.#found;
     const words = this.#field.hidden ? "" : this.#search.value.trim();
     const wanted = tools.filter((tool) => holds(`${tool.name} ${tool.server} ${tool.description}`, words));
-    tell(this.#note, this.#said(words, wanted.length));
+    const none = servers.length === 0 && wanted.length === 0 ? say("tools.none") : "";
+    tell(this.#note, words ? say("tools.found", { count: wanted.length }) : none);
     const cards = servers.flatMap((server) => {
       const its = wanted.filter((tool) => tool.server === server.name);
       return words && its.length === 0 ? [] : [this.#server(server, its, words !== "")];
@@ -100,15 +95,6 @@ export class ToolsPanel {
     this.#list.replaceChildren(...cards);
     if (focused)
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-control="${CSS.escape(focused)}"]`))?.focus();
-  }
-
-  /**
-   * @param {string} words
-   * @param {number} count
-   */
-  #said(words, count) {
-    if (words) return say("tools.found", { count });
-    return this.#found.servers.length === 0 && count === 0 ? say("tools.none") : "";
   }
 
   /**
@@ -123,21 +109,15 @@ export class ToolsPanel {
     control.dataset["control"] = `server ${server.name}`;
     const state = server.can_log_in
       ? h("span", { class: "badge caution" }, say("server.needs_login"))
-      : h("span", { class: "badge", "data-state": server.state }, stateWord(server.state));
-    const facts = [server.transport, server.tokens ? say("tools.tokens", { count: server.tokens }) : null].filter(
-      Boolean,
-    );
+      : h("span", { class: "badge", "data-state": server.state }, STATES.has(server.state) ? say(`server.${server.state}`) : server.state);
+    const facts = [server.transport, server.tokens > 0 && say("tools.tokens", { count: server.tokens })];
     const head = h(
       "div",
       { class: "server-head" },
       h("div", { class: "names" }, h("h3", {}, server.name), state),
       control,
     );
-    const line = h(
-      "p",
-      { class: "muted" },
-      facts.flatMap((fact, place) => (place > 0 ? [" · ", fact] : [fact])),
-    );
+    const line = h("p", { class: "muted" }, joined(facts));
     const error = server.error && !server.can_log_in && h("p", { class: "error" }, server.error);
     const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
     return h("section", { class: "server" }, head, line, error, this.#actionsOf(server.name).show(server), list);
@@ -156,7 +136,7 @@ export class ToolsPanel {
 
   /** @param {string} name */
   #actionsOf(name) {
-    const actions = this.#actions.get(name) ?? new ServerActions(this.#api, name, () => this.load());
+    const actions = this.#actions.get(name) ?? new ServerActions(name, () => this.load());
     this.#actions.set(name, actions);
     return actions;
   }
@@ -187,7 +167,7 @@ export class ToolsPanel {
 
   /** @param {any} tool */
   #tool(tool) {
-    const name = tool.qualified_name || tool.name;
+    const name = nameOf(tool);
     const control = toggle(tool.enabled !== false, t("tools.switch_tool", { name: tool.name }), (isOn) =>
       this.#switch("tools", name, isOn),
     );
@@ -207,18 +187,10 @@ export class ToolsPanel {
    */
   async #switch(kind, name, isOn) {
     try {
-      await this.#api.post(`/v1/${kind}/${encodeURIComponent(name)}:${isOn ? "enable" : "disable"}`);
+      await api.post(`/v1/${kind}/${encodeURIComponent(name)}:${isOn ? "enable" : "disable"}`);
       await this.load();
     } catch (error) {
       tell(this.#note, sentenceOf(error));
     }
   }
-}
-
-/** @param {string} state */
-function stateWord(state) {
-  const phrase = `server.${state}`;
-  return ["server.ready", "server.waiting", "server.connecting", "server.failed", "server.died"].includes(phrase)
-    ? say(phrase)
-    : state;
 }
