@@ -64,7 +64,7 @@ export class Following {
     if (gap < ROUNDING_PX) this.#isAtEnd = true;
     else if (scrollTop > this.#before.scrollTop) this.#isAtEnd = gap < NEAR_PX;
     this.#before = { scrollTop, end };
-    if (this.#isAtEnd) hide(this.#button, true);
+    hide(this.#button, this.#isAtEnd);
   }
 
   /**
