@@ -20,14 +20,12 @@ from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     CalledFunction,
     ChatBody,
-    ChosenTool,
     DeclaredTool,
     Integer,
     MessageCall,
     Name,
     OpenAIBody,
     Positive,
-    ResponseFormatBody,
     ResponsePart,
     Tokens,
 )
@@ -194,23 +192,21 @@ class TokenCount(ResponsePart):
 def messages_body(body: CountBody) -> Translated:
     """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
-    reading = _Reading()
-    if body.system:
-        reading.add(BodyMessage(role="system", content="\n\n".join(_texts(body.system, "system"))), "system")
-    for index, message in enumerate(body.messages):
-        reading.take(message, f"messages[{index}]")
+    messages, places = _messages(body)
     if body.messages[-1].role == "assistant":
         message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
         raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
     tools, servers = _tools(body.tools or ())
     choice = body.tool_choice or MessagesChoice(type="auto")
+    chosen = "required" if choice.type == "any" else choice.type
+    form = (body.output_config.format if body.output_config else None) or body.output_format
     update: Json = {
         "model": body.model,
         "tools": tools or None,
-        "tool_choice": _choice(choice),
+        "tool_choice": chosen_tool(choice.name) if choice.type == "tool" else chosen,
         "parallel_tool_calls": not choice.disable_parallel_tool_use,
         "thinking": None if body.thinking is None else body.thinking.type != "disabled",
-        "response_format": _form(body),
+        "response_format": None if form is None else schema_form(form.schema_),
         "mcp": True if servers else None,
     }
     if isinstance(body, MessagesBody):
@@ -222,19 +218,7 @@ def messages_body(body: CountBody) -> Translated:
         "response_format.json_schema": "output_config.format",
         "stop": "stop_sequences",
     }
-    chat = ChatBody(messages=reading.messages).model_copy(update=update)
-    return Translated(chat, reading.places, names, dict.fromkeys(servers))
-
-
-def _choice(choice: MessagesChoice) -> str | ChosenTool:
-    if choice.type != "tool":
-        return "required" if choice.type == "any" else choice.type
-    return chosen_tool(choice.name)
-
-
-def _form(body: CountBody) -> ResponseFormatBody | None:
-    wanted = (body.output_config.format if body.output_config else None) or body.output_format
-    return None if wanted is None else schema_form(wanted.schema_)
+    return Translated(ChatBody(messages=messages).model_copy(update=update), places, names, dict.fromkeys(servers))
 
 
 def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
@@ -253,42 +237,40 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
     return checked_tools(declared, servers), servers
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self.messages: list[BodyMessage] = []
-        self.places: list[str] = []
-
-    def add(self, message: BodyMessage, place: str) -> None:
-        """Add a message."""
-        self.messages.append(message)
-        self.places.append(place)
-
-    def take(self, message: MessagesMessage, place: str) -> None:
-        """Add a message: its tool results, and its texts and calls."""
-        where = f"{place}.content"
-        blocks = message.content
-        if isinstance(blocks, str):
-            blocks = [MessagesBlock(type="text", text=blocks)]
-        if message.role == "assistant":
-            calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
-            text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
-            self.add(BodyMessage(role="assistant", content=text, tool_calls=calls or None), place)
-            return
-        for block in blocks:
-            if block.type == "tool_result":
-                text = "\n".join(_texts(block.content or "", f"{place}.content"))
-                text = f"Error: {text}" if block.is_error else text
-                self.add(BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or ""), place)
-        rest = [block for block in blocks if block.type != "tool_result"]
-        if blocks and not rest:
-            return
-        added = BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
-        if message.role == "system" and self.messages and self.messages[-1].role == "user":
+def _messages(body: CountBody) -> tuple[list[BodyMessage], list[str]]:
+    """Return the messages and the place of each."""
+    system = "\n\n".join(_texts(body.system, "system")) if body.system else None
+    messages = [] if system is None else [BodyMessage(role="system", content=system)]
+    places = ["system" for _ in messages]
+    for index, message in enumerate(body.messages):
+        place = f"messages[{index}]"
+        for each in _parts(message, f"{place}.content"):
             # Instructions behind a question belong to it, and the question stays the last message.
-            self.messages.insert(-1, added)
-            self.places.insert(-1, place)
-        else:
-            self.add(added, place)
+            is_behind = each.role == "system" and bool(messages) and messages[-1].role == "user"
+            at = len(messages) - is_behind
+            messages.insert(at, each)
+            places.insert(at, place)
+    return messages, places
+
+
+def _parts(message: MessagesMessage, where: str) -> Iterator[BodyMessage]:
+    """Yield the tool results of a message, then its texts and calls."""
+    blocks = message.content
+    if isinstance(blocks, str):
+        blocks = [MessagesBlock(type="text", text=blocks)]
+    if message.role == "assistant":
+        calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
+        text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
+        yield BodyMessage(role="assistant", content=text, tool_calls=calls or None)
+        return
+    for block in blocks:
+        if block.type == "tool_result":
+            text = "\n".join(_texts(block.content or "", where))
+            text = f"Error: {text}" if block.is_error else text
+            yield BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
+    rest = [block for block in blocks if block.type != "tool_result"]
+    if rest or not blocks:
+        yield BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
 
 
 _UNREAD = frozenset({"thinking", "redacted_thinking"})

@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import StatefulModel
@@ -110,8 +111,9 @@ class ConversationCache:
         """
         branch.said.append(_said(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]
-        for thread in [thread for thread in self._threads if _is_held_by(thread, branch)]:
-            self._remove(thread)
+        for thread in tuple(self._threads):
+            if thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]:
+                self._remove(thread)
         branch.characters = sum(map(_length, branch.said))
         self._threads.append(branch)
         while len(self._threads) > self._kept:
@@ -157,15 +159,8 @@ class ConversationCache:
         thread.owner.model.forget(thread.conversation.id)
 
 
-def _is_held_by(thread: CachedConversation, branch: CachedConversation) -> bool:
-    return thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]
-
-
 def _shared(left: Sequence[_Said], right: Sequence[_Said]) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def _length(said: _Said) -> int:

@@ -154,14 +154,11 @@ def _body(body: OllamaRequest, messages: list[BodyMessage]) -> ChatBody:
         return chat
     predict = options.num_predict
     update = {
+        **options.model_dump(include={"top_p", "top_k", "repeat_penalty", "stop"}),
         "max_tokens": predict if predict is not None and predict > 0 else None,
         "temperature": None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
-        "top_p": options.top_p,
-        "top_k": options.top_k,
-        "repetition_penalty": options.repeat_penalty,
         "presence_penalty": _limited(options.presence_penalty),
         "frequency_penalty": _limited(options.frequency_penalty),
-        "stop": options.stop,
     }
     return chat.model_copy(update=update)
 
@@ -180,11 +177,6 @@ def _form(form: str | dict[str, object] | None) -> ResponseFormatBody | None:
     raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")
 
 
-def _refuse_images(images: Sequence[str] | None, where: str) -> None:
-    if images:
-        raise RequestRefusedError("this model reads text; leave the images out", where, "unsupported_content")
-
-
 class _Numbered:
     """Gives calls their ids."""
 
@@ -200,7 +192,9 @@ class _Numbered:
         return [self._message(message, f"messages[{index}]") for index, message in kept]
 
     def _message(self, message: OllamaMessage, where: str) -> BodyMessage:
-        _refuse_images(message.images, f"{where}.images")
+        if message.images:
+            refusal = "this model reads text; leave the images out"
+            raise RequestRefusedError(refusal, f"{where}.images", "unsupported_content")
         content = message.content or ""
         if message.role == "tool":
             return BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
@@ -212,9 +206,7 @@ class _Numbered:
         call_id = f"call_{self._made}"
         # A client may omit the id in the call and still send it in the result, as it received it.
         self._open.append((call_id, call.function.name, call.id or call_id))
-        return MessageCall(
-            id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
-        )
+        return MessageCall(id=call_id, function=CalledFunction(**call.function.model_dump()))
 
     def _answered(self, message: OllamaMessage, where: str) -> str:
         named = (each for each in self._open if message.tool_call_id == each[2])
@@ -222,11 +214,8 @@ class _Numbered:
         found = next(named, None) or next(matching, None)
         if found is None:
             of = f" of {message.tool_name!r}" if message.tool_name else ""
-            raise RequestRefusedError(
-                f"there is no open call{of} that this would be the result of; send results behind the assistant's "
-                "message with the calls",
-                where,
-            )
+            refusal = f"there is no open call{of} that this would be the result of; send results behind the assistant's"
+            raise RequestRefusedError(f"{refusal} message with the calls", where)
         self._open.remove(found)
         return found[0]
 

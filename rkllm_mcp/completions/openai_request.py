@@ -74,10 +74,9 @@ def completion_body(body: CompletionBody) -> Translated:
     """Return a request for a text completion as OpenAI's chat body; see ``chat_request`` for errors."""
     refuse_impossible(body)
     shared = body.model_dump(include={*SamplingBody.model_fields}, exclude_none=True)
-    chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
-    return Translated(
-        chat.model_copy(update={**shared, "stream_options": body.stream_options}), ["prompt"], {"messages": "prompt"}
-    )
+    shared["stream_options"] = body.stream_options
+    chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)]).model_copy(update=shared)
+    return Translated(chat, ["prompt"], {"messages": "prompt"})
 
 
 def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
@@ -145,18 +144,15 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
     if choice == "required" and len(names) == 1:
         # The model need not write the name of the only tool.
         forced = names[0]
+    limit = body.max_completion_tokens or body.max_tokens
     return ModelOptions(
-        max_new_tokens=_limit(body.max_completion_tokens or body.max_tokens),
+        max_new_tokens=None if limit is None or limit < 0 else limit,
         sampling=_sampling(body),
         stop=_stops(body.stop),
         thinking=_thinking(body),
         tool_choice=choice or "auto" if forced is None else ForcedTool(forced),
         single_call=body.parallel_tool_calls is False,
     )
-
-
-def _limit(tokens: int | None) -> int | None:
-    return None if tokens is None or tokens < 0 else tokens
 
 
 def _sampling(body: ChatBody) -> SamplingOverrides:
@@ -206,10 +202,13 @@ def _form(wanted: ResponseFormatBody | None, check: SchemaCheck) -> ResponseForm
     try:
         check(schema)
     except SchemaError as error:
-        where = "response_format.json_schema.schema"
-        message, is_too_costly = f"the schema of the answer cannot be used: {error}", isinstance(error, SchemaCostError)
-        raise RequestRefusedError(message, where, is_too_costly=is_too_costly) from None
+        raise _unusable("schema of the answer", error, "response_format.json_schema.schema") from None
     return ResponseFormat(schema, wanted.json_schema.description or "")
+
+
+def _unusable(what: str, error: SchemaError, where: str, code: str = "") -> RequestRefusedError:
+    message = f"the {what} cannot be used: {error}"
+    return RequestRefusedError(message, where, code, is_too_costly=isinstance(error, SchemaCostError))
 
 
 def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
@@ -232,9 +231,8 @@ def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
     try:
         check(schema, of_object=True)
     except SchemaError as error:
-        message = f"the parameters of the tool {function.name!r} cannot be used: {error}"
-        code, is_too_costly = "invalid_function_parameters", isinstance(error, SchemaCostError)
-        raise RequestRefusedError(message, f"{where}.parameters", code, is_too_costly=is_too_costly) from None
+        what, place = f"parameters of the tool {function.name!r}", f"{where}.parameters"
+        raise _unusable(what, error, place, "invalid_function_parameters") from None
     return ToolSpec(function.name, function.description or "", schema)
 
 
@@ -261,7 +259,7 @@ class _Reading:
         self._close_results(where)
         text = "\n".join(_texts(message, where))
         if message.role in _SYSTEM_ROLES:
-            self._take_rule(text)
+            (self.rules if self.messages else self.front).append(text)
         elif message.role == "user":
             words = f"{message.name}: {text}" if message.name else text
             self.messages.append(Message("user", words, context=self._told_rules()))
@@ -275,9 +273,6 @@ class _Reading:
             self.messages.append(Message("user", self._told_rules()))
         system = [Message("system", "\n\n".join(self.front))] if self.front else []
         return (*system, *self.messages)
-
-    def _take_rule(self, text: str) -> None:
-        (self.rules if self.messages else self.front).append(text)
 
     def _told_rules(self) -> str:
         rules, self.rules = self.rules, []

@@ -36,14 +36,8 @@ SCHEMAS_KEPT = 1024
 MOST_SCHEMA_CHARS = 200_000
 
 
-@dataclass
 class FormatMismatchError(Exception):
-    """The answer does not match the format; ``reason`` lets the model correct it."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    """The answer does not match the format; the reason, which is its text, lets the model correct it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class ResponseFormat:
 
     def told_again(self, misfit: FormatMismatchError) -> str:
         """Return the note for the second attempt."""
-        return f"[That answer cannot be used: {misfit.reason}. Answer again with the JSON and nothing else.]"
+        return f"[That answer cannot be used: {misfit}. Answer again with the JSON and nothing else.]"
 
     def read(self, text: str) -> str:
         """Return the JSON text of an answer; a FormatMismatchError if it is not JSON, or does not match the schema."""
