@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message
-from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
+from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -122,10 +122,7 @@ def elicitation_of(
 
 
 async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
-    """Present the URLs of a URLElicitationRequiredError (2025-11-25).
-
-    Return True if ``error`` is one and the user has opened all URLs: the call can then be repeated.
-    """
+    """Present the URLs of a URLElicitationRequiredError (2025-11-25); True if all were opened: the call is repeated."""
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
     from pydantic import ValidationError
 
@@ -142,13 +139,10 @@ async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) 
 
 
 async def _answer(spec: MCPServerConfig, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
+    is_asked = spec.elicitation != "defaults"
     if params.mode == "url":
-        if spec.elicitation == "defaults":
-            return ElicitationAnswer("decline")
-        return await _show_url(spec.name, params, context)
-    if spec.elicitation == "defaults":
-        return _defaults(params)
-    return await _fill_form(spec.name, params, context)
+        return await _show_url(spec.name, params, context) if is_asked else ElicitationAnswer("decline")
+    return await _fill_form(spec.name, params, context) if is_asked else _defaults(params)
 
 
 def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
@@ -182,9 +176,8 @@ async def _fill_form(server: str, params: ElicitRequestFormParams, context: Call
 
 
 async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer:
-    asker: Approver = context.asker
     with context.pause():
-        return await asker.elicit(question)
+        return await context.asker.elicit(question)
 
 
 def roots_of(spec: MCPServerConfig) -> ListRootsFnT | None:
@@ -214,10 +207,7 @@ def logging_to(note: Callable[[str], None]) -> LoggingFnT:
 
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
-    """Send ``logging/setLevel`` to a server of 2025-11-25 or older; newer ones read the level in every request.
-
-    A refusal is written to ``note``; ``level`` None sends nothing.
-    """
+    """Send ``logging/setLevel`` to a server before 2026-07-28, which reads it in every request; note a refusal."""
     from mcp import MCPError
     from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
@@ -253,14 +243,15 @@ _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
 ApproveSampling: TypeAlias = Callable[[MCPServerConfig, SamplingRequest, CallContext], Awaitable[bool]]
 
 
+@dataclass(eq=False)
 class _SamplingRefusedError(Exception):
-    """A sampling request that is refused; ``code`` and the message are sent to the server."""
+    """A sampling request that is refused; code and reason are sent to the server."""
 
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+    code: int
+    reason: str
 
 
+@dataclass
 class SamplingGate:
     """Sampling callback of one server: checks the request, asks for approval, runs the model.
 
@@ -268,24 +259,14 @@ class SamplingGate:
     call a request is refused; so are tools and content other than text. Follows MCP 2025-11-25 (a separate request) and
     2026-07-28 (inside the call), client features, sampling.
 
-    ``in_flight`` are the active calls of the connection, whose users are asked; ``note`` receives a line about each
-    refusal.
     """
 
-    def __init__(
-        self,
-        spec: MCPServerConfig,
-        sampler: Sampler,
-        approve: ApproveSampling,
-        in_flight: Sequence[CallContext],
-        note: Callable[[str], None],
-    ) -> None:
-        self._spec = spec
-        self._sampler = sampler
-        self._approve = approve
-        self._in_flight = in_flight
-        self._note = note
-        self._counts: list[tuple[CallContext, int]] = []
+    spec: MCPServerConfig
+    sampler: Sampler
+    approve: ApproveSampling
+    in_flight: Sequence[CallContext]  # active calls of the connection, whose users are asked
+    note: Callable[[str], None]  # receives a line about each refusal
+    _counts: list[tuple[CallContext, int]] = field(default_factory=list[tuple[CallContext, int]])
 
     async def answer(
         self, context: ClientRequestContext, params: CreateMessageRequestParams
@@ -297,10 +278,10 @@ class SamplingGate:
         try:
             answer = await self._answer(params)
         except _SamplingRefusedError as error:
-            self._note(f"(its sampling request was refused: {error})")
-            return ErrorData(code=error.code, message=str(error))
+            self.note(f"(its sampling request was refused: {error.reason})")
+            return ErrorData(code=error.code, message=error.reason)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
-            self._note(f"(its sampling request failed: {error})")
+            self.note(f"(its sampling request failed: {error})")
             reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
             return ErrorData(code=INTERNAL_ERROR, message=reason)
         return CreateMessageResult(
@@ -311,19 +292,19 @@ class SamplingGate:
         )
 
     async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
-        request = _sampling_request(self._spec.name, params)
-        call = active_call(self._in_flight)
+        request = _sampling_request(self.spec.name, params)
+        call = active_call(self.in_flight)
         if call is None:
             raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
         self._count(call)
         with call.pause():
-            if not await self._approve(self._spec, request, call):
+            if not await self.approve(self.spec, request, call):
                 raise _SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
-            return await self._sampler.sample(request)
+            return await self.sampler.sample(request)
 
     def _count(self, call: CallContext) -> None:
         asked = 1 + next((count for other, count in self._counts if other is call), 0)
-        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self._in_flight)]
+        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self.in_flight)]
         self._counts = [*running, (call, asked)]
         if asked > _MOST_PER_CALL:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")

@@ -38,11 +38,8 @@ def is_connection_closed(error: BaseException) -> bool:
     error = leaf(error)
     if _is_mcp_error(error):
         return error.error.code == CONNECTION_CLOSED or is_session_lost(error)
-    return isinstance(error, (ConnectionError, EOFError)) or type(error).__module__.split(".")[0] in (
-        "anyio",
-        "httpx2",
-        "httpcore2",
-    )
+    library = type(error).__module__.split(".")[0]
+    return isinstance(error, (ConnectionError, EOFError)) or library in ("anyio", "httpx2", "httpcore2")
 
 
 def has_hung_up(error: BaseException) -> bool:
@@ -103,10 +100,7 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
 
 
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
-    """Return a sentence for the user about a failed connection, with the remedy.
-
-    ``ending`` describes how the server's process ended, if it did.
-    """
+    """Return a sentence for the user about a failed connection, with the remedy; ``ending`` is that of its process."""
     error = leaf(error)
     if isinstance(error, RkllmMcpError):
         return str(error)

@@ -47,17 +47,11 @@ async def list_resources(client: Client, connection: AnyConnection) -> list[Reso
     """Return the server's resources."""
     if client.server_capabilities.resources is None:
         return []
-    listed = await all_pages(client.list_resources, lambda page: page.resources, connection.notes.add, "resources")
+    server, note = connection.spec.name, connection.notes.add
+    listed = await all_pages(client.list_resources, lambda page: page.resources, note, "resources")
     return [
-        Resource(
-            server=connection.spec.name,
-            uri=str(resource.uri),
-            name=resource.title or resource.name,
-            description=resource.description or "",
-            mime_type=resource.mime_type or "",
-            size=resource.size,
-        )
-        for resource in listed
+        Resource(server, str(one.uri), one.title or one.name, one.description or "", one.mime_type or "", one.size)
+        for one in listed
     ]
 
 
@@ -65,17 +59,11 @@ async def list_templates(client: Client, connection: AnyConnection) -> list[Reso
     """Return the server's resource templates."""
     if client.server_capabilities.resources is None:
         return []
-    fetch, note = client.list_resource_templates, connection.notes.add
+    server, fetch, note = connection.spec.name, client.list_resource_templates, connection.notes.add
     listed = await all_pages(fetch, lambda page: page.resource_templates, note, "resource templates")
     return [
-        ResourceTemplate(
-            server=connection.spec.name,
-            uri_template=template.uri_template,
-            name=template.title or template.name,
-            description=template.description or "",
-            mime_type=template.mime_type or "",
-        )
-        for template in listed
+        ResourceTemplate(server, one.uri_template, one.title or one.name, one.description or "", one.mime_type or "")
+        for one in listed
     ]
 
 
@@ -133,11 +121,7 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
 
 
 def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
-    """Compare ``arguments`` with the prompt's declared arguments.
-
-    Raises:
-        ToolboxError: an argument is missing or unknown; the message names it.
-    """
+    """Raise a ToolboxError that names an argument which is missing, or which the prompt does not declare."""
     known = [argument.name for argument in template.arguments]
     unknown = next((name for name in arguments if name not in known), None)
     if unknown is not None:
@@ -212,15 +196,9 @@ class ResourceHub:
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
     ) -> ResourceContent:
-        """Read ``server:uri``, or a URI that only one server has.
+        """Read ``server:uri``, or a URI that only one server has; a ToolboxError if there is none or it is unreadable.
 
-        Args:
-            reference: resource to read.
-            limit_chars: limit of its text, characters; longer text is truncated.
-            context: call context for requests that the server makes meanwhile.
-
-        Raises:
-            ToolboxError: the resource does not exist or cannot be read.
+        Text beyond ``limit_chars`` characters is cut off; ``context`` is for requests that the server makes meanwhile.
         """
         connection, uri = await self.locate(reference, context)
         name = connection.spec.name
@@ -240,13 +218,10 @@ class ResourceHub:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Call ``on_update`` with the URI each time a resource changes, until cancelled.
+        """Call ``on_update`` with the URI for each change of a resource, one after the other, until cancelled.
 
-        Args:
-            reference: ``server:uri``, or a URI that only one server has.
-            on_update: awaited for one change after the other.
-            context: call context; a session that uses its tokens stays open meanwhile.
-            task_status: started once the server has confirmed, for ``TaskGroup.start``.
+        ``reference`` is ``server:uri``, or a URI that only one server has; a session that uses the tokens of
+        ``context`` stays open meanwhile. ``task_status`` is started once the server has confirmed.
 
         Raises:
             ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
@@ -267,17 +242,13 @@ class ResourceHub:
     ) -> FilledPrompt:
         """Get a prompt, named ``server:name`` or by a name that only one server has, with ``arguments`` filled in.
 
-        Raises:
-            ToolboxError: the prompt does not exist, an argument is missing or unknown, or the server refused.
+        A ToolboxError if the prompt does not exist, an argument is missing or unknown, or the server refused.
         """
         template = await self._template(reference, context)
         check_arguments(template, arguments)
-        filled = await _request(
-            self._connections[template.server],
-            lambda client: fill_prompt(client, template, arguments),
-            context,
-            f"prompt '{template.name}' of server '{template.server}' could not be filled",
-        )
+        problem = f"prompt '{template.name}' of server '{template.server}' could not be filled"
+        connection = self._connections[template.server]
+        filled = await _request(connection, lambda client: fill_prompt(client, template, arguments), context, problem)
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
         turns = (replace(turn, text=without_invisible(turn.text)[0], foreign=True) for turn in filled.messages)
@@ -295,12 +266,8 @@ class ResourceHub:
     ) -> tuple[str, ...]:
         """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
 
-        Args:
-            reference: prompt, ``server:name`` or a unique name.
-            argument: name of the argument.
-            value: text typed so far.
-            others: arguments that are already filled in.
-            context: call context.
+        ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``others`` are the arguments
+        that are already filled in.
         """
         from mcp_types import PromptReference
 
@@ -335,7 +302,6 @@ class ResourceHub:
         others: Mapping[str, str] | None,
         context: CallContext,
     ) -> tuple[str, ...]:
-        """Return completions for an argument of the reference that ``find`` returns."""
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             connection, reference = await find()
 

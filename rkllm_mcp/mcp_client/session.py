@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
+from rkllm_mcp import __version__
 from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, is_safe
 from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
 from rkllm_mcp.mcp_client.message_filter import filter_messages
@@ -86,14 +86,12 @@ class NotOfThisEraError(Exception):
 async def list_tools(
     client: Client, spec: MCPServerConfig, note: Callable[[str], None], *, must_be_modern: bool = False
 ) -> tuple[ToolSpec, ...]:
-    """Return the tools that a server offers, in its order.
-
-    ``must_be_modern`` checks a cached revision of 2026-07-28. ``note`` receives a line about each duplicate tool.
+    """Return the tools that a server offers, in its order; ``note`` receives a line about each that is left out.
 
     Raises:
         MCPError: the server refused.
         ValidationError: the response is invalid.
-        NotOfThisEraError: the server speaks an older revision now.
+        NotOfThisEraError: the revision must be 2026-07-28 (``must_be_modern``), and the server speaks an older one now.
     """
     offered: dict[str, ToolSpec] = {}
 
@@ -109,12 +107,12 @@ async def list_tools(
             continue
         if tool.name in offered:
             note(f"(tool {tool.name!r} is listed twice; the first is used)")
+            continue
+        try:
+            measure_schema(tool.input_schema)
+        except SchemaCostError as error:
+            note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
         else:
-            try:
-                measure_schema(tool.input_schema)
-            except SchemaCostError as error:
-                note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
-                continue
             listed = _spec(tool, spec.name)
             offered[tool.name] = replace(listed, read_only=True) if is_safe(spec, tool.name) else listed
     return tuple(offered.values())
@@ -170,7 +168,7 @@ def make_client(
         channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
         mode=era.mode(),
         prior_discover=era.prior(),
-        client_info=Implementation(name="rkllm-mcp", version=_version()),
+        client_info=Implementation(name="rkllm-mcp", version=__version__),
         logging_callback=logging_to(ear.note),
         log_level=log_level or "info",
         message_handler=tool_changes_to(changed, callbacks.message),
@@ -249,10 +247,3 @@ def _progress_to(on_progress: OnProgress | None) -> ProgressFnT | None:
         await on_progress(progress, total, message)
 
     return report
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("rkllm-mcp")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

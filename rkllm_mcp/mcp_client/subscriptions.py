@@ -62,9 +62,7 @@ async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, 
                 if isinstance(event, ResourceUpdated):
                     await on_update(str(event.uri))
         except SubscriptionLost:
-            raise ServerUnavailableError(
-                f"the connection to server '{connection.spec.name}' was lost; subscribe to {uri} again"
-            ) from None
+            raise _lost(connection, uri) from None
     raise ServerRefusedError(f"server '{connection.spec.name}' has ended the subscription to {uri}; subscribe again")
 
 
@@ -95,9 +93,12 @@ async def _follow_notifications(
         finally:
             if not gone.is_set():
                 await _unsubscribe(connection, uri)
-    raise ServerUnavailableError(
-        f"the connection to server '{connection.spec.name}' was lost; subscribe to {uri} again"
-    )
+    raise _lost(connection, uri)
+
+
+def _lost(connection: Connection, uri: str) -> ServerUnavailableError:
+    name = connection.spec.name
+    return ServerUnavailableError(f"the connection to server '{name}' was lost; subscribe to {uri} again")
 
 
 async def _end_when_gone(gone: anyio.Event, scope: anyio.CancelScope) -> None:
