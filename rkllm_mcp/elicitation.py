@@ -168,16 +168,8 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
     if schema.get("type") == "array" and _is_object(items):
         choices = _choices(items)
         kind = "choices" if choices else "json"
-    return FormField(
-        name=name,
-        title=str(schema.get("title") or name),
-        description=str(schema.get("description") or ""),
-        kind=kind,
-        required=required,
-        default=schema.get("default"),
-        choices=choices,
-        schema=schema,
-    )
+    title, description = str(schema.get("title") or name), str(schema.get("description") or "")
+    return FormField(name, title, description, kind, required, schema.get("default"), choices, schema)
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
@@ -186,19 +178,12 @@ def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
         titled = schema.get(key)
         if isinstance(titled, list):
             options = [option for option in cast("list[Any]", titled) if _is_object(option) and "const" in option]
-            return tuple(
-                FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options
-            )
-    values = schema.get("enum")
-    if not isinstance(values, list):
-        return ()
-    names = schema.get("enumNames")
+            return tuple(FieldChoice(each["const"], str(each.get("title") or each["const"])) for each in options)
+    found, names = schema.get("enum"), schema.get("enumNames")
+    values = cast("list[Any]", found) if isinstance(found, list) else []
     titles = cast("list[Any]", names) if isinstance(names, list) else []
-    values = cast("list[Any]", values)
-    return tuple(
-        FieldChoice(value, str(titles[index]) if index < len(titles) else str(value))
-        for index, value in enumerate(values)
-    )
+    titles = [*titles[: len(values)], *values[len(titles) :]]
+    return tuple(FieldChoice(value, str(title)) for value, title in zip(values, titles, strict=True))
 
 
 def _by_title(field: FormField, value: Any) -> Any:
@@ -221,23 +206,20 @@ def _chosen(field: FormField, value: Any) -> Any:
 # --- typed text to values -------------------------------------------------------------------------------------------
 
 
-def _read_number(field: FormField, text: str) -> float:
-    del field
+def _read_number(_: FormField, text: str) -> float:
     try:
         return int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
     except ValueError:
         raise _MistakeError("not a number", repr(text)) from None
 
 
-def _read_integer(field: FormField, text: str) -> int:
-    del field
+def _read_integer(_: FormField, text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,300}", text):
         raise _MistakeError("not an integer", repr(text))
     return int(text)
 
 
-def _read_boolean(field: FormField, text: str) -> bool:
-    del field
+def _read_boolean(_: FormField, text: str) -> bool:
     if text.casefold() in _YES | _NO:
         return text.casefold() in _YES
     raise _MistakeError("yes or no")
@@ -256,8 +238,7 @@ def _read_choices(field: FormField, text: str) -> list[Any]:
     return [_read_choice(field, part.strip()) for part in re.split(r"[,、]", text) if part.strip()]
 
 
-def _read_json(field: FormField, text: str) -> Any:
-    del field
+def _read_json(_: FormField, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -313,8 +294,7 @@ def _check_limits(value: float, least: float | None, most: float | None, names: 
         raise _MistakeError(names[1], f"{most:g}")
 
 
-def _check_boolean(field: FormField, value: Any) -> None:
-    del field
+def _check_boolean(_: FormField, value: Any) -> None:
     if not isinstance(value, bool):
         raise _MistakeError("boolean")
 
@@ -333,10 +313,6 @@ def _check_choices(field: FormField, value: Any) -> None:
         _check_choice(field, item)
 
 
-def _check_nothing(field: FormField, value: Any) -> None:
-    del field, value
-
-
 _CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
     "text": _check_text,
     "number": _check_number,
@@ -344,7 +320,7 @@ _CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
     "boolean": _check_boolean,
     "choice": _check_choice,
     "choices": _check_choices,
-    "json": _check_nothing,
+    "json": lambda _, __: None,
 }
 
 

@@ -52,6 +52,8 @@ def as_json(conversations: Sequence[StoredConversation]) -> str:
 
 
 def _object(kept: StoredConversation) -> dict[str, Any]:
+    names = ("role", "text", "thinking", "context", "ending")
+    turns = (({name: getattr(turn, name) for name in names}, turn.at) for turn in kept.turns)
     return {
         "format": FORMAT,
         "id": kept.id,
@@ -60,17 +62,7 @@ def _object(kept: StoredConversation) -> dict[str, Any]:
         "updated": stamp(kept.updated),
         "system": kept.system,
         "calls_made": kept.calls_made,
-        "messages": [
-            {
-                "role": turn.role,
-                "text": turn.text,
-                "thinking": turn.thinking,
-                "context": turn.context,
-                "ending": turn.ending,
-                "created": stamp(turn.at),
-            }
-            for turn in kept.turns
-        ],
+        "messages": [{**turn, "created": stamp(at)} for turn, at in turns],
     }
 
 

@@ -310,10 +310,7 @@ class ModelSwitch:
         if host.npu is None:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
         folders = installed_models(self.config) if others else {host.name: host.npu.model}
-        roles: tuple[tuple[str | None, Capability], ...] = (
-            (section.embedding_model, "embed"),
-            (section.ranking_model, "rerank"),
-        )
+        roles: dict[Capability, str | None] = {"embed": section.embedding_model, "rerank": section.ranking_model}
         found: dict[str, ListedModel] = {}
         for name, folder in folders.items():
             listed = _listed(folder, embeds=section.embedding_model is None)
@@ -324,7 +321,7 @@ class ModelSwitch:
                 listed = replace(listed, context_tokens=tokens, is_loaded=not host.npu.engine.is_unloaded)
             found[name] = listed
         for configured, auxiliary in host.auxiliary_models.items():
-            roles_of: tuple[Capability, ...] = tuple(role for name, role in roles if name == configured)
+            roles_of: tuple[Capability, ...] = tuple(role for role, name in roles.items() if name == configured)
             if auxiliary.name != host.name and roles_of:
                 folder = folders.get(auxiliary.name)
                 about = _listed(folder) if folder else ListedModel(auxiliary.name, roles_of, 0, "embedding")

@@ -59,11 +59,7 @@ _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, 
 class Recorder:
     """Saves the answers of one assistant.
 
-    Args:
-        conversations: the store.
-        tenant: the tenant's name.
-        clock: the time, seconds since 1970.
-        pause: waits before an answer that grows is written again.
+    ``clock`` returns seconds since 1970; ``pause`` waits before an answer that grows is written again.
     """
 
     def __init__(
@@ -243,13 +239,9 @@ def turns_of(
 ) -> list[StoredTurn]:
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
-    Args:
-        said: messages that the answer added: a question, rounds of model and tools, an answer. The prompt of a
-            server may add turns of both roles before them.
-        words: the question, if the answer ended before it was added.
-        ending: how the answer ended.
-        asked_at: time of the question, seconds since 1970.
-        ended_at: time of the answer's end.
+    ``said`` are the messages that the answer added: a question, rounds of model and tools, an answer; the prompt of a
+    server may add turns of both roles before them. ``words`` is the question, if the answer ended before it was added.
+    Times are seconds since 1970.
     """
     turns: list[StoredTurn] = []
     exchanges = list(_exchanges(said)) or [(Message("user", words) if words else None, [])]
@@ -386,11 +378,5 @@ def _answer(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
 
 
 def _discreet(turn: StoredTurn, secrets: Sequence[str]) -> StoredTurn:
-    if not secrets:
-        return turn
-    return replace(
-        turn,
-        text=redacted(turn.text, secrets),
-        thinking=redacted(turn.thinking, secrets),
-        context=redacted(turn.context, secrets),
-    )
+    texts = {name: redacted(getattr(turn, name), secrets) for name in ("text", "thinking", "context")}
+    return replace(turn, **texts) if secrets else turn

@@ -60,10 +60,8 @@ class RuntimeSource:
     def from_environment(cls) -> RuntimeSource:
         """Return Rockchip's repository, or the mirror of the JSON file that $RKLLM_MCP_RUNTIMES names.
 
-        The file has ``address``, and may have ``checksums`` of further releases.
-
-        Raises:
-            ConfigError: the file is not usable.
+        The file has ``address``, and may have ``checksums`` of further releases. A ConfigError if the file is not
+        usable.
         """
         path = os.environ.get(SOURCE_VARIABLE)
         if not path:
@@ -181,10 +179,7 @@ class IdentifiedLibrary:
 def identify(wanted: str) -> IdentifiedLibrary:
     """Name the release of a file by its checksum, and say whether it can be loaded here.
 
-    ``wanted`` is the file, its folder, or a release that was pulled.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
+    ``wanted`` is the file, its folder, or a release that was pulled. A RuntimeUnusableError if the file cannot be read.
     """
     pulled = runtime_folder() / wanted
     path = pulled if "/" not in wanted and pulled.is_dir() else Path(wanted).expanduser()

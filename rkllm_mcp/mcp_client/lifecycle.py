@@ -334,10 +334,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
 
-        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
-
-        Raises:
-            ServerUnavailableError: the server is not available, or was lost during the call.
+        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``. A
+        ServerUnavailableError if the server is not available, or was lost during the call.
         """
 
     async def _live_once(self) -> None:

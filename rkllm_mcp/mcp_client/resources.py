@@ -221,11 +221,8 @@ class ResourceHub:
         """Call ``on_update`` with the URI for each change of a resource, one after the other, until cancelled.
 
         ``reference`` is ``server:uri``, or a URI that only one server has; a session that uses the tokens of
-        ``context`` stays open meanwhile. ``task_status`` is started once the server has confirmed.
-
-        Raises:
-            ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
-                lost.
+        ``context`` stays open meanwhile. ``task_status`` is started once the server has confirmed. A ToolboxError if
+        the resource does not exist, its server does not support subscriptions, or the connection was lost.
         """
         connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:

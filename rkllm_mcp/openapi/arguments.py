@@ -114,14 +114,8 @@ def _parameter(definition: Node, key: str, place: Place, style: str) -> Paramete
     named = as_text(definition.get("style"))
     style = style or (named if named in _STYLES[place] else _DEFAULT_STYLES[place])
     explode = definition.get("explode")
-    return Parameter(
-        key=key,
-        name=definition["name"],
-        place=place,
-        style=style,
-        explode=explode if isinstance(explode, bool) else style == "form",
-        allow_reserved=definition.get("allowReserved") is True,
-    )
+    explode = explode if isinstance(explode, bool) else style == "form"
+    return Parameter(key, definition["name"], place, style, explode, definition.get("allowReserved") is True)
 
 
 # --- body ------------------------------------------------------------------------------------------------------------
@@ -167,14 +161,9 @@ def _fields(
         encoding = as_node(encodings.get(name))
         explode = encoding.get("explode")
         style = as_text(encoding.get("style"))
-        yield BodyField(
-            key=key,
-            name=name,
-            style=style,
-            explode=explode if isinstance(explode, bool) else style in ("", "form"),
-            content_type=as_text(encoding.get("contentType")).partition(",")[0].strip(),
-            is_file=_is_file(schema, references),
-        )
+        explode = explode if isinstance(explode, bool) else style in ("", "form")
+        content_type = as_text(encoding.get("contentType")).partition(",")[0].strip()
+        yield BodyField(key, name, style, explode, content_type, _is_file(schema, references))
 
 
 def _is_file(schema: Any, references: References) -> bool:

@@ -80,10 +80,8 @@ class HttpClient:
     ) -> HttpResult:
         """Send a request and read at most ``limit_bytes`` of the response.
 
-        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
-
-        Raises:
-            HttpClientError: no response, or a redirect to another origin.
+        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``. An HttpClientError if
+        there is no response, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
@@ -153,10 +151,9 @@ async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) 
 def _redirected(request: Request, status: int, target: str) -> Request:
     url = urljoin(request.url, target)
     if origin_of(url) != origin_of(request.url):
-        raise HttpClientError(
-            f"The API redirects to {origin_of(url) or 'an invalid address'}, which is not followed; "
-            "set openapi_base_url to the right address."
-        )
+        where = origin_of(url) or "an invalid address"
+        remedy = "set openapi_base_url to the right address."
+        raise HttpClientError(f"The API redirects to {where}, which is not followed; {remedy}")
     is_post = request.method == "POST" and status in {301, 302}
     if not (is_post or (status == 303 and request.method != "HEAD")):
         return Request(request.method, url, request.headers, request.content)

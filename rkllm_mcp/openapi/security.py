@@ -29,12 +29,8 @@ class Credentials:
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
     """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
-    found: dict[str, Scheme] = {}
-    for name, definition in definitions.items():
-        scheme = _scheme(str(name), references.resolved(definition))
-        if scheme is not None:
-            found[str(name)] = scheme
-    return found
+    found = {str(name): _scheme(str(name), references.resolved(node)) for name, node in definitions.items()}
+    return {name: scheme for name, scheme in found.items() if scheme is not None}
 
 
 def _scheme(name: str, definition: Node) -> Scheme | None:

@@ -200,10 +200,8 @@ class RestApi:
 async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> AsyncGenerator[RestApi]:
     """Load a specification.
 
-    ``note`` receives a line for each omitted part.
-
-    Raises:
-        ServerUnavailableError: the specification cannot be loaded or read, or names no address of the API.
+    ``note`` receives a line for each omitted part. A ServerUnavailableError if the specification cannot be loaded or
+    read, or names no address of the API.
     """
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.openapi.client", abandon_on_cancel=True)
     from rkllm_mcp.openapi.client import open_http_client
@@ -254,7 +252,7 @@ def tool_of(operation: Operation) -> ToolSpec:
         description=operation.description,
         input_schema=operation.input_schema,
         read_only=operation.method in _READ_METHODS,
-        destructive=operation.method == "DELETE" if operation.method not in _READ_METHODS else False,
+        destructive=operation.method == "DELETE",
         keywords=" ".join((*operation.tags, sent_path(operation.path))),
     )
 

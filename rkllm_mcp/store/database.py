@@ -31,17 +31,12 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
 
     Each tenant has a folder below the owner's; the owner is the empty name.
     """
-    folder = _state_folder(env)
+    named = env.get(OVERRIDE, "")
+    folder = Path(named).expanduser() if named else user_folder("state", env)
     if tenant:
         # A tenant's name can contain any character; its hash is a valid folder name.
         folder = folder / "tenants" / hashlib.sha256(tenant.encode()).hexdigest()[:16]
     return folder / FILE_NAME
-
-
-def _state_folder(env: Mapping[str, str]) -> Path:
-    if named := env.get(OVERRIDE, ""):
-        return Path(named).expanduser()
-    return user_folder("state", env)
 
 
 # Statements of each migration, in order.
@@ -129,10 +124,8 @@ class Database:
     async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
-        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
-
-        Raises:
-            StoreError: the file cannot be read or written.
+        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns. A
+        StoreError if the file cannot be read or written.
         """
         transact = self._transact_durably if durable else self._transact
         try:
@@ -152,11 +145,7 @@ class Database:
         return result
 
     async def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Return the rows of a query.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return the rows of a query; a StoreError if the file cannot be read."""
         return await self.ask(lambda connection: connection.execute(query, values).fetchall())
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
@@ -170,10 +159,8 @@ class Database:
     async def erase(self, work: Work[int]) -> int:
         """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file.
 
-        The write-ahead log is truncated, while another process reads when the file is closed.
-
-        Raises:
-            StoreError: the file cannot be written.
+        The write-ahead log is truncated, while another process reads when the file is closed. A StoreError if the file
+        cannot be written.
         """
         count = await self.ask(work, durable=True)
         if count:
@@ -188,11 +175,7 @@ class Database:
             self._report(StoreError(str(self.path), "it is closed already", _REPORT))
 
     async def settled(self) -> None:
-        """Wait until all queued work is done.
-
-        Raises:
-            StoreError: some of it failed.
-        """
+        """Wait until all queued work is done; a StoreError if some of it failed."""
         await self.ask(lambda _: None)
         if self._problem is not None:
             raise self._problem
@@ -337,10 +320,8 @@ async def open_database(
     """Open the database at ``path``, creating file and folder; write everything and close it at the end of the block.
 
     ``on_problem`` takes a line when data cannot be stored, once until it can be stored again, and another line then.
-    With ``required`` an unusable file is an error instead of being replaced by an in-memory database.
-
-    Raises:
-        StoreError: the file is required and cannot be used.
+    With ``required`` an unusable file is an error instead of being replaced by an in-memory database. A StoreError if
+    the file is required and cannot be used.
     """
     database = Database(path, on_problem)
     try:

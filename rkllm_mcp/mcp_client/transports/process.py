@@ -77,11 +77,7 @@ class Child:
         return await _read(self._stdout)
 
     async def send(self, data: bytes) -> None:
-        """Write to stdin.
-
-        Raises:
-            OSError: the process has closed its stdin.
-        """
+        """Write to stdin; an OSError if the process has closed its stdin."""
         rest = memoryview(data)
         while rest:
             await anyio.wait_writable(self._stdin.fileno())
