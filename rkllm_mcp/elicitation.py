@@ -82,11 +82,7 @@ class FormField:
         return marked or (self.kind == "text" and _SECRET.search(f"{self.name} {self.title}") is not None)
 
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
-        """Convert typed text to a value; ``words`` are the messages for problems.
-
-        Raises:
-            ValueError: the text is not valid; the message names the allowed values.
-        """
+        """Convert typed text to a value; a ValueError, in these ``words``, names the allowed ones."""
         try:
             value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
         except _MistakeError as mistake:

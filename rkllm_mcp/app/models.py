@@ -251,12 +251,8 @@ RETRY_AFTER_S = 30.0
 class ModelSwitch:
     """The chat models of a process; ``open_models`` opens the configured one.
 
-    Args:
-        config: the configuration.
-        auxiliary: embedding and reranking models to load as well.
-
-    Attributes:
-        on_change: called with the model that answers from now on.
+    ``auxiliary`` are embedding and reranking models to load as well; ``on_change`` is called with the model that
+    answers from now on.
     """
 
     def __init__(self, config: Config, auxiliary: Sequence[str] = ()) -> None:

@@ -51,12 +51,7 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
 
 async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:
-    """Return the stored conversation whose id begins with ``prefix``.
-
-    Raises:
-        UsageError: there is none, or there are several, which the message lists.
-        StoreError: the file cannot be read.
-    """
+    """Return the conversation whose id begins so; a UsageError for none or several, a StoreError without the file."""
     found = await store.conversations.matching(tenant, prefix) if prefix else []
     if len(found) > 1:
         several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
@@ -68,10 +63,7 @@ async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredCon
 
 
 async def forget_approvals(store: Store, name: str) -> list[tuple[str, str]]:
-    """Delete the stored approvals and refusals of a tool, or of a server's tools; return (server, tool) of each.
-
-    A UsageError if nothing is stored for this name.
-    """
+    """Delete decisions about a tool, or a server's tools; return (server, tool) of each, or raise a UsageError."""
     stored = await store.grants.all()
     chosen = matching_tools(name, [(server, tool) for server, tool, _ in stored])
     if not chosen:
@@ -168,10 +160,7 @@ def npu_devices() -> tuple[str, ...]:
 
 
 def model_files(config: Config) -> tuple[Path, ...]:
-    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found.
-
-    The file may lie elsewhere, where the folder links to it.
-    """
+    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found."""
     try:
         model = choose_model(config.model, emulated=config.runtime.library == EMULATOR)
     except (RuntimeUnusableError, ConfigError):

@@ -49,10 +49,7 @@ async def _answer_with_client_tools(
     *,
     may_name: bool,
 ) -> None:
-    """Answer the last message of ``conversation``, or return a call for the client.
-
-    With ``may_name``, tools are listed by name if their parameters do not fit the context window.
-    """
+    """Answer the last message, or return a call; with ``may_name``, tools that do not fit are listed by name."""
     options = request.options
     must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)

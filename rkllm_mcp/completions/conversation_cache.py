@@ -81,13 +81,9 @@ class ConversationCache:
         calls_made: int,
         new_conversation: Callable[[], Conversation] = Conversation,
     ) -> CachedConversation:
-        """Return the conversation for a request; the caller must pass it to ``keep`` or ``drop``.
+        """Return the conversation for a request, which the caller must pass to ``keep`` or ``drop``.
 
-        Args:
-            owner: the client.
-            messages: the request; its last message is not added.
-            calls_made: the greatest call number in the request.
-            new_conversation: creates an empty conversation.
+        The last of the messages is not added. ``calls_made`` is the greatest call number in the request.
         """
         said = [_said(message) for message in messages]
         parent, shared = self._closest(owner, said[:-1])
@@ -105,10 +101,7 @@ class ConversationCache:
         return branch
 
     def keep(self, branch: CachedConversation, answer: Message, *, asked_at: int) -> None:
-        """Store the conversation of a complete answer, as it was sent to the client.
-
-        ``asked_at`` is the number of messages of the conversation up to and including the question.
-        """
+        """Store the conversation of a complete answer; ``asked_at`` is its number of messages up to the question."""
         branch.said.append(_said(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]
         for thread in tuple(self._threads):

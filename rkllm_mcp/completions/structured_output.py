@@ -90,11 +90,7 @@ class ResponseFormat:
 
 
 class SchemaCheck:
-    """Checks that a schema can be used; thread-safe.
-
-    Clients send the same schemas with every request and a check may take milliseconds, so the last ``kept`` valid ones
-    are cached.
-    """
+    """Checks that a schema can be used, which takes milliseconds; caches the last ``kept`` valid ones. Thread-safe."""
 
     def __init__(self, kept: int = SCHEMAS_KEPT) -> None:
         self._kept = kept
@@ -102,11 +98,7 @@ class SchemaCheck:
         self._changing = Lock()
 
     def __call__(self, schema: Mapping[str, Any], *, of_object: bool = False) -> None:
-        """Check a schema; with ``of_object`` it must describe an object, as for the arguments of a call.
-
-        Raises:
-            SchemaError: the schema is invalid; ``SchemaCostError`` if it is too expensive.
-        """
+        """Raise a SchemaError if a schema is invalid or too costly; with ``of_object`` it must describe an object."""
         if of_object and schema.get("type") != "object":
             raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
         try:

@@ -347,11 +347,7 @@ class Callbacks:
 
 
 class Answers:
-    """Creates the callbacks of all servers of one toolbox.
-
-    ``sampler`` is the host's model (None: no sampling); ``approve`` decides about each use. ``updates`` holds
-    the subscribers to resource changes.
-    """
+    """Creates the callbacks of a toolbox's servers; ``approve`` decides about each use of ``sampler``, its model."""
 
     def __init__(self, sampler: Sampler | None, approve: ApproveSampling) -> None:
         self.updates = ResourceUpdates()
@@ -361,11 +357,7 @@ class Answers:
     def callbacks_for(
         self, spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
     ) -> Callbacks:
-        """Return the callbacks of one server's client; imports the SDK.
-
-        ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
-        receives a line about each request that failed.
-        """
+        """Return the callbacks of one server's client; imports the SDK. See ``SamplingGate`` for the parameters."""
         from rkllm_mcp.mcp_client.tasks import Tasks
 
         sampler = None if spec.sampling == "deny" else self._sampler

@@ -33,14 +33,7 @@ from rkllm_mcp.mcp_client.errors import (
     is_connection_closed,
     is_session_lost,
 )
-from rkllm_mcp.mcp_client.lifecycle import (
-    PING_PATIENCE_S,
-    ConnectionServices,
-    State,
-    ToolServer,
-    Use,
-    answers,
-)
+from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, ConnectionServices, State, ToolServer, Use, answers
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import call_tool, follow_changes, list_tools, make_client, resource_names
@@ -176,10 +169,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._end(reported.error, reported.ending)
 
     async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
-        """Try one protocol revision and transport.
-
-        ``_opened`` is set afterwards if the attempt had succeeded.
-        """
+        """Try one protocol revision and transport; ``_opened`` is set afterwards if the attempt had succeeded."""
         error: Exception | None = None
         channel: Channel | None = None
         self._over = anyio.Event()  # set by an earlier attempt, which must not end this one

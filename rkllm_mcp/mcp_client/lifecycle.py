@@ -294,10 +294,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to connect has succeeded or failed.
-
-        A lazy server without a stored tool list is connected.
-        """
+        """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
         if self.state == "waiting" and not self._first.is_set():
             self._want()
         await self._first.wait()
@@ -313,11 +310,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             self._want()
 
     async def available(self) -> _Opened:
-        """Wait until the server can take a call, connecting it if necessary, and return what was opened.
-
-        Raises:
-            ServerUnavailableError: the server cannot be connected.
-        """
+        """Connect the server if necessary and return what was opened; a ServerUnavailableError if that fails."""
         while True:
             if self._over.is_set() and self._opened is not None:
                 await self._ended.wait()

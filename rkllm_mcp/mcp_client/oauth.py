@@ -68,11 +68,7 @@ class Redirect:
 
 @asynccontextmanager
 async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
-    """Listen for a browser at the address of ``redirect`` inside this block.
-
-    Raises:
-        ServerUnavailableError: the port is in use, or the address is not a loopback address.
-    """
+    """Listen at the redirect's address inside this block; a ServerUnavailableError if it is in use, or no loopback."""
     parts = urlsplit(redirect.uri)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         raise ServerUnavailableError(f"{redirect.uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
@@ -262,22 +258,16 @@ class _Storage:
 
 @dataclass(frozen=True)
 class SignIn:
-    """Creates the OAuth provider of each server; by default no person can be asked for consent.
-
-    ``client_metadata_url`` is used as client id by authorization servers that support it.
-    """
+    """Creates the OAuth provider of each server; by default no person can be asked for consent."""
 
     tokens: TokenFile = field(default_factory=TokenFile)
     consent: Consent = NO_CONSENT
-    client_metadata_url: str = ""
+    client_metadata_url: str = ""  # used as client id by authorization servers that support it
 
     def auth(
         self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> httpx2.Auth | None:
-        """Return the ``httpx2.Auth`` that adds tokens to a server's requests and obtains them; None without OAuth.
-
-        ``waiting_for_person`` is entered while the user is asked for consent.
-        """
+        """Return the OAuth of a server, None without; ``waiting_for_person`` is entered while consent is asked for."""
         if spec.auth == "none":
             return None
         if spec.auth == "client_credentials":
@@ -353,10 +343,7 @@ def _account(spec: RemoteServer) -> str:
 
 
 def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
-    """Return ``metadata`` that always requests ``scopes``.
-
-    The SDK replaces the scope by the one in the server's challenge, which many servers leave empty.
-    """
+    """Fix ``scopes`` in ``metadata``: the SDK takes the scope of the challenge, which many servers leave empty."""
     from mcp.client.auth.utils import union_scopes
     from mcp.shared.auth import OAuthClientMetadata
 

@@ -147,13 +147,9 @@ _Result = TypeVar("_Result")
 
 
 class ResourceHub:
-    """Resources and prompts of all servers.
+    """Resources and prompts of all servers; ``on_status`` receives a line about each that could not list something."""
 
-    ``on_status`` receives a line about each server that could not list something; ``completion_patience_s`` bounds a
-    completion, seconds.
-    """
-
-    completion_patience_s = 3.0
+    completion_patience_s = 3.0  # limit of a completion
 
     def __init__(
         self,

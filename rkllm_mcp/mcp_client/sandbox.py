@@ -173,10 +173,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> StdioServer:
-    """Return ``spec`` with bubblewrap as its command.
-
-    A ServerUnavailableError if bubblewrap is missing or does not work here, or a configured folder does not exist.
-    """
+    """Return ``spec`` in bubblewrap; a ServerUnavailableError if that is unusable here or a named folder is missing."""
     problem = await anyio.to_thread.run_sync(unusable)
     if problem:
         raise ServerUnavailableError(problem)

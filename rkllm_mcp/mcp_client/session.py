@@ -210,10 +210,7 @@ async def call_tool(
     *,
     as_task: bool,
 ) -> dict[str, Any]:
-    """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
-
-    ``as_task`` is True for a tool that requires a task of 2025-11-25.
-    """
+    """Call a tool by its wire name, as a task if it requires one (2025-11-25); return the JSON of the result."""
     from mcp import MCPError
 
     async def run() -> CallToolResult:

@@ -59,10 +59,7 @@ class Arguments:
 def arguments_of(
     method: str, path: str, item: Node, node: Node, schemas: Schemas, references: References, supplied: frozenset[str]
 ) -> Arguments:
-    """Return the arguments of one operation.
-
-    ``supplied`` holds the lower-case names that the configuration fills; they are not arguments.
-    """
+    """Return the arguments of one operation, but for those that the configuration fills (``supplied``, lower case)."""
     arguments = Arguments()
     parameters: list[Parameter] = []
     for definition in _definitions(path, item, node, references, supplied):

@@ -110,12 +110,10 @@ class HttpClient:
 
 @asynccontextmanager
 async def open_http_client(connect_timeout_s: float, timeout_s: float, user_agent: str) -> AsyncGenerator[HttpClient]:
-    """Open a client for one API and close its connections at the end of the block.
-
-    ``timeout_s`` limits the time without data. Some APIs reject requests without a user agent.
-    """
+    """Open a client for one API inside this block; ``timeout_s`` limits the time without data."""
     timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
     forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+    # Some APIs reject requests without a user agent.
     client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
     async with client:
         yield HttpClient(client)

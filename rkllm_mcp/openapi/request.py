@@ -271,14 +271,10 @@ class Request:
     content: bytes | None = field(default=None, repr=False)  # None without a body
 
 
-def request_for(
-    operation: Operation, arguments: Mapping[str, Any], credentials: Credentials, *, boundary: str = ""
-) -> Request:
-    """Return the request for a call.
+def request_for(operation: Operation, arguments: Mapping[str, Any], credentials: Credentials) -> Request:
+    """Return the request for a call; an ArgumentError if an argument is missing, unknown, or cannot be sent.
 
     ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
-    A multipart body without ``boundary`` gets a random one. An ArgumentError if an argument is missing, unknown, or
-    cannot be sent.
     """
     given = _given(operation, arguments)
     query = [pair for one in _placed(operation, given, "query") for pair in in_query(*one)]
@@ -292,7 +288,7 @@ def request_for(
         headers["Cookie"] = "; ".join(cookies)
     outside = {parameter.key for parameter in operation.parameters}
     in_body = {key: value for key, value in given.items() if key not in outside}
-    body = body_of(operation.body, in_body, boundary or secrets.token_hex(16)) if operation.body else None
+    body = body_of(operation.body, in_body, secrets.token_hex(16)) if operation.body else None
     headers = _overridden(headers, credentials.headers)
     if body is not None:
         # The Content-Type must match the boundary of the body.

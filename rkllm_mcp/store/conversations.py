@@ -154,10 +154,8 @@ def _append(
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     whose = (tenant, conversation.id)
     position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
-    unknown = connection.execute(
-        f"SELECT created, role, text {where} AND position >= ? ORDER BY position",
-        (*whose, conversation.kept_turns),
-    ).fetchall()
+    query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
+    unknown = connection.execute(query, (*whose, conversation.kept_turns)).fetchall()
     new = turns[_written(unknown, turns) :]
     _insert(tenant, conversation.id, position, new, connection)
     others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
@@ -307,12 +305,9 @@ class Conversations:
         return await self._database.change(_UPDATE_TURN, values, durable=True) > 0
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
-        """Save the turns of ``conversation.unkept`` in place of its draft.
+        """Save the turns of ``conversation.unkept`` in place of its draft; return how many others have added meanwhile.
 
         After an error or cancellation they are still ``unkept``, and the next save repeats the attempt.
-
-        Returns:
-            The number of turns that others have added since this conversation was last saved or loaded.
         """
         count = len(conversation.unkept)
         if not count and conversation.draft is None:

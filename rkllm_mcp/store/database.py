@@ -51,13 +51,9 @@ class NewerSchemaError(Exception):
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Apply the missing migrations.
+    """Apply the missing migrations; the connection must be in autocommit mode (``isolation_level=None``).
 
-    The connection must be in autocommit mode (``isolation_level=None``).
-
-    Raises:
-        NewerSchemaError: the file has migrations that this version does not know.
-        sqlite3.Error: the file cannot be read or written, or is not a database.
+    A NewerSchemaError if this version does not know those of the file; a sqlite3.Error if it is no usable database.
     """
     if steps_taken(connection) == len(MIGRATIONS):
         return
@@ -75,12 +71,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def steps_taken(connection: sqlite3.Connection) -> int:
-    """Return the number of applied migrations.
-
-    Raises:
-        NewerSchemaError: more than this version knows.
-        sqlite3.Error: the file cannot be read, or is not a database.
-    """
+    """Return the number of applied migrations; a NewerSchemaError if this version knows fewer, or a sqlite3.Error."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise NewerSchemaError
@@ -149,11 +140,7 @@ class Database:
         return await self.ask(lambda connection: connection.execute(query, values).fetchall())
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
-        """Execute a statement and return the number of rows that it changed; ``durable`` is that of ``ask``.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
         return await self.ask(lambda connection: connection.execute(statement, values).rowcount, durable=durable)
 
     async def erase(self, work: Work[int]) -> int:
@@ -181,11 +168,7 @@ class Database:
             raise self._problem
 
     async def open(self, *, required: bool) -> None:
-        """Open the file, or an in-memory database if it cannot be used and is not ``required``.
-
-        Raises:
-            StoreError: the file is required and cannot be used.
-        """
+        """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""
         try:
             await asyncio.wrap_future(self._thread.submit(self._open_file))
             self.is_lasting = True

@@ -122,10 +122,7 @@ class DailyUsage:
         self._database = database
 
     async def add(self, day: str, tokens: int = 0) -> int:
-        """Add tokens to the day's total and return it; with 0 only return it.
-
-        A different day than the last one starts at 0.
-        """
+        """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it."""
 
         def work(connection: sqlite3.Connection) -> int:
             kind, key = _TOKENS

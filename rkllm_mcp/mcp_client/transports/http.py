@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context that trusts the system's CA certificates and those in ``ca_file``.
-
-    Raises:
-        ServerUnavailableError: the file cannot be read, or contains no certificate.
-    """
+    """Return a context with the system's CAs and those in ``ca_file``; a ServerUnavailableError if that is unusable."""
     context = ssl.create_default_context()
     if ca_file is not None:
         try:

@@ -40,11 +40,7 @@ class LineSplitter:
         self._line_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines completed by ``chunk``, without newlines.
-
-        Raises:
-            LineTooLongError: an unfinished line has more than ``max_line_bytes``.
-        """
+        """Return the lines completed by ``chunk``, without newlines; a LineTooLongError beyond ``max_line_bytes``."""
         head, newline, rest = chunk.partition(b"\n")
         self._append(head)
         if not newline:
