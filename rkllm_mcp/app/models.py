@@ -307,15 +307,13 @@ class ModelSwitch:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
         folders = installed_models(self.config) if others else {host.name: host.npu.model}
         roles: dict[Capability, str | None] = {"embed": section.embedding_model, "rerank": section.ranking_model}
-        found: dict[str, ListedModel] = {}
-        for name, folder in folders.items():
-            listed = _listed(folder, embeds=section.embedding_model is None)
-            if name in {host.name, self.home.name}:
-                listed = replace(listed, is_shown=True)
-            if name == host.name:
-                tokens = host.listing.context_tokens
-                listed = replace(listed, context_tokens=tokens, is_loaded=not host.npu.engine.is_unloaded)
-            found[name] = listed
+        embeds = section.embedding_model is None
+        found = {name: _listed(folder, embeds=embeds) for name, folder in folders.items()}
+        for name in {host.name, self.home.name} & found.keys():
+            found[name] = replace(found[name], is_shown=True)
+        if host.name in found:
+            tokens, is_loaded = host.listing.context_tokens, not host.npu.engine.is_unloaded
+            found[host.name] = replace(found[host.name], context_tokens=tokens, is_loaded=is_loaded)
         for configured, auxiliary in host.auxiliary_models.items():
             roles_of: tuple[Capability, ...] = tuple(role for role, name in roles.items() if name == configured)
             if auxiliary.name != host.name and roles_of:

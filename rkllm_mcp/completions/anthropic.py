@@ -12,23 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
-from rkllm_mcp.completions.openai_types import (
-    MOST_MESSAGES,
-    MOST_PARTS,
-    MOST_TOOLS,
-    BodyMessage,
-    CalledFunction,
-    ChatBody,
-    DeclaredTool,
-    Integer,
-    MessageCall,
-    Name,
-    OpenAIBody,
-    Positive,
-    ResponsePart,
-    Tokens,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.completions.responses import hosted
@@ -37,14 +22,14 @@ from rkllm_mcp.completions.responses import hosted
 OLDEST_VERSION = "2023-06-01"
 
 
-class DocumentSource(OpenAIBody):
+class DocumentSource(openai.OpenAIBody):
     """Where a document comes from."""
 
     type: str
     data: str | None = None
 
 
-class MessagesBlock(OpenAIBody):
+class MessagesBlock(openai.OpenAIBody):
     """A block of a message, or of a tool's result."""
 
     type: str
@@ -53,33 +38,33 @@ class MessagesBlock(OpenAIBody):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)] | None = None
+    content: str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)] | None = None
     is_error: bool | None = None
     title: str | None = None
     source: DocumentSource | None = None
 
 
-_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)]
+_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)]
 
 
-class MessagesMessage(OpenAIBody):
+class MessagesMessage(openai.OpenAIBody):
     """One message."""
 
     role: Literal["system", "user", "assistant"]
     content: _Blocks
 
 
-class MessagesTool(OpenAIBody):
+class MessagesTool(openai.OpenAIBody):
     """A tool of the program, or the tools of a configured server (``mcp_toolset``)."""
 
     type: str | None = None
-    name: Name | None = None
+    name: openai.Name | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     mcp_server_name: str | None = None
 
 
-class MessagesChoice(OpenAIBody):
+class MessagesChoice(openai.OpenAIBody):
     """Which tools may or have to be called."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -87,13 +72,13 @@ class MessagesChoice(OpenAIBody):
     disable_parallel_tool_use: bool | None = None
 
 
-class MessagesThinking(OpenAIBody):
+class MessagesThinking(openai.OpenAIBody):
     """Switch for thinking; a budget has no effect."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
 
 
-class OutputFormat(OpenAIBody):
+class OutputFormat(openai.OpenAIBody):
     """The form of an answer."""
 
     type: Literal["json_schema"]
@@ -101,13 +86,13 @@ class OutputFormat(OpenAIBody):
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
-class OutputConfig(OpenAIBody):
+class OutputConfig(openai.OpenAIBody):
     """Settings of the answer; an effort has no effect."""
 
     format: OutputFormat | None = None
 
 
-class CountBody(OpenAIBody):
+class CountBody(openai.OpenAIBody):
     """POST /v1/messages/count_tokens."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -118,10 +103,10 @@ class CountBody(OpenAIBody):
         "workspace_id",
     )
 
-    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=openai.MOST_MESSAGES)]
     model: str
     system: _Blocks | None = None
-    tools: Annotated[list[MessagesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[MessagesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_choice: MessagesChoice | None = None
     thinking: MessagesThinking | None = None
     output_config: OutputConfig | None = None
@@ -141,19 +126,19 @@ class MessagesBody(CountBody):
         *("service_tier", "thread"),
     )
 
-    max_tokens: Positive
+    max_tokens: openai.Positive
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Integer | None = None
+    top_k: openai.Integer | None = None
     container: str | dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: Tokens | None = None
+    tokens: openai.Tokens | None = None
 
 
-class MessagesUsage(ResponsePart):
+class MessagesUsage(openai.ResponsePart):
     """Tokens of the answer; the prompt's are those that were prefilled and those that were in the KV cache."""
 
     input_tokens: int
@@ -165,7 +150,7 @@ class MessagesUsage(ResponsePart):
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
 
 
-class MessagesReply(ResponsePart):
+class MessagesReply(openai.ResponsePart):
     """The answer."""
 
     id: str
@@ -180,7 +165,7 @@ class MessagesReply(ResponsePart):
     usage: MessagesUsage
 
 
-class TokenCount(ResponsePart):
+class TokenCount(openai.ResponsePart):
     """Tokens of a prompt."""
 
     input_tokens: int
@@ -218,10 +203,12 @@ def messages_body(body: CountBody) -> Translated:
         "response_format.json_schema": "output_config.format",
         "stop": "stop_sequences",
     }
-    return Translated(ChatBody(messages=messages).model_copy(update=update), places, names, dict.fromkeys(servers))
+    return Translated(
+        openai.ChatBody(messages=messages).model_copy(update=update), places, names, dict.fromkeys(servers)
+    )
 
 
-def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
+def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], list[str]]:
     declared: list[tuple[str, str | None, Json | None]] = []
     servers: list[str] = []
     for index, tool in enumerate(tools):
@@ -237,10 +224,10 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
     return checked_tools(declared, servers), servers
 
 
-def _messages(body: CountBody) -> tuple[list[BodyMessage], list[str]]:
+def _messages(body: CountBody) -> tuple[list[openai.BodyMessage], list[str]]:
     """Return the messages and the place of each."""
     system = "\n\n".join(_texts(body.system, "system")) if body.system else None
-    messages = [] if system is None else [BodyMessage(role="system", content=system)]
+    messages = [] if system is None else [openai.BodyMessage(role="system", content=system)]
     places = ["system" for _ in messages]
     for index, message in enumerate(body.messages):
         place = f"messages[{index}]"
@@ -253,7 +240,7 @@ def _messages(body: CountBody) -> tuple[list[BodyMessage], list[str]]:
     return messages, places
 
 
-def _parts(message: MessagesMessage, where: str) -> Iterator[BodyMessage]:
+def _parts(message: MessagesMessage, where: str) -> Iterator[openai.BodyMessage]:
     """Yield the tool results of a message, then its texts and calls."""
     blocks = message.content
     if isinstance(blocks, str):
@@ -261,16 +248,16 @@ def _parts(message: MessagesMessage, where: str) -> Iterator[BodyMessage]:
     if message.role == "assistant":
         calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
         text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
-        yield BodyMessage(role="assistant", content=text, tool_calls=calls or None)
+        yield openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None)
         return
     for block in blocks:
         if block.type == "tool_result":
             text = "\n".join(_texts(block.content or "", where))
             text = f"Error: {text}" if block.is_error else text
-            yield BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
+            yield openai.BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
     rest = [block for block in blocks if block.type != "tool_result"]
     if rest or not blocks:
-        yield BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
+        yield openai.BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
 
 
 _UNREAD = frozenset({"thinking", "redacted_thinking"})
@@ -290,10 +277,10 @@ def _texts(blocks: _Blocks, where: str) -> Iterator[str]:
             raise RequestRefusedError(message, f"{where}[{index}].type", "unsupported_content")
 
 
-def _call(block: MessagesBlock, where: str) -> MessageCall:
+def _call(block: MessagesBlock, where: str) -> openai.MessageCall:
     if block.id is None or block.name is None:
         raise RequestRefusedError("a tool_use has an id, a name and an input; send them", where)
-    return MessageCall(id=block.id, function=CalledFunction(name=block.name, arguments=block.input or {}))
+    return openai.MessageCall(id=block.id, function=openai.CalledFunction(name=block.name, arguments=block.input or {}))
 
 
 # Response

@@ -139,7 +139,9 @@ class ConversationCache:
         """Return the conversation with the longest common beginning, the latest of several, and its length."""
         best, most = None, 0
         for thread in self._threads:
-            if thread.owner == owner and (shared := _shared(thread.said, said)) and shared >= most:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, said, strict=False))
+            shared = sum(1 for _ in alike) if thread.owner == owner else 0
+            if shared and shared >= most:
                 best, most = thread, shared
         return best, most
 
@@ -150,10 +152,6 @@ class ConversationCache:
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)
         thread.owner.model.forget(thread.conversation.id)
-
-
-def _shared(left: Sequence[_Said], right: Sequence[_Said]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def _length(said: _Said) -> int:

@@ -15,26 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
-from rkllm_mcp.completions.openai_types import (
-    MOST_MESSAGES,
-    MOST_PARTS,
-    MOST_TOOLS,
-    BodyMessage,
-    CalledFunction,
-    ChatBody,
-    ChosenTool,
-    ContentPart,
-    DeclaredTool,
-    Integer,
-    Limit,
-    MessageCall,
-    Name,
-    OpenAIBody,
-    ResponseFormatBody,
-    ResponsePart,
-    Tokens,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.messages import MAX_NAME_CHARS
@@ -46,10 +28,10 @@ _INPUT = "input"
 _PREFIX = "resp_"
 
 
-_Contents = str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)]
+_Contents = str | Annotated[list[openai.ContentPart], Field(max_length=openai.MOST_PARTS)]
 
 
-class InputItem(OpenAIBody):
+class InputItem(openai.OpenAIBody):
     """A message, a call, the output of a call, or thinking, which is not read again."""
 
     type: str = "message"
@@ -65,12 +47,12 @@ class InputItem(OpenAIBody):
     error: str | None = None
 
 
-class ResponsesTool(OpenAIBody):
+class ResponsesTool(openai.OpenAIBody):
     """A function or custom tool of the program, a namespace of them, or a server of this service (``mcp``)."""
 
     type: str
-    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
-    name: Name | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
+    name: openai.Name | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     format: dict[str, Any] | None = None
@@ -82,46 +64,46 @@ class ResponsesTool(OpenAIBody):
     headers: dict[str, str] | None = None
 
 
-class ResponsesChoice(OpenAIBody):
+class ResponsesChoice(openai.OpenAIBody):
     """The tool that has to be called, or the tools that may be (``allowed_tools``)."""
 
     type: str
     name: str | None = None
     server_label: str | None = None
     mode: Literal["auto", "required"] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=openai.MOST_TOOLS)] | None = None
 
 
-class ReasoningBody(OpenAIBody):
+class ReasoningBody(openai.OpenAIBody):
     """Thinking; it comes as a summary, which is the whole of it."""
 
     effort: _Effort | None = None
 
 
-class TextFormat(OpenAIBody):
+class TextFormat(openai.OpenAIBody):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: Name | None = None
+    name: openai.Name | None = None
     # "schema" is a method of every pydantic model.
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     description: str | None = None
 
 
-class TextBody(OpenAIBody):
+class TextBody(openai.OpenAIBody):
     """Settings of the text."""
 
     format: TextFormat | None = None
 
 
-class ResponsesBody(OpenAIBody):
+class ResponsesBody(openai.OpenAIBody):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "background": ("an answer is made while its request waits; stream it instead",),
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),
-        "top_logprobs": ChatBody.REFUSED["top_logprobs"],
+        "top_logprobs": openai.ChatBody.REFUSED["top_logprobs"],
     }
     IGNORED = (
         *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
@@ -129,16 +111,16 @@ class ResponsesBody(OpenAIBody):
         *("service_tier", "stream_options", "truncation", "user"),
     )
 
-    input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES)] = ""
+    input: str | Annotated[list[InputItem], Field(max_length=openai.MOST_MESSAGES)] = ""
     model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    max_output_tokens: Limit | None = None
+    max_output_tokens: openai.Limit | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
@@ -147,10 +129,10 @@ class ResponsesBody(OpenAIBody):
     background: bool | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
-    top_logprobs: Integer | None = None
+    top_logprobs: openai.Integer | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: Tokens | None = None
+    tokens: openai.Tokens | None = None
 
     def items(self) -> list[InputItem]:
         """Return the input as items."""
@@ -170,7 +152,7 @@ class ResponseObject(BaseModel):
     output: list[dict[str, Any]]
 
 
-class ResponseDeleted(ResponsePart):
+class ResponseDeleted(openai.ResponsePart):
     """A response that is gone."""
 
     id: str
@@ -216,21 +198,21 @@ def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
         "mcp": True if servers else body.mcp,
     }
     names = {".function": "", "response_format.json_schema": "text.format", "messages": "input"}
-    return Translated(ChatBody(messages=messages).model_copy(update=update), places, names, servers)
+    return Translated(openai.ChatBody(messages=messages).model_copy(update=update), places, names, servers)
 
 
-def _form(wanted: TextFormat | None) -> ResponseFormatBody | None:
+def _form(wanted: TextFormat | None) -> openai.ResponseFormatBody | None:
     if wanted is None:
         return None
     if wanted.type != "json_schema" or wanted.schema_ is None:
-        return ResponseFormatBody(type=wanted.type)
+        return openai.ResponseFormatBody(type=wanted.type)
     return schema_form(wanted.schema_, wanted.name or "answer", wanted.description)
 
 
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
 
 
-def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[DeclaredTool], dict[str, Sequence[str] | None]]:
+def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], dict[str, Sequence[str] | None]]:
     declared: list[tuple[str, str | None, Json | None]] = []
     servers: dict[str, Sequence[str] | None] = {}
     for where, tool, name in _named(tools):
@@ -291,8 +273,8 @@ def _allowed(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] |
 
 
 def _choice(
-    choice: str | ResponsesChoice | None, tools: list[DeclaredTool], servers: Mapping[str, Any]
-) -> tuple[str | ChosenTool | None, list[DeclaredTool]]:
+    choice: str | ResponsesChoice | None, tools: list[openai.DeclaredTool], servers: Mapping[str, Any]
+) -> tuple[str | openai.ChosenTool | None, list[openai.DeclaredTool]]:
     """Return the choice as OpenAI's chat body has it, and the tools that it leaves."""
     if not isinstance(choice, ResponsesChoice):
         return choice, tools
@@ -306,9 +288,9 @@ def _choice(
     return chosen_tool(choice.name), tools
 
 
-def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[BodyMessage], list[str]]:
+def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[openai.BodyMessage], list[str]]:
     """Return the messages and the place of each; what an assistant said and called in a row is one of them."""
-    messages = [BodyMessage(role="system", content=body.instructions)] if body.instructions else []
+    messages = [openai.BodyMessage(role="system", content=body.instructions)] if body.instructions else []
     places = ["instructions" for _ in messages]
     for item, place in _items(body, stored):
         message = _message(item, place)
@@ -318,7 +300,7 @@ def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[BodyMessag
             last = messages.pop()
             text = "\n".join(str(each.content) for each in (last, message) if each.content)
             calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
-            messages.append(BodyMessage(role="assistant", content=text, tool_calls=calls or None))
+            messages.append(openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None))
         else:
             messages.append(message)
             places.append(place)
@@ -343,24 +325,26 @@ def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem
         yield item, place
 
 
-def _message(item: InputItem, place: str) -> BodyMessage | None:
+def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
     if item.type == "message":
         if item.role is None or item.content is None:
             raise RequestRefusedError("a message has a role and a content; send both", place)
         content = _content(item.content, f"{place}.content")
         if item.role == "assistant" and not isinstance(content, str):
             content = "".join(part.text or "" for part in content)
-        return BodyMessage(role=item.role, content=content)
+        return openai.BodyMessage(role=item.role, content=content)
     if item.type in ("function_call", "custom_tool_call"):
         if not item.call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
         is_custom = item.type == "custom_tool_call"
         arguments = json.dumps({_INPUT: item.input or ""}) if is_custom else item.arguments or "{}"
-        function = CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
-        return BodyMessage(role="assistant", content="", tool_calls=[MessageCall(id=item.call_id, function=function)])
+        function = openai.CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
+        return openai.BodyMessage(
+            role="assistant", content="", tool_calls=[openai.MessageCall(id=item.call_id, function=function)]
+        )
     if item.type in ("function_call_output", "custom_tool_call_output"):
         output = _content(item.output or "", f"{place}.output")
-        return BodyMessage(role="tool", content=output, tool_call_id=item.call_id or "")
+        return openai.BodyMessage(role="tool", content=output, tool_call_id=item.call_id or "")
     if item.type not in _UNREAD:
         message = f"items of the type {item.type!r} are not read here; leave it out"
         raise RequestRefusedError(message, f"{place}.type", "unsupported_content")
@@ -372,14 +356,14 @@ _UNREAD = frozenset({"reasoning", "mcp_call", "mcp_list_tools"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
 
 
-def _content(content: str | Sequence[ContentPart], place: str) -> str | list[ContentPart]:
+def _content(content: str | Sequence[openai.ContentPart], place: str) -> str | list[openai.ContentPart]:
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):
         if part.type not in _TEXTS:
             message = f"this model reads text; send parts of the type input_text, not {part.type!r}"
             raise RequestRefusedError(message, f"{place}[{index}].type", "unsupported_content")
-    return [ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
+    return [openai.ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
 
 
 # Response

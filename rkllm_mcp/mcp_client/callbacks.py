@@ -23,30 +23,11 @@ from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client, MCPError
+    from mcp.client import session as sdk
     from mcp.client.extension import ClientExtension
-    from mcp.client.session import (
-        ClientRequestContext,
-        ElicitationFnT,
-        IncomingMessage,
-        ListRootsFnT,
-        LoggingFnT,
-        MessageHandlerFnT,
-        SamplingFnT,
-    )
-    from mcp_types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        CreateMessageResultWithTools,
-        ElicitRequestFormParams,
-        ElicitRequestParams,
-        ElicitRequestURLParams,
-        ElicitResult,
-        ErrorData,
-        ListRootsResult,
-        LoggingMessageNotificationParams,
-    )
 
     from rkllm_mcp.config.servers import LogLevel
 
@@ -61,13 +42,13 @@ class ResourceUpdates:
     def __init__(self) -> None:
         self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
 
-    def heard_from(self, server: str) -> MessageHandlerFnT:
+    def heard_from(self, server: str) -> sdk.MessageHandlerFnT:
         """Return a message handler that delivers a server's updates."""
 
-        async def handle(message: IncomingMessage) -> None:
-            from mcp_types import ResourceUpdatedNotification
+        async def handle(message: sdk.IncomingMessage) -> None:
+            import mcp_types as types
 
-            if isinstance(message, ResourceUpdatedNotification):
+            if isinstance(message, types.ResourceUpdatedNotification):
                 self.tell(server, str(message.params.uri))
 
         return handle
@@ -99,13 +80,13 @@ _CANCEL = ElicitationAnswer("cancel")
 
 def elicitation_of(
     spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
-) -> ElicitationFnT | None:
+) -> sdk.ElicitationFnT | None:
     """Return the elicitation callback of a server; None if the configuration denies elicitation."""
     if spec.elicitation == "deny":
         return None
 
-    async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        from mcp_types import ElicitResult
+    async def elicit(context: sdk.ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        import mcp_types as types
 
         del context
         try:
@@ -116,20 +97,20 @@ def elicitation_of(
         if answer.action != "accept":
             note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
         content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
-        return ElicitResult(action=answer.action, content=content)
+        return types.ElicitResult(action=answer.action, content=content)
 
     return elicit
 
 
 async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
     """Present the URLs of a URLElicitationRequiredError (2025-11-25); True if all were opened: the call is repeated."""
-    from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
+    import mcp_types as types
     from pydantic import ValidationError
 
-    if error.error.code != URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
+    if error.error.code != types.URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
     try:
-        requests = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        requests = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
     except ValidationError:
         return False
     for request in requests:
@@ -138,27 +119,33 @@ async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) 
     return bool(requests)
 
 
-async def _answer(spec: MCPServerConfig, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
+async def _answer(
+    spec: MCPServerConfig, params: types.ElicitRequestParams, context: CallContext | None
+) -> ElicitationAnswer:
     is_asked = spec.elicitation != "defaults"
     if params.mode == "url":
         return await _show_url(spec.name, params, context) if is_asked else ElicitationAnswer("decline")
     return await _fill_form(spec.name, params, context) if is_asked else _defaults(params)
 
 
-def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
+def _defaults(params: types.ElicitRequestFormParams) -> ElicitationAnswer:
     content = filled(params.requested_schema, {})
     if problems(params.requested_schema, content):
         return ElicitationAnswer("decline")
     return ElicitationAnswer("accept", content)
 
 
-async def _show_url(server: str, params: ElicitRequestURLParams, context: CallContext | None) -> ElicitationAnswer:
+async def _show_url(
+    server: str, params: types.ElicitRequestURLParams, context: CallContext | None
+) -> ElicitationAnswer:
     if context is None or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
     return await _ask(context, Elicitation("", server, params.message, {}, params.url))
 
 
-async def _fill_form(server: str, params: ElicitRequestFormParams, context: CallContext | None) -> ElicitationAnswer:
+async def _fill_form(
+    server: str, params: types.ElicitRequestFormParams, context: CallContext | None
+) -> ElicitationAnswer:
     if context is None:
         return _CANCEL
     schema = params.requested_schema
@@ -180,26 +167,28 @@ async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer
         return await context.asker.elicit(question)
 
 
-def roots_of(spec: MCPServerConfig) -> ListRootsFnT | None:
+def roots_of(spec: MCPServerConfig) -> sdk.ListRootsFnT | None:
     """Return the ``roots/list`` callback; None if no roots are configured."""
     if not spec.roots:
         return None
 
-    async def list_roots(context: ClientRequestContext) -> ListRootsResult:
-        from mcp_types import ListRootsResult, Root
+    async def list_roots(context: sdk.ClientRequestContext) -> types.ListRootsResult:
+        import mcp_types as types
         from pydantic import FileUrl
 
         del context
         paths = [folder.absolute() for folder in spec.roots or ()]
-        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths])
+        return types.ListRootsResult(
+            roots=[types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
+        )
 
     return list_roots
 
 
-def logging_to(note: Callable[[str], None]) -> LoggingFnT:
+def logging_to(note: Callable[[str], None]) -> sdk.LoggingFnT:
     """Return a logging callback that writes one line per message."""
 
-    async def log(params: LoggingMessageNotificationParams) -> None:
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
         logger = f" {params.logger}:" if params.logger else ""
         note(f"{params.level}:{logger} {params.data}".replace("\n", " "))
 
@@ -208,24 +197,26 @@ def logging_to(note: Callable[[str], None]) -> LoggingFnT:
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
     """Send ``logging/setLevel`` to a server before 2026-07-28, which reads it in every request; note a refusal."""
+    import mcp_types as types
     from mcp import MCPError
-    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
     if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
         return
     try:
-        await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+        await client.session.send_request(
+            types.SetLevelRequest(params=types.SetLevelRequestParams(level=level)), types.EmptyResult
+        )
     except MCPError as error:
         note(f"(logging/setLevel was refused: {error})")
 
 
-def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None = None) -> MessageHandlerFnT:
+def tool_changes_to(changed: Callable[[], None], also: sdk.MessageHandlerFnT | None = None) -> sdk.MessageHandlerFnT:
     """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
 
-    async def handle(message: IncomingMessage) -> None:
-        from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
+    async def handle(message: sdk.IncomingMessage) -> None:
+        import mcp_types as types
 
-        if isinstance(message, (ToolListChangedNotification, ResourceListChangedNotification)):
+        if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification)):
             changed()
         if also is not None:
             await also(message)
@@ -269,29 +260,29 @@ class SamplingGate:
     _counts: list[tuple[CallContext, int]] = field(default_factory=list[tuple[CallContext, int]])
 
     async def answer(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        self, context: sdk.ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Handle ``sampling/createMessage``; the callback of an ``mcp.Client``."""
-        from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
+        import mcp_types as types
 
         del context
         try:
             answer = await self._answer(params)
         except _SamplingRefusedError as error:
             self.note(f"(its sampling request was refused: {error.reason})")
-            return ErrorData(code=error.code, message=error.reason)
+            return types.ErrorData(code=error.code, message=error.reason)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
             self.note(f"(its sampling request failed: {error})")
             reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
-            return ErrorData(code=INTERNAL_ERROR, message=reason)
-        return CreateMessageResult(
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=reason)
+        return types.CreateMessageResult(
             role="assistant",
-            content=TextContent(type="text", text=answer.text),
+            content=types.TextContent(type="text", text=answer.text),
             model=answer.model,
             stop_reason=_ENDINGS[answer.ending],
         )
 
-    async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
+    async def _answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
         request = _sampling_request(self.spec.name, params)
         call = active_call(self.in_flight)
         if call is None:
@@ -310,14 +301,18 @@ class SamplingGate:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
 
 
-def _sampling_request(server: str, params: CreateMessageRequestParams) -> SamplingRequest:
-    from mcp_types import INVALID_PARAMS
+def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> SamplingRequest:
+    import mcp_types as types
 
     if params.tools or params.tool_choice:
-        raise _SamplingRefusedError(INVALID_PARAMS, "this host does not support tools in sampling; ask without tools")
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
+        )
     messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
     if not messages or params.max_tokens < 1:
-        raise _SamplingRefusedError(INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required")
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
+        )
     return SamplingRequest(
         server=server,
         messages=messages,
@@ -328,10 +323,12 @@ def _sampling_request(server: str, params: CreateMessageRequestParams) -> Sampli
 
 
 def _text(blocks: Sequence[Any]) -> str:
-    from mcp_types import INVALID_PARAMS, TextContent
+    import mcp_types as types
 
-    if not all(isinstance(block, TextContent) for block in blocks):
-        raise _SamplingRefusedError(INVALID_PARAMS, "this host's model reads text only; describe the rest in words")
+    if not all(isinstance(block, types.TextContent) for block in blocks):
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "this host's model reads text only; describe the rest in words"
+        )
     return "\n".join(block.text for block in blocks)
 
 
@@ -339,10 +336,10 @@ def _text(blocks: Sequence[Any]) -> str:
 class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
 
-    sampling: SamplingFnT | None = None
-    elicitation: ElicitationFnT | None = None
-    roots: ListRootsFnT | None = None
-    message: MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
+    sampling: sdk.SamplingFnT | None = None
+    elicitation: sdk.ElicitationFnT | None = None
+    roots: sdk.ListRootsFnT | None = None
+    message: sdk.MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
     extensions: Sequence[ClientExtension] = ()
 
 

@@ -71,7 +71,8 @@ class MCPClient:
         if command is not None:
             settings |= {"command": command, "args": tuple(args), "env": dict(env or {}), "cwd": cwd}
         else:
-            settings = {"transport": _transport(url or ""), **settings, "url": url, "ca_file": ca_file}
+            by_url = "websocket" if str(url).startswith(("ws://", "wss://")) else "http"
+            settings = {"transport": by_url, **settings, "url": url, "ca_file": ca_file}
         self._spec = _checked(RemoteServer if command is None else StdioServer, settings)
         # Sent as they are: nothing in them is a placeholder.
         self._headers = dict(headers or {})
@@ -159,10 +160,6 @@ class MCPClient:
         output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
         message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
-
-
-def _transport(url: str) -> Transport:
-    return "websocket" if url.startswith(("ws://", "wss://")) else "http"
 
 
 def _checked(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:

@@ -179,18 +179,15 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     self.spec, self.notes, self._host, deadline.pause, era.transport, headers=self._headers
                 )
                 async with transport as channel:
-                    await self._serve(channel, era, deadline)
+                    # The import takes 0.6 s of CPU; in a thread the event loop goes on and the server starts meanwhile.
+                    await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
+                    with sdk_logs(self._secrets):
+                        await self._run_session(channel, era, deadline)
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         if channel is None:
             return _Outcome(error, was_heard=not isinstance(self.spec, StdioServer))
         return _Outcome(error, channel.ending(), channel.was_heard())
-
-    async def _serve(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
-        # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
-        await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
-        with sdk_logs(self._secrets):
-            await self._run_session(channel, era, deadline)
 
     async def _run_session(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         async with self._make_client(channel, era) as client:

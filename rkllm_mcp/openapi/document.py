@@ -256,7 +256,9 @@ def upgraded(document: Node) -> dict[str, Any]:
     references = References(document)
     items = ((str(path), references.resolved(item)) for path, item in as_node(document.get("paths")).items())
     paths = {path: _path(item, document, references) for path, item in items}
-    schemes = {name: _scheme(as_node(value)) for name, value in as_node(document.get("securityDefinitions")).items()}
+    basic = {"type": "http", "scheme": "basic"}
+    definitions = {name: as_node(value) for name, value in as_node(document.get("securityDefinitions")).items()}
+    schemes = {name: basic if value.get("type") == "basic" else value for name, value in definitions.items()}
     components = {"securitySchemes": schemes}
     return {**document, "openapi": "3.0.0", "servers": _servers(document), "paths": paths, "components": components}
 
@@ -268,10 +270,6 @@ def _servers(document: Node) -> list[dict[str, str]]:
         return [{"url": base}]
     schemes = [scheme for scheme in as_list(document.get("schemes")) if scheme in {"http", "https"}]
     return [{"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{base}"}]
-
-
-def _scheme(definition: Node) -> Node:
-    return {"type": "http", "scheme": "basic"} if definition.get("type") == "basic" else definition
 
 
 def _path(item: Node, document: Node, references: References) -> dict[str, Any]:

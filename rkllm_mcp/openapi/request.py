@@ -281,7 +281,9 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
     for parameter, value in _placed(operation, given, "header"):
-        headers[parameter.name] = _one_line(parameter.key, in_header(parameter, value))
+        headers[parameter.name] = text = in_header(parameter, value)
+        if _LINE_BREAK.search(text):
+            raise ArgumentError(f"The argument '{parameter.key}' must be one line.")
     cookies = [pair for one in _placed(operation, given, "cookie") for pair in in_cookie(*one)]
     cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
     if cookies:
@@ -345,9 +347,3 @@ def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, 
     # Header names are case-insensitive.
     taken = {name.lower() for name in by}
     return {**{name: value for name, value in headers.items() if name.lower() not in taken}, **by}
-
-
-def _one_line(key: str, value: str) -> str:
-    if _LINE_BREAK.search(value):
-        raise ArgumentError(f"The argument '{key}' must be one line.")
-    return value

@@ -84,14 +84,10 @@ def _satisfied(
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
             return []
-        found = [(scheme, _token(scheme, tokens, server)) for scheme in open_schemes]
+        found = [(each, (tokens.get(each.name) or tokens.get(server) or "").strip()) for each in open_schemes]
         if found and all(token for _, token in found):
             return found
     return []
-
-
-def _token(scheme: Scheme, tokens: Mapping[str, str], server: str) -> str:
-    return (tokens.get(scheme.name) or tokens.get(server) or "").strip()
 
 
 def _formatted_token(scheme: Scheme, token: str) -> str:
