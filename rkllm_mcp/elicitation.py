@@ -103,13 +103,12 @@ class FormField:
         return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
 
 
+@dataclass(eq=False)
 class _MistakeError(Exception):
     """An invalid value: key and argument of the message."""
 
-    def __init__(self, name: str, value: object = "") -> None:
-        super().__init__(name)
-        self.name = name
-        self.value = value
+    name: str
+    value: object = ""
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
@@ -154,9 +153,6 @@ def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dic
     return {name: problem for name, problem in found.items() if problem}
 
 
-# --- schema to fields -----------------------------------------------------------------------------------------------
-
-
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
     choices = _choices(schema)
     items = schema.get("items")
@@ -197,9 +193,6 @@ def _chosen(field: FormField, value: Any) -> Any:
     wanted = str(value).strip().casefold()
     named = (c.value for c in field.choices if wanted in (c.title.casefold(), str(c.value).casefold()))
     return next(named, value)
-
-
-# --- typed text to values -------------------------------------------------------------------------------------------
 
 
 def _read_number(_: FormField, text: str) -> float:
@@ -250,9 +243,6 @@ _READERS: Mapping[FieldKind, Callable[[FormField, str], Any]] = {
     "choices": _read_choices,
     "json": _read_json,
 }
-
-
-# --- checks ---------------------------------------------------------------------------------------------------------
 
 
 def _check_text(field: FormField, value: Any) -> None:

@@ -16,8 +16,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -56,36 +55,27 @@ _NO_FILE = "what is remembered lasts until this run ends, because its file canno
 _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, in the order in which answers ended]"
 
 
+@dataclass
 class Recorder:
-    """Saves the answers of one assistant.
+    """Saves the answers of one assistant."""
 
-    ``clock`` returns seconds since 1970; ``pause`` waits before an answer that grows is written again.
-    """
-
-    def __init__(
-        self,
-        conversations: Conversations,
-        tenant: str,
-        clock: Callable[[], float] = time.time,
-        pause: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._conversations = conversations
-        self._tenant = tenant
-        self.clock = clock
-        self._is_failing = False  # the last save failed, which its reader was told
-        self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
+    conversations: Conversations
+    tenant: str
+    clock: Callable[[], float] = time.time  # seconds since 1970
+    pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
+    _is_failing: bool = False  # the last save failed, which its reader was told
 
     async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
         """Save a question with its empty answer; a failure is reported when the answer is saved."""
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
             if conversation.unkept:
-                await self._conversations.save(self._tenant, conversation)
-            await self._conversations.begin(self._tenant, conversation, turns)
+                await self.conversations.save(self.tenant, conversation)
+            await self.conversations.begin(self.tenant, conversation, turns)
 
     async def grow(self, conversation: Conversation, turn: StoredTurn) -> bool:
         """Save what an answer has become; return False if its conversation was deleted."""
         with suppress(StoreError):
-            return await self._conversations.grow(self._tenant, conversation, turn)
+            return await self.conversations.grow(self.tenant, conversation, turn)
         return True
 
     async def save(self, conversation: Conversation) -> str:
@@ -94,11 +84,11 @@ class Recorder:
         has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
-                others = await self._conversations.save(self._tenant, conversation)
+                others = await self.conversations.save(self.tenant, conversation)
             except StoreError as error:
                 return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
             self._is_failing = False
-            if is_new and conversation.kept_turns and not self._conversations.is_lasting:
+            if is_new and conversation.kept_turns and not self.conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if others else ""
         return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
@@ -107,7 +97,7 @@ class Recorder:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
             with suppress(StoreError):  # the database reports it
-                await self._conversations.clean(self._tenant)
+                await self.conversations.clean(self.tenant)
             await anyio.sleep(_DAY_S)
 
 

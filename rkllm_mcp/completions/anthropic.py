@@ -171,9 +171,6 @@ class TokenCount(openai.ResponsePart):
     input_tokens: int
 
 
-# Request
-
-
 def messages_body(body: CountBody) -> Translated:
     """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
@@ -282,8 +279,6 @@ def _call(block: MessagesBlock, where: str) -> openai.MessageCall:
         raise RequestRefusedError("a tool_use has an id, a name and an input; send them", where)
     return openai.MessageCall(id=block.id, function=openai.CalledFunction(name=block.name, arguments=block.input or {}))
 
-
-# Response
 
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.
 _BLOCKS: dict[PartKind, tuple[Json, str, str]] = {

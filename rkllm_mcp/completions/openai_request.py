@@ -120,9 +120,6 @@ def schema_form(
     return openai.ResponseFormatBody(type="json_schema", json_schema=described)
 
 
-# Options
-
-
 def _options(body: openai.ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ModelOptions:
     choice, forced = body.tool_choice, None
     if isinstance(choice, openai.ChosenTool):
@@ -225,9 +222,6 @@ def _tool(tool: openai.DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec
         what, place = f"parameters of the tool {function.name!r}", f"{where}.parameters"
         raise _unusable(what, error, place, "invalid_function_parameters") from None
     return ToolSpec(function.name, function.description or "", schema)
-
-
-# Messages
 
 
 @dataclass

@@ -160,9 +160,6 @@ class ResponseDeleted(openai.ResponsePart):
     deleted: Literal[True]
 
 
-# Request
-
-
 @dataclass(frozen=True)
 class StoredItems:
     """The items that a request refers to: those before its input, and stored responses' output by item id."""
@@ -364,9 +361,6 @@ def _content(content: str | Sequence[openai.ContentPart], place: str) -> str | l
             message = f"this model reads text; send parts of the type input_text, not {part.type!r}"
             raise RequestRefusedError(message, f"{place}[{index}].type", "unsupported_content")
     return [openai.ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
-
-
-# Response
 
 
 @dataclass(frozen=True)

@@ -90,15 +90,11 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
         self._use, self._tools_changed = Use(), anyio.Event()
+        self.in_flight: Sequence[CallContext] = self._use.contexts  # of the active calls, newest last
         if spec.lazy:
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
             self._first.set()
-
-    @property
-    def in_flight(self) -> Sequence[CallContext]:
-        """Contexts of the active calls, newest last."""
-        return self._use.contexts
 
     @property
     def life_over(self) -> anyio.Event:

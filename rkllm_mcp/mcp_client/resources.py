@@ -5,18 +5,24 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import difflib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
 
-from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
+from rkllm_mcp.errors import (
+    NotOfferedError,
+    ServerRefusedError,
+    ServerUnavailableError,
+    ToolboxError,
+    ToolTimeoutError,
+    did_you_mean,
+)
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
 from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
@@ -142,40 +148,30 @@ def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> N
 def closest(name: str, names: Iterable[str]) -> str:
     """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
     names = list(dict.fromkeys(names))
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"there are {', '.join(names)}" if names else "there are none"
+    listed = f"there are {', '.join(names)}" if names else "there are none"
+    return did_you_mean(name, names).removeprefix("; ") or listed
 
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+@dataclass
 class ResourceHub:
-    """Resources and prompts of all servers; ``on_status`` receives a line about each that could not list something."""
+    """Resources and prompts of all servers."""
 
-    completion_patience_s = 3.0  # limit of a completion
-
-    def __init__(
-        self,
-        connections: Mapping[str, AnyConnection],
-        updates: ResourceUpdates,
-        on_status: Callable[[str], None] | None = None,
-    ) -> None:
-        self._connections = connections
-        self._updates = updates
-        self._on_status = on_status
+    connections: Mapping[str, AnyConnection]
+    updates: ResourceUpdates
+    on_status: Callable[[str], None] | None = None  # receives a line about each server that could not list something
+    completion_patience_s: float = 3.0  # limit of a completion
 
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
-        return tuple(self._connections)
+        return tuple(self.connections)
 
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
         """Connect the servers that need a request's tokens and list their tools, inside this block."""
-        return connected_with(self._connections.values(), tokens)
-
-    # --- resources -------------------------------------------------------------------------------------------------
+        return connected_with(self.connections.values(), tokens)
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
@@ -228,9 +224,7 @@ class ResourceHub:
         """
         connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
-            await _follow(session, self._updates, uri, on_update, task_status)
-
-    # --- prompts -----------------------------------------------------------------------------------------------------
+            await _follow(session, self.updates, uri, on_update, task_status)
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
@@ -246,14 +240,12 @@ class ResourceHub:
         template = await self._template(reference, context)
         check_arguments(template, arguments)
         problem = f"prompt '{template.name}' of server '{template.server}' could not be filled"
-        connection = self._connections[template.server]
+        connection = self.connections[template.server]
         filled = await _request(connection, lambda client: fill_prompt(client, template, arguments), context, problem)
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
         turns = (replace(turn, text=without_invisible(turn.text)[0], foreign=True) for turn in filled.messages)
         return replace(filled, messages=tuple(turns))
-
-    # --- completion --------------------------------------------------------------------------------------------------
 
     async def complete_prompt(
         self,
@@ -272,7 +264,7 @@ class ResourceHub:
 
         async def find() -> tuple[AnyConnection, PromptReference]:
             template = await self._template(reference, context)
-            return self._connections[template.server], PromptReference(name=template.name)
+            return self.connections[template.server], PromptReference(name=template.name)
 
         return await self._completions(find, argument, value, others, context)
 
@@ -313,8 +305,6 @@ class ResourceHub:
             return await connection.request(ask, context)
         return ()
 
-    # --- finding the server ------------------------------------------------------------------------------------------
-
     async def _listed(
         self,
         list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
@@ -337,7 +327,7 @@ class ResourceHub:
 
         A failure is reported as a status line, or raised if the server was named.
         """
-        names = list(self._connections if among is None else among) if server is None else [server]
+        names = list(self.connections if among is None else among) if server is None else [server]
         asked = [self._named(name) for name in names]
         found: dict[str, Sequence[_Item]] = {}
         errors: list[ToolboxError] = []
@@ -348,8 +338,8 @@ class ResourceHub:
             try:
                 found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if server is None and self._on_status is not None:
-                    self._on_status(f"[MCP: {error}]")
+                if server is None and self.on_status is not None:
+                    self.on_status(f"[MCP: {error}]")
                 errors.append(error)
 
         async with anyio.create_task_group() as asking:
@@ -363,44 +353,42 @@ class ResourceHub:
         """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
         server, colon, uri = reference.partition(":")
         # "file:///a" is a URI even if a server is named "file".
-        if colon and server in self._connections and not uri.startswith("//"):
-            return self._connections[server], uri
+        if colon and server in self.connections and not uri.startswith("//"):
+            return self.connections[server], uri
         resources = await self.resources(context=context)
         servers = [resource.server for resource in resources if resource.uri == reference]
         if not servers:
-            servers = await self._template_servers(reference, context)
+            # Those with a template whose literal beginning is that of the URI.
+            templates = await self.templates(context=context)
+            beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
+            servers = [server for server, beginning in beginnings if beginning and reference.startswith(beginning)]
         if len(set(servers)) == 1:
-            return self._connections[servers[0]], reference
-        if servers:
-            named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(servers))
-            raise NotOfferedError(f"several servers have a resource '{reference}'; name one of {named}")
-        near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
-        raise NotOfferedError(f"there is no resource '{reference}'; {near}")
-
-    async def _template_servers(self, uri: str, context: CallContext) -> list[str]:
-        """Return the servers with a template whose literal prefix matches the URI."""
-        templates = await self.templates(context=context)
-        beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
-        return [server for server, beginning in beginnings if beginning and uri.startswith(beginning)]
+            return self.connections[servers[0]], reference
+        names = [name for resource in resources for name in (resource.reference, resource.uri)]
+        raise _unclear("resource", reference, [f"{holder}:{reference}" for holder in servers], names)
 
     async def _template(self, reference: str, context: CallContext) -> PromptTemplate:
         server, colon, name = reference.partition(":")
-        is_named = bool(colon) and server in self._connections
+        is_named = bool(colon) and server in self.connections
         prompts = await self.prompts(server if is_named else None, context)
         found = [prompt for prompt in prompts if prompt.name == (name if is_named else reference)]
         if len(found) == 1:
             return found[0]
-        if found:
-            named = ", ".join(prompt.reference for prompt in found)
-            raise NotOfferedError(f"several servers have a prompt '{reference}'; name one of {named}")
-        near = closest(reference, [name for prompt in prompts for name in (prompt.name, prompt.reference)])
-        raise NotOfferedError(f"there is no prompt '{reference}'; {near}")
+        names = [name for prompt in prompts for name in (prompt.name, prompt.reference)]
+        raise _unclear("prompt", reference, [prompt.reference for prompt in found], names)
 
     def _named(self, server: str) -> AnyConnection:
-        connection = self._connections.get(server)
+        connection = self.connections.get(server)
         if connection is None:
-            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self._connections)}")
+            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self.connections)}")
         return connection
+
+
+def _unclear(kind: str, reference: str, found: Iterable[str], names: Iterable[str]) -> NotOfferedError:
+    """Return the error of a reference that several servers have, or none."""
+    if several := ", ".join(dict.fromkeys(found)):
+        return NotOfferedError(f"several servers have a {kind} '{reference}'; name one of {several}")
+    return NotOfferedError(f"there is no {kind} '{reference}'; {closest(reference, names)}")
 
 
 async def _request(
@@ -414,9 +402,6 @@ async def _request(
         except (ServerRefusedError, ServerUnavailableError) as error:
             raise type(error)(f"{problem}: {error}") from error
     raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")
-
-
-# --- subscriptions ----------------------------------------------------------------------------------------------------
 
 
 async def _follow(

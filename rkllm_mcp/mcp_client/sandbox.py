@@ -274,9 +274,6 @@ def _outermost(places: Sequence[Path]) -> list[Path]:
     return sorted(place for place in seen if not any(other in place.parents for other in seen))
 
 
-# --- availability ----------------------------------------------------------------------------------------------------
-
-
 def unusable(path: str | None = None) -> str:
     """Return why bubblewrap does not work on this machine, and the remedy; empty if it works."""
     bwrap = shutil.which("bwrap", path=path)

@@ -76,9 +76,6 @@ def arguments_of(
     return arguments
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
-
-
 def _definitions(
     path: str, item: Node, node: Node, references: References, supplied: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
@@ -113,9 +110,6 @@ def _parameter(definition: Node, key: str, place: Place, style: str) -> Paramete
     explode = definition.get("explode")
     explode = explode if isinstance(explode, bool) else style == "form"
     return Parameter(key, definition["name"], place, style, explode, definition.get("allowReserved") is True)
-
-
-# --- body ------------------------------------------------------------------------------------------------------------
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:

@@ -90,8 +90,6 @@ class Schemas:
         fields = self._own_fields(self._joined(branch, (), 0)[0])
         return fields if fields.properties else None
 
-    # --- one schema --------------------------------------------------------------------------------------------------
-
     def _small(self, schema: Any, depth: int, trail: tuple[str, ...], words: str | None = None) -> dict[str, Any]:
         joined, inner_trail = self._joined(schema, trail, 0)
         if words is None:
@@ -159,8 +157,6 @@ class Schemas:
             if small not in smalls:
                 smalls.append(small)
         return _as_one(smalls)
-
-    # --- joining -----------------------------------------------------------------------------------------------------
 
     def _joined(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
         """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""

@@ -257,9 +257,6 @@ def tool_of(operation: Operation) -> ToolSpec:
     )
 
 
-# --- where a specification is ----------------------------------------------------------------------------------------
-
-
 async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[str, Any] | bytes, str]:
     """Return the specification, parsed or as bytes, and its URL."""
     place = spec.openapi_spec
