@@ -165,8 +165,8 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
         from rkllm_mcp.app.model_form import PromptListing
 
         shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
-        description = f"a service with {'OpenAI' if service.kind == 'openai' else 'Anthropic'}'s interface at "
-        yield ModelHost(model.name, model, shown, npu=None, description=description + service.host, remote=model)
+        description = f"a service with {_PACKAGES[service.kind][1]}'s interface at {service.host}"
+        yield ModelHost(model.name, model, shown, npu=None, description=description, remote=model)
 
 
 @asynccontextmanager

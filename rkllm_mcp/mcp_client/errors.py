@@ -33,11 +33,9 @@ def leaf(error: BaseException) -> BaseException:
 
 def is_connection_closed(error: BaseException) -> bool:
     """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
-    from mcp_types import CONNECTION_CLOSED
-
     error = leaf(error)
     if _is_mcp_error(error):
-        return error.error.code == CONNECTION_CLOSED or is_session_lost(error)
+        return has_hung_up(error) or is_session_lost(error)
     library = type(error).__module__.split(".")[0]
     return isinstance(error, (ConnectionError, EOFError)) or library in ("anyio", "httpx2", "httpcore2")
 

@@ -55,8 +55,7 @@ _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", 
 _UNSUBSCRIBE_TIMEOUT_S = 2.0
 
 
-async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
-    """Return the server's resources."""
+async def _list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
     if client.server_capabilities.resources is None:
         return []
     server, note = connection.spec.name, connection.notes.add
@@ -67,8 +66,7 @@ async def list_resources(client: Client, connection: AnyConnection) -> list[Reso
     ]
 
 
-async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
-    """Return the server's resource templates."""
+async def _list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
     if client.server_capabilities.resources is None:
         return []
     server, fetch, note = connection.spec.name, client.list_resource_templates, connection.notes.add
@@ -79,7 +77,7 @@ async def list_templates(client: Client, connection: AnyConnection) -> list[Reso
     ]
 
 
-def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
+def _contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
     """Return the text for the model; several contents are separated by their URIs."""
     readable = [_decoded(content) for content in contents]
     if not readable:
@@ -100,8 +98,7 @@ def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
         return content
 
 
-async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
-    """Return the server's prompts."""
+async def _list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
     if client.server_capabilities.prompts is None:
         return []
     listed = await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts")
@@ -132,7 +129,7 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
     return FilledPrompt(template, tuple(turns))
 
 
-def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
+def _check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
     """Raise a ToolboxError that names an argument which is missing, or which the prompt does not declare."""
     known = [argument.name for argument in template.arguments]
     unknown = next((name for name in arguments if name not in known), None)
@@ -175,20 +172,20 @@ class ResourceHub:
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_resources, "resources", server, context)
+        return await self._listed(_list_resources, "resources", server, context)
 
     async def templates(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[ResourceTemplate, ...]:
         """Return the resource templates of all servers, or of one, in the same order."""
-        return await self._listed(list_templates, "resource templates", server, context)
+        return await self._listed(_list_templates, "resource templates", server, context)
 
     async def readable(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
         """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
-        resources = await self._by_server(list_resources, "resources", server, context)
-        templates = await self._by_server(list_templates, "resource templates", server, context, among=resources)
+        resources = await self._by_server(_list_resources, "resources", server, context)
+        templates = await self._by_server(_list_templates, "resource templates", server, context, among=resources)
         return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
 
     async def read_resource(
@@ -203,7 +200,7 @@ class ResourceHub:
         problem = f"resource '{uri}' of server '{name}' could not be read"
         result = await _request(connection, lambda client: client.read_resource(uri), context, problem)
         contents = tuple(each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in result.contents)
-        text = contents_text(contents)
+        text = _contents_text(contents)
         if rest := max(0, len(text) - limit_chars):
             text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
         return ResourceContent(name, uri, without_invisible(text)[0], rest > 0, contents)
@@ -228,7 +225,7 @@ class ResourceHub:
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_prompts, "prompts", server, context)
+        return await self._listed(_list_prompts, "prompts", server, context)
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
@@ -238,7 +235,7 @@ class ResourceHub:
         A ToolboxError if the prompt does not exist, an argument is missing or unknown, or the server refused.
         """
         template = await self._template(reference, context)
-        check_arguments(template, arguments)
+        _check_arguments(template, arguments)
         problem = f"prompt '{template.name}' of server '{template.server}' could not be filled"
         connection = self.connections[template.server]
         filled = await _request(connection, lambda client: fill_prompt(client, template, arguments), context, problem)

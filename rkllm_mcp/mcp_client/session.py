@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from rkllm_mcp import __version__
-from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, is_safe
-from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
-from rkllm_mcp.mcp_client.message_filter import filter_messages
+from rkllm_mcp.config.servers import MCPServerConfig, is_offered, is_safe
+from rkllm_mcp.mcp_client.callbacks import visited
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
@@ -20,11 +18,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ListToolsResult, Tool
-
-    from rkllm_mcp.mcp_client.callbacks import Callbacks
-    from rkllm_mcp.mcp_client.message_filter import MessageListener
-    from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
-    from rkllm_mcp.mcp_client.transports.channel import Channel
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -146,59 +139,6 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         destructive=hints.destructive_hint if hints else None,
         as_task=tool.execution is not None and tool.execution.task_support == "required",
     )
-
-
-def make_client(
-    channel: Channel,
-    era: ProtocolRevision,
-    ear: MessageListener,
-    callbacks: Callbacks,
-    changed: Callable[[], None],
-    log_level: LogLevel | None,
-) -> Client:
-    """Return a client for one session, not yet entered.
-
-    ``changed`` is called when the server's list of tools or resources changed. ``log_level`` None requests ``info``
-    from servers that read the level in each request.
-    """
-    from mcp import Client
-    from mcp_types import Implementation
-
-    return Client(
-        channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
-        mode=era.mode(),
-        prior_discover=era.prior(),
-        client_info=Implementation(name="rkllm-mcp", version=__version__),
-        logging_callback=logging_to(ear.note),
-        log_level=log_level or "info",
-        message_handler=tool_changes_to(changed, callbacks.message),
-        sampling_callback=callbacks.sampling,
-        elicitation_callback=callbacks.elicitation,
-        list_roots_callback=callbacks.roots,
-        extensions=callbacks.extensions,
-        cache=None,
-    )
-
-
-async def follow_changes(
-    client: Client, follow: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
-) -> None:
-    """Run ``follow``, which lists a server's tools again after each change, with a subscription where it is needed.
-
-    ``failed`` receives the reason if changes cannot be subscribed to.
-    """
-    from mcp.client.subscriptions import ListenNotSupportedError
-
-    tools = client.server_capabilities.tools
-    if tools is None or not tools.list_changed:
-        return await follow()
-    try:
-        async with client.listen(tools_list_changed=True):
-            await follow()
-    except ListenNotSupportedError:
-        await follow()
-    except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
-        failed(error)
 
 
 async def call_tool(

@@ -246,13 +246,10 @@ _PLACES = frozenset({"path", "query", "header"})
 _BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collectionFormat", "allowEmptyValue"})
 
 
-def is_swagger(document: Node) -> bool:
-    """Return True for a specification of version 2."""
-    return str(document.get("swagger", "")).startswith("2")
-
-
-def upgraded(document: Node) -> dict[str, Any]:
-    """Return the same API as OpenAPI 3."""
+def upgraded(document: Node) -> Node:
+    """Return the same API as OpenAPI 3; a document that is no Swagger 2.0 as it is."""
+    if not str(document.get("swagger", "")).startswith("2"):
+        return document
     references = References(document)
     items = ((str(path), references.resolved(item)) for path, item in as_node(document.get("paths")).items())
     paths = {path: _path(item, document, references) for path, item in items}

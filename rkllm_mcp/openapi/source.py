@@ -33,7 +33,6 @@ from rkllm_mcp.openapi.document import (
     as_list,
     as_node,
     as_text,
-    is_swagger,
     parse_document,
     upgraded,
 )
@@ -87,8 +86,7 @@ def convert(
     specification did not come from a URL. ``supplied`` holds the lower-case names of headers, query parameters and
     cookies that the configuration fills; they are not arguments of the tools.
     """
-    if is_swagger(document):
-        document = upgraded(document)
+    document = upgraded(document)
     references = References(document)
     schemes = schemes_of(as_node(as_node(document.get("components")).get("securitySchemes")), references)
     state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
