@@ -108,10 +108,8 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
-        raise UsageError(
-            f"this is no export of a conversation: {where}: {first['msg']}; "
-            "'rkllm-mcp conversations export ID --format json' writes one"
-        ) from None
+        remedy = "'rkllm-mcp conversations export ID --format json' writes one"
+        raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
     return [_kept(one) for one in (read if isinstance(read, list) else [read])]
 
 

@@ -58,10 +58,8 @@ def check_sdk(service: RemoteSettings) -> None:
     """Raise a RuntimeUnusableError if the SDK for a service is not installed."""
     package, vendor = _PACKAGES[service.kind]
     if find_spec(package) is None:
-        raise RuntimeUnusableError(
-            f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed.",
-            f"Install it: pip install 'rkllm-mcp[{package}]'",
-        )
+        problem = f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed."
+        raise RuntimeUnusableError(problem, f"Install it: pip install 'rkllm-mcp[{package}]'")
 
 
 @asynccontextmanager
@@ -198,15 +196,8 @@ async def _open_on_npu(
         chat_model = RkllmModel(engine, form, prefill_progress)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
-        yield ModelHost(
-            model.name,
-            chat_model,
-            listing(config, model, form),
-            npu,
-            auxiliary_models.get(named or ""),
-            description,
-            auxiliary_models=auxiliary_models,
-        )
+        embedder, shown = auxiliary_models.get(named or ""), listing(config, model, form)
+        yield ModelHost(model.name, chat_model, shown, npu, embedder, description, auxiliary_models=auxiliary_models)
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
@@ -482,11 +473,9 @@ class ModelSwitch:
         tokens = config.model.context_tokens or folder.card.context_tokens
         needed = needed_bytes(_file_bytes(folder.file), tokens)
         if needed > available + freed:
-            raise MemoryShortError(
-                f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {(available + freed) // 10**6} MB "
-                f"would be available without '{loaded.model.name}', which stays loaded.",
-                "End other programs, or choose a smaller model or context_tokens.",
-            )
+            there = f"{(available + freed) // 10**6} MB would be available without '{loaded.model.name}'"
+            problem = f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {there}, which stays loaded."
+            raise MemoryShortError(problem, "End other programs, or choose a smaller model or context_tokens.")
 
 
 def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:

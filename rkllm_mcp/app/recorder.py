@@ -104,13 +104,9 @@ class Recorder:
 class AnswerRecord:
     """The record of one answer; it is made before the conversation gets the question.
 
-    Args:
-        recorder: saves it.
-        conversation: the conversation that is answered.
-        question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
-        secrets: texts that are never saved.
-        visible: returns the part of the answer's text that its reader received.
-        begun: the events of the answer that is continued; see ``continue_answer``.
+    ``question`` is the user's text, for an answer that ends before the conversation has it; empty if unknown. The
+    ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its reader received, and
+    ``begun`` are the events of the answer that is continued; see ``continue_answer``.
     """
 
     def __init__(

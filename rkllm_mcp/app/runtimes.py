@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.app.preview import EMULATOR
+from rkllm_mcp.app.settings import EMULATOR
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Report, download_errors, explain, receive
@@ -126,10 +126,8 @@ def pull_runtime(
 
 def _require_supported(version: str, source: RuntimeSource) -> None:
     if version in UNSUPPORTED_VERSIONS:
-        raise RuntimeUnusableError(
-            f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}.",
-            f"Take {RECOMMENDED_VERSION}.",
-        )
+        problem = f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}."
+        raise RuntimeUnusableError(problem, f"Take {RECOMMENDED_VERSION}.")
     if version not in source.checksums:
         known = ", ".join(each for each in source.checksums if each not in UNSUPPORTED_VERSIONS)
         raise UsageError(f"no release {version!r} with a known checksum; the releases are {known}")
@@ -149,11 +147,9 @@ def _verify(source: RuntimeSource, version: str, part: Path) -> None:
     if source.has(version, mark):
         return
     part.unlink()
-    raise ModelDownloadError(
-        f"{source.address} sent another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…), "
-        "so it was not put in place.",
-        f"Download it again; or {_BY_HAND}",
-    )
+    file = f"another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…)"
+    problem = f"{source.address} sent {file}, so it was not put in place."
+    raise ModelDownloadError(problem, f"Download it again; or {_BY_HAND}")
 
 
 @dataclass(frozen=True)
@@ -161,10 +157,8 @@ class IdentifiedLibrary:
     """A library file of this machine."""
 
     file: LibraryFile
-    # Release by checksum; None if the file is no published library.
-    official_release: str | None
-    # Reason for which this program does not load it; empty if it does.
-    problem: str
+    official_release: str | None  # release by checksum; None if the file is no published library
+    problem: str  # reason for which this program does not load it; empty if it does
 
     @property
     def release(self) -> str:
@@ -217,8 +211,5 @@ def prepare_emulator() -> Path:
 def pullable_releases() -> dict[str, str]:
     """Return the releases that can be downloaded and driven, newest first, each with a remark."""
     known = RuntimeSource.from_environment().checksums
-    return {
-        version: "recommended" if version == RECOMMENDED_VERSION else "to pull"
-        for version in reversed(WORKING_VERSIONS)
-        if version in known
-    }
+    pullable = [version for version in reversed(WORKING_VERSIONS) if version in known]
+    return {version: "recommended" if version == RECOMMENDED_VERSION else "to pull" for version in pullable}

@@ -88,20 +88,13 @@ def _named(toolbox: Toolbox, name: str) -> AnyToolServer:
 
 
 class Login:
-    """A login that a person completes in a browser, on this machine or on another one.
-
-    Attributes:
-        server: name of the server.
-        state: ``waiting`` while the person is to visit ``address``.
-        address: of the authorization server.
-        problem: why it failed, and the remedy.
-    """
+    """A login that a person completes in a browser, on this machine or on another one."""
 
     def __init__(self, server: str) -> None:
         self.server = server
-        self.state: LoginState = "starting"
-        self.address = ""
-        self.problem = ""
+        self.state: LoginState = "starting"  # waiting while the person is to visit ``address``
+        self.address = ""  # of the authorization server
+        self.problem = ""  # why it failed, and the remedy
         self._redirect: Redirect | None = None
         self._news = anyio.Event()
         self._scope = anyio.CancelScope()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.generation import Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
+AUTOMATIC = "auto"
 EMULATOR = "emulator"
 
 
@@ -29,7 +30,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     from rkllm_mcp.runtime.settings import EngineSettings
 
     section = config.runtime
-    library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
+    library = EMULATOR if section.library == AUTOMATIC and model.card.emulated else section.library
     return EngineSettings(
         library=library,
         abi=section.abi,

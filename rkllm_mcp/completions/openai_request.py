@@ -183,9 +183,8 @@ def _form(wanted: openai.ResponseFormatBody | None, check: SchemaCheck) -> Respo
     if wanted.type == "json_object":
         return ResponseFormat()
     if wanted.json_schema is None:
-        raise RequestRefusedError(
-            "a json_schema belongs to this type; send its name and schema", "response_format.json_schema"
-        )
+        message = "a json_schema belongs to this type; send its name and schema"
+        raise RequestRefusedError(message, "response_format.json_schema")
     schema = wanted.json_schema.schema_ or {}
     try:
         check(schema)
@@ -275,11 +274,9 @@ class _Reading:
     def _take_result(self, message: openai.BodyMessage, where: str) -> None:
         name = self.open_calls.pop(message.tool_call_id or "", None)
         if name is None:
-            raise RequestRefusedError(
-                f"there is no open call {message.tool_call_id!r} that this would be the result of; send results behind "
-                "the assistant's message with the calls, with the ids of those",
-                f"{where}.tool_call_id",
-            )
+            refusal = f"there is no open call {message.tool_call_id!r} that this would be the result of"
+            remedy = "send results behind the assistant's message with the calls, with the ids of those"
+            raise RequestRefusedError(f"{refusal}; {remedy}", f"{where}.tool_call_id")
         text = "\n".join(_texts(message, where))
         self.results.append(ToolResult(message.tool_call_id or "", name, text))
 
@@ -287,9 +284,8 @@ class _Reading:
         """End the results of a round: check that every call has one, and sort them by call."""
         if self.open_calls:
             missing = ", ".join(self.open_calls)
-            raise RequestRefusedError(
-                f"calls have no result: {missing}; send a tool message for each behind the assistant's message", where
-            )
+            remedy = "send a tool message for each behind the assistant's message"
+            raise RequestRefusedError(f"calls have no result: {missing}; {remedy}", where)
         if self.results:
             order = {call.id: place for place, call in enumerate(self.messages[-1].calls)}
             results = sorted(self.results, key=lambda result: order[result.call_id])
@@ -305,10 +301,8 @@ def _texts(message: openai.BodyMessage, where: str) -> Iterator[str]:
         return
     for index, part in enumerate(message.content or ()):
         if part.type not in _TEXT_PARTS:
-            place = f"{where}.content[{index}].type"
-            raise RequestRefusedError(
-                f"this model reads text; send parts of the type text, not {part.type!r}", place, "unsupported_content"
-            )
+            refusal = f"this model reads text; send parts of the type text, not {part.type!r}"
+            raise RequestRefusedError(refusal, f"{where}.content[{index}].type", "unsupported_content")
         yield part.text or part.refusal or ""
 
 

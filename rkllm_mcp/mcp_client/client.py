@@ -82,9 +82,8 @@ class MCPClient:
     async def __aenter__(self) -> MCPClient:
         """Start the server and open the session."""
         if self._life is not None:
-            raise ServerUnavailableError(
-                f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
-            )
+            message = f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
+            raise ServerUnavailableError(message)
         self._connection = Connection(self._spec, restarts=False, headers=self._headers)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
         try:
@@ -147,9 +146,8 @@ class MCPClient:
 
     async def _open(self) -> Connection:
         if self._connection is None:
-            raise ServerUnavailableError(
-                f"the session with {self._spec.name!r} is not open; use 'async with MCPClient(...)'"
-            )
+            message = f"the session with {self._spec.name!r} is not open; use 'async with MCPClient(...)'"
+            raise ServerUnavailableError(message)
         await self._connection.available()
         return self._connection
 

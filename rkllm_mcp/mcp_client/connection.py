@@ -81,7 +81,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         configured = {} if isinstance(spec, StdioServer) else spec.headers_template
         self._headers = configured if headers is None else headers
         self._host = host or ConnectionServices()
-        pause_s = self._host.timings.restart_pause_s
+        pause_s = self._host.restart_pause_s
         super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=(*secrets, *keys_of(self._headers)))
         self.timed_out = False
         self._memory = ServerCache(spec, self._host.remembered)

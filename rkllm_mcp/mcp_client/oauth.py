@@ -75,9 +75,8 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
     try:
         listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
     except OSError as error:
-        raise ServerUnavailableError(
-            f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
-        ) from None
+        message = f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
+        raise ServerUnavailableError(message) from None
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
@@ -152,9 +151,8 @@ class BrowserConsent:
             await self.show(server, url)
             answer = await redirect.wait(self.timeout_s)
         if answer is None:
-            raise ServerUnavailableError(
-                f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
-            )
+            message = f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
+            raise ServerUnavailableError(message)
         if "error" in answer:
             reason = answer.get("error_description") or answer["error"]
             raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
@@ -236,11 +234,8 @@ class _Storage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         issuer, entry = self.file.entry(self.account)
-        self.file.keep(
-            self.account,
-            self.issuer() or issuer,
-            {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)},
-        )
+        kept = {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)}
+        self.file.keep(self.account, self.issuer() or issuer, kept)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
@@ -278,14 +273,8 @@ class SignIn:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         storage = _Storage(self.tokens, _account(spec))
-        provider = ClientCredentialsOAuthProvider(
-            spec.url,
-            storage,
-            spec.client_id or "",
-            spec.client_secret or "",
-            scope=" ".join(spec.scopes) or None,
-            issuer=spec.issuer or None,
-        )
+        account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
+        provider = ClientCredentialsOAuthProvider(spec.url, storage, *account, scope=scope, issuer=spec.issuer or None)
         provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
         storage.issuer = lambda: _issuer_of(provider)
         return provider
@@ -325,13 +314,9 @@ class SignIn:
             }
         )
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
+        metadata, url = _with_scopes(spec.scopes, metadata), self.client_metadata_url or None
         provider = OAuthClientProvider(
-            spec.url,
-            _with_scopes(spec.scopes, metadata),
-            storage,
-            redirect_handler=take,
-            callback_handler=consent,
-            client_metadata_url=self.client_metadata_url or None,
+            spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider

@@ -51,7 +51,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         on_change: Callable[[Any], None] | None = None,
     ) -> None:
         self._host = host or ConnectionServices()
-        super().__init__(spec, on_change, self._host.timings.restart_pause_s)
+        super().__init__(spec, on_change, self._host.restart_pause_s)
         names = dict.fromkeys(name for value in spec.headers_template.values() for name in placeholders(value))
         wanted = " and ".join(f"'{name}'" for name in names)
         self.state = "waiting"

@@ -253,9 +253,8 @@ def _existing(paths: Sequence[Path], key: str) -> Iterator[Path]:
         if not path.exists():
             raise ServerUnavailableError(f"{key} names {path}, which does not exist; create it, or correct {key}")
         if path == Path("/"):
-            raise ServerUnavailableError(
-                f"{key} names /, the whole system; name only the folders that the server needs"
-            )
+            message = f"{key} names /, the whole system; name only the folders that the server needs"
+            raise ServerUnavailableError(message)
         yield path
 
 

@@ -89,23 +89,18 @@ Work = Callable[[sqlite3.Connection], _Result]
 
 
 class Database:
-    """An open database; created by ``open_database``.
-
-    Attributes:
-        is_lasting: data that is written now survives the process.
-        failing: the reason why nothing can be stored at present; None if the last durable write succeeded.
-    """
+    """An open database; created by ``open_database``."""
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path = path
         self._on_problem = on_problem
-        # The first ``tell`` that was not written.
-        self._problem: StoreError | None = None
+        self._problem: StoreError | None = None  # the first ``tell`` that was not written
+        # The reason why nothing can be stored at present; None if the last durable write succeeded.
         self.failing: StoreError | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
-        self.is_lasting = False
+        self.is_lasting = False  # data that is written now survives the process
 
     @property
     def is_whole(self) -> bool:

@@ -189,10 +189,9 @@ class DeviceKeys:
     async def _devices(self) -> list[tuple[Device, str]]:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
-        rows = [
-            (number, json.loads(text), linked) for number, text, linked in await self._database.rows(query, (_KEYS,))
-        ]
-        return [(Device(number, name, linked), entry) for number, (name, entry), linked in rows]
+        rows = await self._database.rows(query, (_KEYS,))
+        found = ((number, json.loads(text), linked) for number, text, linked in rows)
+        return [(Device(number, name, linked), entry) for number, (name, entry), linked in found]
 
 
 def _digest(code: str) -> str:

@@ -39,7 +39,7 @@ def open_channel(
         OSError: the program cannot be started, or the host cannot be reached (on entering).
         ServerUnavailableError: the program is not allowed, or its sandbox or in-process object cannot be used.
     """
-    grace_s = host.timings.stop_grace_s
+    grace_s = host.stop_grace_s
     if spec.name in host.in_process:
         return nullcontext(_in_process(host.in_process[spec.name]))
     if isinstance(spec, StdioServer):
