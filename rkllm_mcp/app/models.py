@@ -50,16 +50,16 @@ logger = logging.getLogger(__name__)
 # Longest wait for the start of the model's process before other parts are imported, seconds.
 WORKER_START_S = 1.0
 
-# Package of each kind, equal to the name of the extra, and its vendor.
-_PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
+# Vendor of each kind, which is the name of its package and of our extra.
+_VENDORS: Mapping[Kind, str] = {"openai": "OpenAI", "anthropic": "Anthropic"}
 
 
 def check_sdk(service: RemoteSettings) -> None:
     """Raise a RuntimeUnusableError if the SDK for a service is not installed."""
-    package, vendor = _PACKAGES[service.kind]
-    if find_spec(package) is None:
-        problem = f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed."
-        raise RuntimeUnusableError(problem, f"Install it: pip install 'rkllm-mcp[{package}]'")
+    if find_spec(service.kind) is None:
+        package = f"{_VENDORS[service.kind]}'s package"
+        problem = f"'{service.model}' at {service.host} needs {package}, which is not installed."
+        raise RuntimeUnusableError(problem, f"Install it: pip install 'rkllm-mcp[{service.kind}]'")
 
 
 @asynccontextmanager
@@ -158,12 +158,11 @@ async def open_model(
 
 @asynccontextmanager
 async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
-    """A model host without an NPU: nothing is loaded here."""
     async with open_remote(service) as model:
         from rkllm_mcp.app.model_form import PromptListing
 
         shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
-        description = f"a service with {_PACKAGES[service.kind][1]}'s interface at {service.host}"
+        description = f"a service with {_VENDORS[service.kind]}'s interface at {service.host}"
         yield ModelHost(model.name, model, shown, npu=None, description=description, remote=model)
 
 
@@ -171,7 +170,6 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
 async def _open_on_npu(
     config: Config, auxiliary: Sequence[str], beside: ModelHost | None
 ) -> AsyncGenerator[ModelHost, None]:
-    """A model host on the board's own model."""
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)

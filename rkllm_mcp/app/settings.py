@@ -90,12 +90,10 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
 
 def unset_rights(config: Config) -> list[str]:
     """Return a line for every tenant without ``may_approve``, whose default will change."""
-    return [
-        f"tenant '{tenant.name}' may approve its own calls, because may_approve is not set; the next release refuses "
-        "them: set may_approve to true or false"
-        for tenant in config.tenants
-        if tenant.may_approve is None
-    ]
+    fact = "may approve its own calls, because may_approve is not set"
+    advice = "the next release refuses them: set may_approve to true or false"
+    names = [tenant.name for tenant in config.tenants if tenant.may_approve is None]
+    return [f"tenant '{name}' {fact}; {advice}" for name in names]
 
 
 def unsupported_settings(config: Config) -> Iterator[str]:

@@ -194,7 +194,6 @@ class _Held:
         self.end = End("failed")
 
     async def take(self, events: Sequence[Event]) -> None:
-        """Take events of the answer."""
         passed: list[Event] = []
         for event in events:
             if isinstance(event, Text):

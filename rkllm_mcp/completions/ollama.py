@@ -165,8 +165,6 @@ def _form(form: str | dict[str, object] | None) -> openai.ResponseFormatBody | N
 
 
 class _Numbered:
-    """Gives calls their ids."""
-
     def __init__(self) -> None:
         self._made = 0
         # Calls without a result, in order: id, tool name, and the client's id.

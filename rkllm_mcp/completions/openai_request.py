@@ -235,7 +235,6 @@ class _Reading:
     results: list[ToolResult] = field(default_factory=list[ToolResult])
 
     def take(self, message: openai.BodyMessage, index: int) -> None:
-        """Add the next message."""
         where = f"messages[{index}]"
         if message.role == "tool":
             self._take_result(message, where)
@@ -251,7 +250,6 @@ class _Reading:
             self._take_answer(message, text or message.refusal or "", where)
 
     def finish(self, where: str) -> tuple[Message, ...]:
-        """Return all messages."""
         self._close_results(where)
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))

@@ -365,8 +365,6 @@ def _content(content: str | Sequence[openai.ContentPart], place: str) -> str | l
 
 @dataclass(frozen=True)
 class _ItemShape:
-    """The item of a kind of part."""
-
     prefix: str  # of its ids
     delta: str  # the event of a piece
     done: tuple[str, str]  # the event behind the last piece, and the field that has the whole text
@@ -543,6 +541,7 @@ def _echo(body: ResponsesBody) -> Json:
     """Return the settings of a request as the response repeats them."""
     form = body.text.format if body.text and body.text.format else TextFormat(type="text")
     choice = body.tool_choice
+    chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
     return {
         "background": False,
         "instructions": body.instructions,
@@ -554,9 +553,7 @@ def _echo(body: ResponsesBody) -> Json:
         "service_tier": "default",
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
-        "tool_choice": choice.model_dump(exclude_none=True)
-        if isinstance(choice, ResponsesChoice)
-        else choice or "auto",
+        "tool_choice": chosen,
         "tools": list(_echoed(body.tools or ())),
         "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": "disabled",

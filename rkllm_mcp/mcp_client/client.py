@@ -139,10 +139,8 @@ class MCPClient:
             if not content and "structuredContent" in result:
                 content = [{"type": "text", "text": result_text(result)}]
             return {"content": content, "isError": result["isError"]}
-        raise ToolTimeoutError(
-            f"tool {name!r} of {self._spec.name!r} did not answer within {self._spec.timeout_s:g} s; "
-            "raise timeout_s if it needs longer"
-        )
+        problem = f"tool {name!r} of {self._spec.name!r} did not answer within {self._spec.timeout_s:g} s"
+        raise ToolTimeoutError(f"{problem}; raise timeout_s if it needs longer")
 
     async def _open(self) -> Connection:
         if self._connection is None:

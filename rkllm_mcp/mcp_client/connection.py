@@ -53,8 +53,6 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Outcome of an attempt to connect."""
-
     error: Exception | None
     ending: str = ""  # how the server's process ended
     was_heard: bool = True  # the server may have received a message
@@ -172,10 +170,9 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._over = anyio.Event()  # set by an earlier attempt, which must not end this one
         with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
-                transport = open_channel(
+                async with open_channel(
                     self.spec, self.notes, self._host, deadline.pause, era.transport, headers=self._headers
-                )
-                async with transport as channel:
+                ) as channel:
                     # The import takes 0.6 s of CPU; in a thread the event loop goes on and the server starts meanwhile.
                     await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
                     with sdk_logs(self._secrets):

@@ -169,10 +169,8 @@ class NoConsent:
         """Ask for consent; see ``Consent``."""
         del url, redirect_uri
         option = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
-        raise ServerUnavailableError(
-            f"server '{server}' requires a login in a browser; "
-            f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
-        )
+        remedy = f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
+        raise ServerUnavailableError(f"server '{server}' requires a login in a browser; {remedy}")
 
 
 NO_CONSENT = NoConsent()
@@ -303,18 +301,17 @@ class SignIn:
                     refusals.append(error)
                     raise
 
-        metadata = OAuthClientMetadata.model_validate(
-            {
-                "client_name": "rkllm-mcp",
-                "redirect_uris": [redirect_uri],
-                "grant_types": ["authorization_code", "refresh_token"],
-                "response_types": ["code"],
-                "scope": " ".join(spec.scopes) or None,
-                "application_type": "native",
-            }
-        )
+        described = {
+            "client_name": "rkllm-mcp",
+            "redirect_uris": [redirect_uri],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "scope": " ".join(spec.scopes) or None,
+            "application_type": "native",
+        }
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
-        metadata, url = _with_scopes(spec.scopes, metadata), self.client_metadata_url or None
+        metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
+        url = self.client_metadata_url or None
         provider = OAuthClientProvider(
             spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
         )
@@ -352,15 +349,14 @@ def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformation
 
     if not spec.client_id:
         return None
-    return OAuthClientInformationFull.model_validate(
-        {
-            "client_id": spec.client_id,
-            "client_secret": spec.client_secret or None,
-            "redirect_uris": [redirect_uri],
-            "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
-            "issuer": spec.issuer or None,
-        }
-    )
+    registration = {
+        "client_id": spec.client_id,
+        "client_secret": spec.client_secret or None,
+        "redirect_uris": [redirect_uri],
+        "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
+        "issuer": spec.issuer or None,
+    }
+    return OAuthClientInformationFull.model_validate(registration)
 
 
 def _port(server_url: str) -> int:

@@ -101,19 +101,13 @@ def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
 async def _list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
     if client.server_capabilities.prompts is None:
         return []
-    listed = await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts")
-    return [
-        PromptTemplate(
-            server=connection.spec.name,
-            name=prompt.name,
-            description=prompt.description or prompt.title or "",
-            arguments=tuple(
-                PromptArgument(argument.name, argument.description or "", bool(argument.required))
-                for argument in prompt.arguments or ()
-            ),
-        )
-        for prompt in listed
-    ]
+    prompts: list[PromptTemplate] = []
+    for prompt in await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts"):
+        named = prompt.arguments or ()
+        arguments = tuple(PromptArgument(one.name, one.description or "", bool(one.required)) for one in named)
+        description = prompt.description or prompt.title or ""
+        prompts.append(PromptTemplate(connection.spec.name, prompt.name, description, arguments))
+    return prompts
 
 
 async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mapping[str, str]) -> FilledPrompt:

@@ -302,7 +302,6 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
 
 
 def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked arguments by key."""
     properties: Mapping[str, Any] = operation.input_schema["properties"]
     body = operation.body
     own_names = {parameter.name: parameter.key for parameter in operation.parameters}

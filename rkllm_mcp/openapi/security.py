@@ -22,9 +22,9 @@ from rkllm_mcp.openapi.operations import Operation, Scheme
 class Credentials:
     """Credentials of one request."""
 
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    cookies: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    query: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    cookies: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
@@ -59,21 +59,15 @@ def credentials_for(
     """
     schemes = [scheme for alternative in operation.security for scheme in alternative]
     elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
-    headers: dict[str, str] = {}
-    query: dict[str, str] = {}
-    cookies: dict[str, str] = {}
-    places = {"query": query, "cookie": cookies}
+    found = Credentials()
+    places = {"query": found.query, "cookie": found.cookies}
     for name, value in written.items():
-        scheme = elsewhere.get(name.lower())
-        if scheme is None:
-            headers[name] = value
-        else:
-            places[scheme.kind][scheme.key] = value
-    settled = {name.lower() for name in (*headers, *query, *cookies)}
+        scheme = elsewhere.get(name.lower(), Scheme("", "header", name))
+        places.get(scheme.kind, found.headers)[scheme.key] = value
+    settled = {name.lower() for name in (*found.headers, *found.query, *found.cookies)}
     for scheme, token in _satisfied(operation.security, settled, tokens, server):
-        place = places.get(scheme.kind, headers)
-        place[scheme.key] = _formatted_token(scheme, token)
-    return Credentials(headers, query, cookies)
+        places.get(scheme.kind, found.headers)[scheme.key] = _formatted_token(scheme, token)
+    return found
 
 
 def _satisfied(

@@ -66,8 +66,6 @@ class Conversion:
 
 @dataclass
 class _ConversionState:
-    """State of one conversion."""
-
     root: Node
     base_url: str
     spec_url: str

@@ -121,7 +121,6 @@ def title_of(words: str) -> str:
 
 
 def _storable(turn: StoredTurn) -> StoredTurn:
-    """Return a turn that the database can store."""
     texts = {name: _utf8(getattr(turn, name)) for name in ("text", "thinking", "context", "events")}
     return replace(turn, **texts)
 
@@ -255,7 +254,6 @@ def _sought(tenant: str, search: str) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Escape the text for LIKE."""
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 

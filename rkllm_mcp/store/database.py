@@ -113,19 +113,17 @@ class Database:
         An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns. A
         StoreError if the file cannot be read or written.
         """
-        transact = self._transact_durably if durable else self._transact
         try:
-            done = self._thread.submit(transact, work)
+            done = self._thread.submit(self._transact, work, durable=durable)
         except RuntimeError:
             raise StoreError(str(self.path), "it is closed already", _REPORT) from None
-        if not durable:
-            return await asyncio.wrap_future(done)
         try:
             result = await asyncio.wrap_future(done)
         except StoreError as error:
-            self._fail(error)
+            if durable:
+                self._fail(error)
             raise
-        if self.failing is not None and self.is_lasting:
+        if durable and self.failing is not None and self.is_lasting:
             self.failing = None
             self._on_problem("[State: data is saved again.]")
         return result
@@ -213,10 +211,13 @@ class Database:
             raise
         self._connection = connection
 
-    def _transact(self, work: Work[_Result]) -> _Result:
+    def _transact(self, work: Work[_Result], *, durable: bool = False) -> _Result:
+        """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
         if connection is None:
             raise StoreError(str(self.path), "it is not open", _REPORT)
+        if durable:
+            connection.execute("PRAGMA synchronous = FULL")
         try:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
@@ -230,18 +231,10 @@ class Database:
             if isinstance(error, UnicodeError):
                 raise StoreError(str(self.path), "a name is not valid Unicode", "use another one") from None
             raise
-        return result
-
-    def _transact_durably(self, work: Work[_Result]) -> _Result:
-        """Run ``_transact`` and sync the write-ahead log to disk, which costs one fsync."""
-        connection = self._connection
-        if connection is not None:
-            connection.execute("PRAGMA synchronous = FULL")
-        try:
-            return self._transact(work)
         finally:
-            if connection is not None:
+            if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
+        return result
 
     def _empty_log(self) -> None:
         try:

@@ -179,7 +179,6 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _unread_bytes(pipe: IO[bytes]) -> int:
-    """Return the number of bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 

@@ -61,8 +61,6 @@ class LineSplitter:
 
 @dataclass
 class _Program:
-    """A running program and its messages."""
-
     child: Child
     notes: LastLines
     grace_s: float
