@@ -47,7 +47,7 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
 
 async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:
-    """Return the conversation whose id begins so; a UsageError for none or several, a StoreError without the file."""
+    """Return the conversation whose id begins with ``prefix``; a UsageError for none or several, or a StoreError."""
     found = await store.conversations.matching(tenant, prefix) if prefix else []
     if len(found) > 1:
         several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)

@@ -166,10 +166,6 @@ class Tenants:
         self._tasks.start_soon(login.run, owner.config, owner.toolbox)
         return login
 
-    async def ready(self) -> None:
-        """Wait until the model is loaded, or raise a RuntimeUnusableError; servers may still be connecting."""
-        await self.model_host.ready()
-
     def may_switch(self, tenant: str) -> bool:
         """Return True if a request of this tenant may have another model loaded."""
         switching = self.config.model.switching

@@ -196,7 +196,7 @@ def logging_to(note: Callable[[str], None]) -> sdk.LoggingFnT:
 
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
-    """Send ``logging/setLevel`` to a server before 2026-07-28, which reads it in every request; note a refusal."""
+    """Send ``logging/setLevel`` unless the server reads the level of each request (2026-07-28); note a refusal."""
     import mcp_types as types
     from mcp import MCPError
 

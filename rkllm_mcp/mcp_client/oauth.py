@@ -260,7 +260,7 @@ class SignIn:
     def auth(
         self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> httpx2.Auth | None:
-        """Return the OAuth of a server, None without; ``waiting_for_person`` is entered while consent is asked for."""
+        """Return the ``httpx2.Auth`` of a server, None without OAuth; ``waiting_for_person`` is entered for consent."""
         if spec.auth == "none":
             return None
         if spec.auth == "client_credentials":

@@ -48,7 +48,7 @@ def is_system(path: Path) -> bool:
 
 
 def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return what a program needs to read, may be system folders too; ``env``, its environment, has PATH and HOME."""
+    """Return the files and folders that a program needs to read; ``env``, its environment, has PATH and HOME."""
     home = Path(env.get("HOME", "/nonexistent"))
     places = list(_installations(program, env, home))
     if spec.cwd is not None and not _is_too_wide(spec.cwd, home):

@@ -57,8 +57,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
 _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
-_SIZE = """
-SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) FROM messages WHERE tenant = ?"""
 _UPDATE_TURN = """
 UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
 _TURNS = """
@@ -97,15 +95,6 @@ class HistoryLimits:
     # maximum age of the last answer; None for no limit. A clock correction of more than a year ages no conversation
     days: float | None = None
     conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
-
-
-@dataclass(frozen=True)
-class HistoryStats:
-    """Size of one tenant's history."""
-
-    conversations: int
-    messages: int
-    characters: int  # of all messages
 
 
 def title_of(words: str) -> str:
@@ -374,11 +363,6 @@ class Conversations:
         """Return the number of conversations that ``latest`` would list without a limit."""
         query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
         return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
-
-    async def stats(self, tenant: str) -> HistoryStats:
-        """Return the size of a tenant's history."""
-        (messages,) = await self._database.rows(_SIZE, (tenant,))
-        return HistoryStats(await self.count(tenant), *messages)
 
     async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
         """Change a conversation's title; return False if no conversation has that id."""
