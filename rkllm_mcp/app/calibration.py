@@ -41,11 +41,8 @@ EXCHANGES = tuple(SampleExchange(**exchange) for exchange in _SAMPLES["exchanges
 def calibration(tokenizer: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
     """Return the samples for one model: one per assistant turn of every exchange."""
     prompt = ConversationPrompt(tokenizer, template)
-    return [
-        {"input": before, "target": target}
-        for messages, tools in _conversations()
-        for before, target in [_sample(prompt, messages, tools)]
-    ]
+    samples = (_sample(prompt, messages, tools) for messages, tools in _conversations())
+    return [{"input": before, "target": target} for before, target in samples]
 
 
 def questions() -> list[tuple[list[Message], tuple[ToolSpec, ...]]]:

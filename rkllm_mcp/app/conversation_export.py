@@ -52,6 +52,8 @@ def as_json(conversations: Sequence[StoredConversation]) -> str:
 
 
 def _object(kept: StoredConversation) -> dict[str, Any]:
+    names = ("role", "text", "thinking", "context", "ending")
+    turns = (({name: getattr(turn, name) for name in names}, turn.at) for turn in kept.turns)
     return {
         "format": FORMAT,
         "id": kept.id,
@@ -60,17 +62,7 @@ def _object(kept: StoredConversation) -> dict[str, Any]:
         "updated": stamp(kept.updated),
         "system": kept.system,
         "calls_made": kept.calls_made,
-        "messages": [
-            {
-                "role": turn.role,
-                "text": turn.text,
-                "thinking": turn.thinking,
-                "context": turn.context,
-                "ending": turn.ending,
-                "created": stamp(turn.at),
-            }
-            for turn in kept.turns
-        ],
+        "messages": [{**turn, "created": stamp(at)} for turn, at in turns],
     }
 
 
@@ -116,10 +108,8 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
-        raise UsageError(
-            f"this is no export of a conversation: {where}: {first['msg']}; "
-            "'rkllm-mcp conversations export ID --format json' writes one"
-        ) from None
+        remedy = "'rkllm-mcp conversations export ID --format json' writes one"
+        raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
     return [_kept(one) for one in (read if isinstance(read, list) else [read])]
 
 

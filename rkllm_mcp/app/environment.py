@@ -65,8 +65,7 @@ class AuxiliaryModel:
         """Return a relevance score for each document; see ``providers.embedding.rank_documents``."""
         from rkllm_mcp.providers.embedding import SEARCH, rank_documents
 
-        task = instruction or SEARCH
-        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=task)
+        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=instruction or SEARCH)
 
 
 @dataclass(frozen=True)

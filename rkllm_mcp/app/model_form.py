@@ -60,19 +60,16 @@ def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokeniz
     try:
         tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} cannot be read: {error}.",
-            "Put the tokenizer.json of the original model there.",
-        ) from None
+        problem = f"The tokenizer {model.tokenizer} cannot be read: {error}."
+        raise ModelNotFoundError(problem, "Put the tokenizer.json of the original model there.") from None
     beginning = template.head_form.beginning
     turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
     needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
     missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
     if missing is not None:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
-            f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
-        )
+        problem = f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs."
+        remedy = f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model."
+        raise ModelNotFoundError(problem, remedy)
     return tokenizer
 
 

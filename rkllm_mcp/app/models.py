@@ -50,18 +50,16 @@ logger = logging.getLogger(__name__)
 # Longest wait for the start of the model's process before other parts are imported, seconds.
 WORKER_START_S = 1.0
 
-# Package of each kind, equal to the name of the extra, and its vendor.
-_PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
+# Vendor of each kind, which is the name of its package and of our extra.
+_VENDORS: Mapping[Kind, str] = {"openai": "OpenAI", "anthropic": "Anthropic"}
 
 
 def check_sdk(service: RemoteSettings) -> None:
     """Raise a RuntimeUnusableError if the SDK for a service is not installed."""
-    package, vendor = _PACKAGES[service.kind]
-    if find_spec(package) is None:
-        raise RuntimeUnusableError(
-            f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed.",
-            f"Install it: pip install 'rkllm-mcp[{package}]'",
-        )
+    if find_spec(service.kind) is None:
+        package = f"{_VENDORS[service.kind]}'s package"
+        problem = f"'{service.model}' at {service.host} needs {package}, which is not installed."
+        raise RuntimeUnusableError(problem, f"Install it: pip install 'rkllm-mcp[{service.kind}]'")
 
 
 @asynccontextmanager
@@ -160,20 +158,18 @@ async def open_model(
 
 @asynccontextmanager
 async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
-    """A model host without an NPU: nothing is loaded here."""
     async with open_remote(service) as model:
         from rkllm_mcp.app.model_form import PromptListing
 
         shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
-        description = f"a service with {'OpenAI' if service.kind == 'openai' else 'Anthropic'}'s interface at "
-        yield ModelHost(model.name, model, shown, npu=None, description=description + service.host, remote=model)
+        description = f"a service with {_VENDORS[service.kind]}'s interface at {service.host}"
+        yield ModelHost(model.name, model, shown, npu=None, description=description, remote=model)
 
 
 @asynccontextmanager
 async def _open_on_npu(
     config: Config, auxiliary: Sequence[str], beside: ModelHost | None
 ) -> AsyncGenerator[ModelHost, None]:
-    """A model host on the board's own model."""
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)
@@ -198,15 +194,8 @@ async def _open_on_npu(
         chat_model = RkllmModel(engine, form, prefill_progress)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
-        yield ModelHost(
-            model.name,
-            chat_model,
-            listing(config, model, form),
-            npu,
-            auxiliary_models.get(named or ""),
-            description,
-            auxiliary_models=auxiliary_models,
-        )
+        embedder, shown = auxiliary_models.get(named or ""), listing(config, model, form)
+        yield ModelHost(model.name, chat_model, shown, npu, embedder, description, auxiliary_models=auxiliary_models)
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
@@ -251,12 +240,8 @@ RETRY_AFTER_S = 30.0
 class ModelSwitch:
     """The chat models of a process; ``open_models`` opens the configured one.
 
-    Args:
-        config: the configuration.
-        auxiliary: embedding and reranking models to load as well.
-
-    Attributes:
-        on_change: called with the model that answers from now on.
+    ``auxiliary`` are embedding and reranking models to load as well; ``on_change`` is called with the model that
+    answers from now on.
     """
 
     def __init__(self, config: Config, auxiliary: Sequence[str] = ()) -> None:
@@ -310,21 +295,16 @@ class ModelSwitch:
         if host.npu is None:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
         folders = installed_models(self.config) if others else {host.name: host.npu.model}
-        roles: tuple[tuple[str | None, Capability], ...] = (
-            (section.embedding_model, "embed"),
-            (section.ranking_model, "rerank"),
-        )
-        found: dict[str, ListedModel] = {}
-        for name, folder in folders.items():
-            listed = _listed(folder, embeds=section.embedding_model is None)
-            if name in {host.name, self.home.name}:
-                listed = replace(listed, is_shown=True)
-            if name == host.name:
-                tokens = host.listing.context_tokens
-                listed = replace(listed, context_tokens=tokens, is_loaded=not host.npu.engine.is_unloaded)
-            found[name] = listed
+        roles: dict[Capability, str | None] = {"embed": section.embedding_model, "rerank": section.ranking_model}
+        embeds = section.embedding_model is None
+        found = {name: _listed(folder, embeds=embeds) for name, folder in folders.items()}
+        for name in {host.name, self.home.name} & found.keys():
+            found[name] = replace(found[name], is_shown=True)
+        if host.name in found:
+            tokens, is_loaded = host.listing.context_tokens, not host.npu.engine.is_unloaded
+            found[host.name] = replace(found[host.name], context_tokens=tokens, is_loaded=is_loaded)
         for configured, auxiliary in host.auxiliary_models.items():
-            roles_of: tuple[Capability, ...] = tuple(role for name, role in roles if name == configured)
+            roles_of: tuple[Capability, ...] = tuple(role for role, name in roles.items() if name == configured)
             if auxiliary.name != host.name and roles_of:
                 folder = folders.get(auxiliary.name)
                 about = _listed(folder) if folder else ListedModel(auxiliary.name, roles_of, 0, "embedding")
@@ -491,11 +471,9 @@ class ModelSwitch:
         tokens = config.model.context_tokens or folder.card.context_tokens
         needed = needed_bytes(_file_bytes(folder.file), tokens)
         if needed > available + freed:
-            raise MemoryShortError(
-                f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {(available + freed) // 10**6} MB "
-                f"would be available without '{loaded.model.name}', which stays loaded.",
-                "End other programs, or choose a smaller model or context_tokens.",
-            )
+            there = f"{(available + freed) // 10**6} MB would be available without '{loaded.model.name}'"
+            problem = f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {there}, which stays loaded."
+            raise MemoryShortError(problem, "End other programs, or choose a smaller model or context_tokens.")
 
 
 def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:

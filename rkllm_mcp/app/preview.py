@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.app.settings import chosen_model
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
-from rkllm_mcp.models.cards import choose_model
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.store import Store
     from rkllm_mcp.tools.toolbox import Toolbox
-
-
-EMULATOR = "emulator"
-AUTOMATIC = "auto"
 
 
 def state_folder() -> Path:
@@ -51,12 +47,7 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
 
 async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:
-    """Return the stored conversation whose id begins with ``prefix``.
-
-    Raises:
-        UsageError: there is none, or there are several, which the message lists.
-        StoreError: the file cannot be read.
-    """
+    """Return the conversation whose id begins with ``prefix``; a UsageError for none or several, or a StoreError."""
     found = await store.conversations.matching(tenant, prefix) if prefix else []
     if len(found) > 1:
         several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
@@ -68,10 +59,7 @@ async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredCon
 
 
 async def forget_approvals(store: Store, name: str) -> list[tuple[str, str]]:
-    """Delete the stored approvals and refusals of a tool, or of a server's tools; return (server, tool) of each.
-
-    A UsageError if nothing is stored for this name.
-    """
+    """Delete decisions about a tool, or a server's tools; return (server, tool) of each, or raise a UsageError."""
     stored = await store.grants.all()
     chosen = matching_tools(name, [(server, tool) for server, tool, _ in stored])
     if not chosen:
@@ -116,7 +104,6 @@ async def prompt_parts(
     from rkllm_mcp.agent.question import question_from_text
     from rkllm_mcp.app.assistant import turn_preparation
     from rkllm_mcp.app.model_form import listing, model_form
-    from rkllm_mcp.app.settings import chosen_model
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -168,12 +155,9 @@ def npu_devices() -> tuple[str, ...]:
 
 
 def model_files(config: Config) -> tuple[Path, ...]:
-    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found.
-
-    The file may lie elsewhere, where the folder links to it.
-    """
+    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found."""
     try:
-        model = choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+        model = chosen_model(config)
     except (RuntimeUnusableError, ConfigError):
         return ()
     return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))

@@ -16,8 +16,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -56,40 +55,27 @@ _NO_FILE = "what is remembered lasts until this run ends, because its file canno
 _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, in the order in which answers ended]"
 
 
+@dataclass
 class Recorder:
-    """Saves the answers of one assistant.
+    """Saves the answers of one assistant."""
 
-    Args:
-        conversations: the store.
-        tenant: the tenant's name.
-        clock: the time, seconds since 1970.
-        pause: waits before an answer that grows is written again.
-    """
-
-    def __init__(
-        self,
-        conversations: Conversations,
-        tenant: str,
-        clock: Callable[[], float] = time.time,
-        pause: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._conversations = conversations
-        self._tenant = tenant
-        self.clock = clock
-        self._is_failing = False  # the last save failed, which its reader was told
-        self.pause = pause or partial(anyio.sleep, WRITE_INTERVAL_S)
+    conversations: Conversations
+    tenant: str
+    clock: Callable[[], float] = time.time  # seconds since 1970
+    pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
+    _is_failing: bool = False  # the last save failed, which its reader was told
 
     async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
         """Save a question with its empty answer; a failure is reported when the answer is saved."""
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
             if conversation.unkept:
-                await self._conversations.save(self._tenant, conversation)
-            await self._conversations.begin(self._tenant, conversation, turns)
+                await self.conversations.save(self.tenant, conversation)
+            await self.conversations.begin(self.tenant, conversation, turns)
 
     async def grow(self, conversation: Conversation, turn: StoredTurn) -> bool:
         """Save what an answer has become; return False if its conversation was deleted."""
         with suppress(StoreError):
-            return await self._conversations.grow(self._tenant, conversation, turn)
+            return await self.conversations.grow(self.tenant, conversation, turn)
         return True
 
     async def save(self, conversation: Conversation) -> str:
@@ -98,11 +84,11 @@ class Recorder:
         has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
-                others = await self._conversations.save(self._tenant, conversation)
+                others = await self.conversations.save(self.tenant, conversation)
             except StoreError as error:
                 return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
             self._is_failing = False
-            if is_new and conversation.kept_turns and not self._conversations.is_lasting:
+            if is_new and conversation.kept_turns and not self.conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if others else ""
         return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
@@ -111,20 +97,16 @@ class Recorder:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
             with suppress(StoreError):  # the database reports it
-                await self._conversations.clean(self._tenant)
+                await self.conversations.clean(self.tenant)
             await anyio.sleep(_DAY_S)
 
 
 class AnswerRecord:
     """The record of one answer; it is made before the conversation gets the question.
 
-    Args:
-        recorder: saves it.
-        conversation: the conversation that is answered.
-        question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
-        secrets: texts that are never saved.
-        visible: returns the part of the answer's text that its reader received.
-        begun: the events of the answer that is continued; see ``continue_answer``.
+    ``question`` is the user's text, for an answer that ends before the conversation has it; empty if unknown. The
+    ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its reader received, and
+    ``begun`` are the events of the answer that is continued; see ``continue_answer``.
     """
 
     def __init__(
@@ -243,13 +225,9 @@ def turns_of(
 ) -> list[StoredTurn]:
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
-    Args:
-        said: messages that the answer added: a question, rounds of model and tools, an answer. The prompt of a
-            server may add turns of both roles before them.
-        words: the question, if the answer ended before it was added.
-        ending: how the answer ended.
-        asked_at: time of the question, seconds since 1970.
-        ended_at: time of the answer's end.
+    ``said`` are the messages that the answer added: a question, rounds of model and tools, an answer; the prompt of a
+    server may add turns of both roles before them. ``words`` is the question, if the answer ended before it was added.
+    Times are seconds since 1970.
     """
     turns: list[StoredTurn] = []
     exchanges = list(_exchanges(said)) or [(Message("user", words) if words else None, [])]
@@ -386,11 +364,5 @@ def _answer(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
 
 
 def _discreet(turn: StoredTurn, secrets: Sequence[str]) -> StoredTurn:
-    if not secrets:
-        return turn
-    return replace(
-        turn,
-        text=redacted(turn.text, secrets),
-        thinking=redacted(turn.thinking, secrets),
-        context=redacted(turn.context, secrets),
-    )
+    texts = {name: redacted(getattr(turn, name), secrets) for name in ("text", "thinking", "context")}
+    return replace(turn, **texts) if secrets else turn

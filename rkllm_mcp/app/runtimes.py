@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.app.preview import EMULATOR
+from rkllm_mcp.app.settings import EMULATOR
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Report, download_errors, explain, receive
@@ -60,10 +60,8 @@ class RuntimeSource:
     def from_environment(cls) -> RuntimeSource:
         """Return Rockchip's repository, or the mirror of the JSON file that $RKLLM_MCP_RUNTIMES names.
 
-        The file has ``address``, and may have ``checksums`` of further releases.
-
-        Raises:
-            ConfigError: the file is not usable.
+        The file has ``address``, and may have ``checksums`` of further releases. A ConfigError if the file is not
+        usable.
         """
         path = os.environ.get(SOURCE_VARIABLE)
         if not path:
@@ -128,10 +126,8 @@ def pull_runtime(
 
 def _require_supported(version: str, source: RuntimeSource) -> None:
     if version in UNSUPPORTED_VERSIONS:
-        raise RuntimeUnusableError(
-            f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}.",
-            f"Take {RECOMMENDED_VERSION}.",
-        )
+        problem = f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}."
+        raise RuntimeUnusableError(problem, f"Take {RECOMMENDED_VERSION}.")
     if version not in source.checksums:
         known = ", ".join(each for each in source.checksums if each not in UNSUPPORTED_VERSIONS)
         raise UsageError(f"no release {version!r} with a known checksum; the releases are {known}")
@@ -151,11 +147,9 @@ def _verify(source: RuntimeSource, version: str, part: Path) -> None:
     if source.has(version, mark):
         return
     part.unlink()
-    raise ModelDownloadError(
-        f"{source.address} sent another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…), "
-        "so it was not put in place.",
-        f"Download it again; or {_BY_HAND}",
-    )
+    file = f"another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…)"
+    problem = f"{source.address} sent {file}, so it was not put in place."
+    raise ModelDownloadError(problem, f"Download it again; or {_BY_HAND}")
 
 
 @dataclass(frozen=True)
@@ -163,10 +157,8 @@ class IdentifiedLibrary:
     """A library file of this machine."""
 
     file: LibraryFile
-    # Release by checksum; None if the file is no published library.
-    official_release: str | None
-    # Reason for which this program does not load it; empty if it does.
-    problem: str
+    official_release: str | None  # release by checksum; None if the file is no published library
+    problem: str  # reason for which this program does not load it; empty if it does
 
     @property
     def release(self) -> str:
@@ -181,10 +173,7 @@ class IdentifiedLibrary:
 def identify(wanted: str) -> IdentifiedLibrary:
     """Name the release of a file by its checksum, and say whether it can be loaded here.
 
-    ``wanted`` is the file, its folder, or a release that was pulled.
-
-    Raises:
-        RuntimeUnusableError: the file cannot be read.
+    ``wanted`` is the file, its folder, or a release that was pulled. A RuntimeUnusableError if the file cannot be read.
     """
     pulled = runtime_folder() / wanted
     path = pulled if "/" not in wanted and pulled.is_dir() else Path(wanted).expanduser()
@@ -222,8 +211,5 @@ def prepare_emulator() -> Path:
 def pullable_releases() -> dict[str, str]:
     """Return the releases that can be downloaded and driven, newest first, each with a remark."""
     known = RuntimeSource.from_environment().checksums
-    return {
-        version: "recommended" if version == RECOMMENDED_VERSION else "to pull"
-        for version in reversed(WORKING_VERSIONS)
-        if version in known
-    }
+    pullable = [version for version in reversed(WORKING_VERSIONS) if version in known]
+    return {version: "recommended" if version == RECOMMENDED_VERSION else "to pull" for version in pullable}

@@ -42,11 +42,7 @@ class ServerTest:
 
 
 async def start_apart(config: Config, name: str, log_in: BrowserConsent | None = None) -> ServerTest:
-    """Start the server ``name`` of a configuration, list its tools and stop it.
-
-    Raises:
-        RkllmMcpError: the store cannot be opened.
-    """
+    """Start the server ``name``, list its tools and stop it; an RkllmMcpError if the store cannot be opened."""
     from rkllm_mcp.app.root import open_tools
 
     async with open_tools(config.only_servers([name]), log_in=log_in) as environment:
@@ -92,20 +88,13 @@ def _named(toolbox: Toolbox, name: str) -> AnyToolServer:
 
 
 class Login:
-    """A login that a person completes in a browser, on this machine or on another one.
-
-    Attributes:
-        server: name of the server.
-        state: ``waiting`` while the person is to visit ``address``.
-        address: of the authorization server.
-        problem: why it failed, and the remedy.
-    """
+    """A login that a person completes in a browser, on this machine or on another one."""
 
     def __init__(self, server: str) -> None:
         self.server = server
-        self.state: LoginState = "starting"
-        self.address = ""
-        self.problem = ""
+        self.state: LoginState = "starting"  # waiting while the person is to visit ``address``
+        self.address = ""  # of the authorization server
+        self.problem = ""  # why it failed, and the remedy
         self._redirect: Redirect | None = None
         self._news = anyio.Event()
         self._scope = anyio.CancelScope()

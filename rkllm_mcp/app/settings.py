@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rkllm_mcp.generation import Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
+AUTOMATIC = "auto"
 EMULATOR = "emulator"
-_Value = TypeVar("_Value")
 
 
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
@@ -30,7 +30,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     from rkllm_mcp.runtime.settings import EngineSettings
 
     section = config.runtime
-    library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
+    library = EMULATOR if section.library == AUTOMATIC and model.card.emulated else section.library
     return EngineSettings(
         library=library,
         abi=section.abi,
@@ -72,23 +72,14 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
 def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
     from rkllm_mcp.generation import Sampling
 
-    chosen, default = config.model, Sampling()
-    temperature = _first(chosen.temperature, part.temperature, card.temperature, default.temperature)
-    top_k = _first(chosen.top_k, part.top_k, card.top_k, default.top_k)
-    return Sampling(
-        temperature=temperature,
-        # Temperature 0 means the likeliest token; what the runtime does with a zero is not known.
-        top_k=1 if temperature == 0 else top_k,
-        top_p=_first(chosen.top_p, part.top_p, card.top_p, default.top_p),
-        repeat_penalty=_first(chosen.repeat_penalty, part.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
-        frequency_penalty=_first(part.frequency_penalty, card.frequency_penalty, default.frequency_penalty),
-        presence_penalty=_first(part.presence_penalty, card.presence_penalty, default.presence_penalty),
-    )
-
-
-def _first(*values: _Value | None) -> _Value:
-    """The first value that is given; the last one always is."""
-    return next(value for value in values if value is not None)
+    values: dict[str, Any] = {}
+    for name in SamplingValues.model_fields:
+        given = (getattr(source, name, None) for source in (config.model, part, card, Sampling()))
+        values[name] = next(value for value in given if value is not None)
+    if values["temperature"] == 0:
+        # The likeliest token is meant; what the runtime does with a zero is not known.
+        values["top_k"] = 1
+    return Sampling(**values)
 
 
 def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
@@ -99,12 +90,10 @@ def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
 
 def unset_rights(config: Config) -> list[str]:
     """Return a line for every tenant without ``may_approve``, whose default will change."""
-    return [
-        f"tenant '{tenant.name}' may approve its own calls, because may_approve is not set; the next release refuses "
-        "them: set may_approve to true or false"
-        for tenant in config.tenants
-        if tenant.may_approve is None
-    ]
+    fact = "may approve its own calls, because may_approve is not set"
+    advice = "the next release refuses them: set may_approve to true or false"
+    names = [tenant.name for tenant in config.tenants if tenant.may_approve is None]
+    return [f"tenant '{name}' {fact}; {advice}" for name in names]
 
 
 def unsupported_settings(config: Config) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Tenants:
         self._status = status
         self._models: ModelSwitch | None = None
         self._apps: dict[str, _OpenContext[Assistant]] = {}
-        self._tenants: Mapping[str, Tenant] = {}
+        self.by_name: Mapping[str, Tenant] = {}  # the owner's name is empty
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
         self.scheduler = Scheduler(config.service.parallel, config.service.queue)
@@ -123,7 +123,7 @@ class Tenants:
     def is_ready(self) -> bool:
         """Requests are taken: assistants exist, and the model is loaded, or will be with the next request."""
         models = self._models
-        if models is None or not self._tenants:
+        if models is None or not self.by_name:
             return False
         return models.is_changing or models.is_unloaded or models.current.is_ready
 
@@ -145,19 +145,13 @@ class Tenants:
             with self.using(0.0):
                 pass
 
-    @property
-    def by_name(self) -> Mapping[str, Tenant]:
-        """All tenants by name; the owner's name is empty."""
-        return self._tenants
-
     def tenant(self, name: str) -> Tenant:
         """Return the tenant of that name; a ModelExchangeError if there is none (any more)."""
-        tenant = self._tenants.get(name)
-        if tenant is None and self._models is None:
+        if name in self.by_name:
+            return self.by_name[name]
+        if self._models is None:
             raise ModelExchangeError
-        if tenant is None:
-            raise ModelExchangeError(f"there is no tenant {name!r} (any more); ask again in a moment")
-        return tenant
+        raise ModelExchangeError(f"there is no tenant {name!r} (any more); ask again in a moment")
 
     def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``work`` apart from its caller, until the service ends; it must not raise."""
@@ -171,10 +165,6 @@ class Tenants:
         owner = self.tenant(OWNER).app
         self._tasks.start_soon(login.run, owner.config, owner.toolbox)
         return login
-
-    async def ready(self) -> None:
-        """Wait until the model is loaded, or raise a RuntimeUnusableError; servers may still be connecting."""
-        await self.model_host.ready()
 
     def may_switch(self, tenant: str) -> bool:
         """Return True if a request of this tenant may have another model loaded."""
@@ -315,14 +305,14 @@ class Tenants:
             self._apps[name] = await _open_context(self._tasks, app, config)
             replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
-        self._tenants = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
+        self.by_name = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
         for opened in replaced:
             self._tasks.start_soon(_close_drained, opened, drain_s)
 
     async def _close(self, drain_s: float) -> None:
         for login in self.logins.values():
             login.cancel()
-        apps, self._apps, self._tenants = list(self._apps.values()), {}, {}
+        apps, self._apps, self.by_name = list(self._apps.values()), {}, {}
         async with anyio.create_task_group() as closing:
             for opened in apps:
                 closing.start_soon(_close_drained, opened, drain_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
+@dataclass
 class WarmUp:
     """Warm-up of one assistant with one model.
 
@@ -34,34 +36,18 @@ class WarmUp:
     loaded in place of another: its prompts are kept on disk unless the owner forbids it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        model: ModelFolder,
-        engine: Engine,
-        say: Say | None,
-        *,
-        one_shot: bool,
-        tenant: str = "",
-        comes_back: bool = False,
-    ) -> None:
-        self._scope = anyio.CancelScope()
-        self._keeps = config.model.prompt_cache if config.model.prompt_cache is not None else comes_back
-        self._section = config.model
-        self._model = model
-        self._engine = engine
-        self._say: Say = say or (lambda _: None)
-        self._one_shot = one_shot
-        self._tenant = tenant
-        self._warm_up: CacheWarmUp | None = None
-        self._is_awaited = False
-        self._is_over = anyio.Event()
-        self._tokens = 0
-
-    @property
-    def prefill_tokens(self) -> int:
-        """Tokens of the prompt that is being prefilled; 0 if none is."""
-        return self._tokens
+    config: Config
+    model: ModelFolder
+    engine: Engine
+    say: Say | None
+    one_shot: bool
+    tenant: str = ""
+    comes_back: bool = False
+    prefill_tokens: int = 0  # length of the prompt that is being prefilled; 0 if none is
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _warm_up: CacheWarmUp | None = None
+    _is_awaited: bool = False
+    _is_over: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, ready: Callable[[], Awaitable[None]], prefix: Callable[[], list[int]]) -> None:
         """Wait until ``ready``, then prefill the ids that every prompt begins with."""
@@ -73,14 +59,14 @@ class WarmUp:
                     if self._is_awaited:
                         self._warm_up.awaited()
                     ids = prefix()
-                    self._tokens = len(ids)
+                    self.prefill_tokens = len(ids)
                     await self._warm_up.run(ids)
         except RkllmMcpError as error:
             logger.info("no warm-up: %s", error)
         except Exception:
             logger.exception("the warm-up failed")
         finally:
-            self._tokens = 0
+            self.prefill_tokens = 0
             self._is_over.set()
 
     def awaited(self) -> None:
@@ -101,17 +87,17 @@ class WarmUp:
         """Return the ids to prefill; None if there are none."""
         from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
 
-        section, model, engine = self._section, self._model, self._engine
+        section, model, engine = self.config.model, self.model, self.engine
+        say: Say = self.say or (lambda _: None)
         if not model.keeps_prompts:
             if section.prompt_cache:
-                self._say(f"[NPU: model '{model.name}' cannot keep prompts; prompt_cache has no effect]")
+                say(f"[NPU: model '{model.name}' cannot keep prompts; prompt_cache has no effect]")
             return None
-        evaluates = section.warm_up and not self._one_shot
-        if not self._keeps:
+        evaluates = section.warm_up and not self.one_shot
+        if not (self.comes_back if section.prompt_cache is None else section.prompt_cache):
             return CacheWarmUp(engine, None) if evaluates else None
         identity = (model.file, find_library(engine.library), engine.version, engine.context_tokens)
         subject = await to_thread.run_sync(subject_of, *identity)
         files = PromptFiles(prompts_folder(), section.prompt_cache_mb)
-        return CacheWarmUp(
-            engine, PromptCaches(engine, files, subject, self._say, self._tenant or None), evaluates=evaluates
-        )
+        caches = PromptCaches(engine, files, subject, say, self.tenant or None)
+        return CacheWarmUp(engine, caches, evaluates=evaluates)

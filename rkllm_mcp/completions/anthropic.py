@@ -12,25 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
-from rkllm_mcp.completions.openai_types import (
-    MOST_MESSAGES,
-    MOST_PARTS,
-    MOST_TOOLS,
-    BodyMessage,
-    CalledFunction,
-    ChatBody,
-    ChosenTool,
-    DeclaredTool,
-    Integer,
-    MessageCall,
-    Name,
-    OpenAIBody,
-    Positive,
-    ResponseFormatBody,
-    ResponsePart,
-    Tokens,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.completions.responses import hosted
@@ -39,14 +22,14 @@ from rkllm_mcp.completions.responses import hosted
 OLDEST_VERSION = "2023-06-01"
 
 
-class DocumentSource(OpenAIBody):
+class DocumentSource(openai.OpenAIBody):
     """Where a document comes from."""
 
     type: str
     data: str | None = None
 
 
-class MessagesBlock(OpenAIBody):
+class MessagesBlock(openai.OpenAIBody):
     """A block of a message, or of a tool's result."""
 
     type: str
@@ -55,33 +38,33 @@ class MessagesBlock(OpenAIBody):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)] | None = None
+    content: str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)] | None = None
     is_error: bool | None = None
     title: str | None = None
     source: DocumentSource | None = None
 
 
-_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=MOST_PARTS)]
+_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)]
 
 
-class MessagesMessage(OpenAIBody):
+class MessagesMessage(openai.OpenAIBody):
     """One message."""
 
     role: Literal["system", "user", "assistant"]
     content: _Blocks
 
 
-class MessagesTool(OpenAIBody):
+class MessagesTool(openai.OpenAIBody):
     """A tool of the program, or the tools of a configured server (``mcp_toolset``)."""
 
     type: str | None = None
-    name: Name | None = None
+    name: openai.Name | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     mcp_server_name: str | None = None
 
 
-class MessagesChoice(OpenAIBody):
+class MessagesChoice(openai.OpenAIBody):
     """Which tools may or have to be called."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -89,13 +72,13 @@ class MessagesChoice(OpenAIBody):
     disable_parallel_tool_use: bool | None = None
 
 
-class MessagesThinking(OpenAIBody):
+class MessagesThinking(openai.OpenAIBody):
     """Switch for thinking; a budget has no effect."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
 
 
-class OutputFormat(OpenAIBody):
+class OutputFormat(openai.OpenAIBody):
     """The form of an answer."""
 
     type: Literal["json_schema"]
@@ -103,13 +86,13 @@ class OutputFormat(OpenAIBody):
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
-class OutputConfig(OpenAIBody):
+class OutputConfig(openai.OpenAIBody):
     """Settings of the answer; an effort has no effect."""
 
     format: OutputFormat | None = None
 
 
-class CountBody(OpenAIBody):
+class CountBody(openai.OpenAIBody):
     """POST /v1/messages/count_tokens."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -120,10 +103,10 @@ class CountBody(OpenAIBody):
         "workspace_id",
     )
 
-    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=openai.MOST_MESSAGES)]
     model: str
     system: _Blocks | None = None
-    tools: Annotated[list[MessagesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[MessagesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_choice: MessagesChoice | None = None
     thinking: MessagesThinking | None = None
     output_config: OutputConfig | None = None
@@ -143,19 +126,19 @@ class MessagesBody(CountBody):
         *("service_tier", "thread"),
     )
 
-    max_tokens: Positive
+    max_tokens: openai.Positive
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Integer | None = None
+    top_k: openai.Integer | None = None
     container: str | dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: Tokens | None = None
+    tokens: openai.Tokens | None = None
 
 
-class MessagesUsage(ResponsePart):
+class MessagesUsage(openai.ResponsePart):
     """Tokens of the answer; the prompt's are those that were prefilled and those that were in the KV cache."""
 
     input_tokens: int
@@ -167,7 +150,7 @@ class MessagesUsage(ResponsePart):
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
 
 
-class MessagesReply(ResponsePart):
+class MessagesReply(openai.ResponsePart):
     """The answer."""
 
     id: str
@@ -182,35 +165,30 @@ class MessagesReply(ResponsePart):
     usage: MessagesUsage
 
 
-class TokenCount(ResponsePart):
+class TokenCount(openai.ResponsePart):
     """Tokens of a prompt."""
 
     input_tokens: int
 
 
-# Request
-
-
 def messages_body(body: CountBody) -> Translated:
     """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
-    reading = _Reading()
-    if body.system:
-        reading.add(BodyMessage(role="system", content="\n\n".join(_texts(body.system, "system"))), "system")
-    for index, message in enumerate(body.messages):
-        reading.take(message, f"messages[{index}]")
+    messages, places = _messages(body)
     if body.messages[-1].role == "assistant":
         message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
         raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
     tools, servers = _tools(body.tools or ())
     choice = body.tool_choice or MessagesChoice(type="auto")
+    chosen = "required" if choice.type == "any" else choice.type
+    form = (body.output_config.format if body.output_config else None) or body.output_format
     update: Json = {
         "model": body.model,
         "tools": tools or None,
-        "tool_choice": _choice(choice),
+        "tool_choice": chosen_tool(choice.name) if choice.type == "tool" else chosen,
         "parallel_tool_calls": not choice.disable_parallel_tool_use,
         "thinking": None if body.thinking is None else body.thinking.type != "disabled",
-        "response_format": _form(body),
+        "response_format": None if form is None else schema_form(form.schema_),
         "mcp": True if servers else None,
     }
     if isinstance(body, MessagesBody):
@@ -222,22 +200,12 @@ def messages_body(body: CountBody) -> Translated:
         "response_format.json_schema": "output_config.format",
         "stop": "stop_sequences",
     }
-    chat = ChatBody(messages=reading.messages).model_copy(update=update)
-    return Translated(chat, reading.places, names, dict.fromkeys(servers))
+    return Translated(
+        openai.ChatBody(messages=messages).model_copy(update=update), places, names, dict.fromkeys(servers)
+    )
 
 
-def _choice(choice: MessagesChoice) -> str | ChosenTool:
-    if choice.type != "tool":
-        return "required" if choice.type == "any" else choice.type
-    return chosen_tool(choice.name)
-
-
-def _form(body: CountBody) -> ResponseFormatBody | None:
-    wanted = (body.output_config.format if body.output_config else None) or body.output_format
-    return None if wanted is None else schema_form(wanted.schema_)
-
-
-def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]]:
+def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], list[str]]:
     declared: list[tuple[str, str | None, Json | None]] = []
     servers: list[str] = []
     for index, tool in enumerate(tools):
@@ -253,42 +221,40 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[DeclaredTool], list[str]
     return checked_tools(declared, servers), servers
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self.messages: list[BodyMessage] = []
-        self.places: list[str] = []
-
-    def add(self, message: BodyMessage, place: str) -> None:
-        """Add a message."""
-        self.messages.append(message)
-        self.places.append(place)
-
-    def take(self, message: MessagesMessage, place: str) -> None:
-        """Add a message: its tool results, and its texts and calls."""
-        where = f"{place}.content"
-        blocks = message.content
-        if isinstance(blocks, str):
-            blocks = [MessagesBlock(type="text", text=blocks)]
-        if message.role == "assistant":
-            calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
-            text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
-            self.add(BodyMessage(role="assistant", content=text, tool_calls=calls or None), place)
-            return
-        for block in blocks:
-            if block.type == "tool_result":
-                text = "\n".join(_texts(block.content or "", f"{place}.content"))
-                text = f"Error: {text}" if block.is_error else text
-                self.add(BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or ""), place)
-        rest = [block for block in blocks if block.type != "tool_result"]
-        if blocks and not rest:
-            return
-        added = BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
-        if message.role == "system" and self.messages and self.messages[-1].role == "user":
+def _messages(body: CountBody) -> tuple[list[openai.BodyMessage], list[str]]:
+    """Return the messages and the place of each."""
+    system = "\n\n".join(_texts(body.system, "system")) if body.system else None
+    messages = [] if system is None else [openai.BodyMessage(role="system", content=system)]
+    places = ["system" for _ in messages]
+    for index, message in enumerate(body.messages):
+        place = f"messages[{index}]"
+        for each in _parts(message, f"{place}.content"):
             # Instructions behind a question belong to it, and the question stays the last message.
-            self.messages.insert(-1, added)
-            self.places.insert(-1, place)
-        else:
-            self.add(added, place)
+            is_behind = each.role == "system" and bool(messages) and messages[-1].role == "user"
+            at = len(messages) - is_behind
+            messages.insert(at, each)
+            places.insert(at, place)
+    return messages, places
+
+
+def _parts(message: MessagesMessage, where: str) -> Iterator[openai.BodyMessage]:
+    """Yield the tool results of a message, then its texts and calls."""
+    blocks = message.content
+    if isinstance(blocks, str):
+        blocks = [MessagesBlock(type="text", text=blocks)]
+    if message.role == "assistant":
+        calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
+        text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
+        yield openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None)
+        return
+    for block in blocks:
+        if block.type == "tool_result":
+            text = "\n".join(_texts(block.content or "", where))
+            text = f"Error: {text}" if block.is_error else text
+            yield openai.BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
+    rest = [block for block in blocks if block.type != "tool_result"]
+    if rest or not blocks:
+        yield openai.BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
 
 
 _UNREAD = frozenset({"thinking", "redacted_thinking"})
@@ -308,13 +274,11 @@ def _texts(blocks: _Blocks, where: str) -> Iterator[str]:
             raise RequestRefusedError(message, f"{where}[{index}].type", "unsupported_content")
 
 
-def _call(block: MessagesBlock, where: str) -> MessageCall:
+def _call(block: MessagesBlock, where: str) -> openai.MessageCall:
     if block.id is None or block.name is None:
         raise RequestRefusedError("a tool_use has an id, a name and an input; send them", where)
-    return MessageCall(id=block.id, function=CalledFunction(name=block.name, arguments=block.input or {}))
+    return openai.MessageCall(id=block.id, function=openai.CalledFunction(name=block.name, arguments=block.input or {}))
 
-
-# Response
 
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.
 _BLOCKS: dict[PartKind, tuple[Json, str, str]] = {

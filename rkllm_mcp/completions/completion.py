@@ -11,20 +11,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
 from rkllm_mcp.app.assistant import AnswerStream, Assistant
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
-from rkllm_mcp.completions.request import (
-    ChatRequest,
-    EmitOccurrences,
-    Occurrence,
-    Refusal,
-    RequestRefusedError,
-)
+from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, Refusal, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
 from rkllm_mcp.errors import NoCallError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
@@ -55,10 +49,7 @@ async def _answer_with_client_tools(
     *,
     may_name: bool,
 ) -> None:
-    """Answer the last message of ``conversation``, or return a call for the client.
-
-    With ``may_name``, tools are listed by name if their parameters do not fit the context window.
-    """
+    """Answer the last message, or return a call; with ``may_name``, tools that do not fit are listed by name."""
     options = request.options
     must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)
@@ -112,18 +103,6 @@ NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 _Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]
 
 
-@dataclass
-class _Seen:
-    """The part of the answer that the client has received."""
-
-    text: list[str] = field(default_factory=list[str])
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-
-    def message(self) -> Message:
-        """Return the answer as a message."""
-        return Message("assistant", "".join(self.text), calls=tuple(self.calls))
-
-
 async def complete(
     app: Assistant, cache: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
 ) -> None:
@@ -139,21 +118,23 @@ async def complete(
     branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
     start = len(conversation.messages)
-    seen, is_kept = _Seen(), False
-    ask = (
-        _ask_the_host(app, conversation, request) if request.host_tools else _ask_the_model(app, conversation, request)
-    )
+    ask = (_ask_the_host if request.host_tools else _ask_the_model)(app, conversation, request)
+    # The part of the answer that the client has received.
+    text: list[str] = []
+    calls: list[ToolCall] = []
+    is_kept = False
 
     async def keep(events: Sequence[Occurrence]) -> None:
         nonlocal is_kept
         for event in events:
             if isinstance(event, (Text, Refusal)):
-                seen.text.append(event.text)
+                text.append(event.text)
             elif isinstance(event, ToolCallDetected) and not request.host_tools:
-                seen.calls.append(ToolCall(event.id, event.name, event.arguments))
+                calls.append(ToolCall(event.id, event.name, event.arguments))
             elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
                 is_kept = True
-                cache.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
+                answer = Message("assistant", "".join(text), calls=tuple(calls))
+                cache.keep(branch, answer, asked_at=_asked_at(conversation, start, asked))
         await emit(events)
 
     try:
@@ -213,7 +194,6 @@ class _Held:
         self.end = End("failed")
 
     async def take(self, events: Sequence[Event]) -> None:
-        """Take events of the answer."""
         passed: list[Event] = []
         for event in events:
             if isinstance(event, Text):

@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import StatefulModel
@@ -80,13 +81,9 @@ class ConversationCache:
         calls_made: int,
         new_conversation: Callable[[], Conversation] = Conversation,
     ) -> CachedConversation:
-        """Return the conversation for a request; the caller must pass it to ``keep`` or ``drop``.
+        """Return the conversation for a request, which the caller must pass to ``keep`` or ``drop``.
 
-        Args:
-            owner: the client.
-            messages: the request; its last message is not added.
-            calls_made: the greatest call number in the request.
-            new_conversation: creates an empty conversation.
+        The last of the messages is not added. ``calls_made`` is the greatest call number in the request.
         """
         said = [_said(message) for message in messages]
         parent, shared = self._closest(owner, said[:-1])
@@ -104,14 +101,12 @@ class ConversationCache:
         return branch
 
     def keep(self, branch: CachedConversation, answer: Message, *, asked_at: int) -> None:
-        """Store the conversation of a complete answer, as it was sent to the client.
-
-        ``asked_at`` is the number of messages of the conversation up to and including the question.
-        """
+        """Store the conversation of a complete answer; ``asked_at`` is its number of messages up to the question."""
         branch.said.append(_said(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]
-        for thread in [thread for thread in self._threads if _is_held_by(thread, branch)]:
-            self._remove(thread)
+        for thread in tuple(self._threads):
+            if thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]:
+                self._remove(thread)
         branch.characters = sum(map(_length, branch.said))
         self._threads.append(branch)
         while len(self._threads) > self._kept:
@@ -144,7 +139,9 @@ class ConversationCache:
         """Return the conversation with the longest common beginning, the latest of several, and its length."""
         best, most = None, 0
         for thread in self._threads:
-            if thread.owner == owner and (shared := _shared(thread.said, said)) and shared >= most:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, said, strict=False))
+            shared = sum(1 for _ in alike) if thread.owner == owner else 0
+            if shared and shared >= most:
                 best, most = thread, shared
         return best, most
 
@@ -155,17 +152,6 @@ class ConversationCache:
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)
         thread.owner.model.forget(thread.conversation.id)
-
-
-def _is_held_by(thread: CachedConversation, branch: CachedConversation) -> bool:
-    return thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]
-
-
-def _shared(left: Sequence[_Said], right: Sequence[_Said]) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
 
 
 def _length(said: _Said) -> int:

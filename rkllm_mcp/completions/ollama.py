@@ -9,21 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.openai_request import Translated, refuse_impossible, schema_form
-from rkllm_mcp.completions.openai_types import (
-    MOST_MESSAGES,
-    MOST_TOOLS,
-    BodyMessage,
-    CalledFunction,
-    ChatBody,
-    CompletionBody,
-    Integer,
-    MessageCall,
-    OpenAIBody,
-    ResponseFormatBody,
-    Tokens,
-    Tools,
-)
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import keep_alive_s
@@ -32,39 +19,39 @@ from rkllm_mcp.events import ToolCallDetected, to_json
 ThinkLevel = bool | Literal["low", "medium", "high"]
 
 
-class OllamaCalled(OpenAIBody):
+class OllamaCalled(openai.OpenAIBody):
     """The function of a call; the arguments are an object, not a text."""
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-class OllamaCall(OpenAIBody):
+class OllamaCall(openai.OpenAIBody):
     """A call in an assistant's message."""
 
     id: str | None = None
     function: OllamaCalled
 
 
-class OllamaMessage(OpenAIBody):
+class OllamaMessage(openai.OpenAIBody):
     """One message."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = ""
     images: list[str] | None = None
-    tool_calls: Annotated[list[OllamaCall], Field(max_length=MOST_TOOLS)] | None = None
+    tool_calls: Annotated[list[OllamaCall], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
 
-class OllamaOptions(OpenAIBody):
+class OllamaOptions(openai.OpenAIBody):
     """Options of the answer."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    top_k: Integer | None = None
+    top_k: openai.Integer | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     # -1 and -2 mean "no limit" and "to the end of the context".
-    num_predict: Integer | None = None
+    num_predict: openai.Integer | None = None
     stop: str | list[str] | None = None
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     presence_penalty: float | None = None
@@ -74,11 +61,11 @@ class OllamaOptions(OpenAIBody):
 _TEMPLATE = ("the model's own template is always used; leave it out",)
 
 
-class OllamaRequest(OpenAIBody):
+class OllamaRequest(openai.OpenAIBody):
     """Fields that both requests share."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        name: ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")
+        name: openai.ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")
     }
 
     model: Annotated[str, Field(min_length=1)]
@@ -89,7 +76,7 @@ class OllamaRequest(OpenAIBody):
     think: ThinkLevel | None = None
     keep_alive: str | float | None = None
     logprobs: bool | None = None
-    top_logprobs: Integer | None = None
+    top_logprobs: openai.Integer | None = None
 
     @property
     def unloads(self) -> bool:
@@ -100,11 +87,11 @@ class OllamaRequest(OpenAIBody):
 class OllamaChat(OllamaRequest):
     """POST /api/chat."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=MOST_MESSAGES)
-    tools: Tools | None = None
+    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=openai.MOST_MESSAGES)
+    tools: openai.Tools | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: Tokens | None = None
+    tokens: openai.Tokens | None = None
 
 
 class OllamaGenerate(OllamaRequest):
@@ -112,7 +99,7 @@ class OllamaGenerate(OllamaRequest):
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OllamaRequest.REFUSED,
-        "suffix": CompletionBody.REFUSED["suffix"],
+        "suffix": openai.CompletionBody.REFUSED["suffix"],
         "raw": _TEMPLATE,
         "template": _TEMPLATE,
         "images": ("this model reads text; leave the images out",),
@@ -140,28 +127,25 @@ def chat_body(body: OllamaChat) -> Translated:
 
 def generate_body(body: OllamaGenerate) -> Translated:
     """Return the request as OpenAI's body, an optional system text and one question; see ``chat_body``."""
-    system = [BodyMessage(role="system", content=body.system)] if body.system else []
-    return Translated(_body(body, [*system, BodyMessage(role="user", content=body.prompt)]))
+    system = [openai.BodyMessage(role="system", content=body.system)] if body.system else []
+    return Translated(_body(body, [*system, openai.BodyMessage(role="user", content=body.prompt)]))
 
 
-def _body(body: OllamaRequest, messages: list[BodyMessage]) -> ChatBody:
+def _body(body: OllamaRequest, messages: list[openai.BodyMessage]) -> openai.ChatBody:
     refuse_impossible(body)
     options = body.options
-    chat = ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
+    chat = openai.ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
     if body.think is not None:
         chat = chat.model_copy(update={"thinking": body.think is not False})
     if options is None:
         return chat
     predict = options.num_predict
     update = {
+        **options.model_dump(include={"top_p", "top_k", "repeat_penalty", "stop"}),
         "max_tokens": predict if predict is not None and predict > 0 else None,
         "temperature": None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
-        "top_p": options.top_p,
-        "top_k": options.top_k,
-        "repetition_penalty": options.repeat_penalty,
         "presence_penalty": _limited(options.presence_penalty),
         "frequency_penalty": _limited(options.frequency_penalty),
-        "stop": options.stop,
     }
     return chat.model_copy(update=update)
 
@@ -170,51 +154,44 @@ def _limited(penalty: float | None) -> float | None:
     return None if penalty is None else max(-MOST_PENALTY, min(penalty, MOST_PENALTY))
 
 
-def _form(form: str | dict[str, object] | None) -> ResponseFormatBody | None:
+def _form(form: str | dict[str, object] | None) -> openai.ResponseFormatBody | None:
     if form is None or form == "":
         return None
     if isinstance(form, dict):
         return schema_form(form)
     if form == "json":
-        return ResponseFormatBody(type="json_object")
+        return openai.ResponseFormatBody(type="json_object")
     raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")
 
 
-def _refuse_images(images: Sequence[str] | None, where: str) -> None:
-    if images:
-        raise RequestRefusedError("this model reads text; leave the images out", where, "unsupported_content")
-
-
 class _Numbered:
-    """Gives calls their ids."""
-
     def __init__(self) -> None:
         self._made = 0
         # Calls without a result, in order: id, tool name, and the client's id.
         self._open: list[tuple[str, str, str]] = []
 
-    def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
+    def messages(self, messages: Sequence[OllamaMessage]) -> list[openai.BodyMessage]:
         """Return the messages without results at the front, whose calls a client may have removed."""
         begun = next((index for index, message in enumerate(messages) if message.role in {"user", "assistant"}), 0)
         kept = ((index, message) for index, message in enumerate(messages) if index >= begun or message.role != "tool")
         return [self._message(message, f"messages[{index}]") for index, message in kept]
 
-    def _message(self, message: OllamaMessage, where: str) -> BodyMessage:
-        _refuse_images(message.images, f"{where}.images")
+    def _message(self, message: OllamaMessage, where: str) -> openai.BodyMessage:
+        if message.images:
+            refusal = "this model reads text; leave the images out"
+            raise RequestRefusedError(refusal, f"{where}.images", "unsupported_content")
         content = message.content or ""
         if message.role == "tool":
-            return BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
+            return openai.BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
         calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []
-        return BodyMessage(role=message.role, content=content, tool_calls=calls or None)
+        return openai.BodyMessage(role=message.role, content=content, tool_calls=calls or None)
 
-    def _call(self, call: OllamaCall) -> MessageCall:
+    def _call(self, call: OllamaCall) -> openai.MessageCall:
         self._made += 1
         call_id = f"call_{self._made}"
         # A client may omit the id in the call and still send it in the result, as it received it.
         self._open.append((call_id, call.function.name, call.id or call_id))
-        return MessageCall(
-            id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
-        )
+        return openai.MessageCall(id=call_id, function=openai.CalledFunction(**call.function.model_dump()))
 
     def _answered(self, message: OllamaMessage, where: str) -> str:
         named = (each for each in self._open if message.tool_call_id == each[2])
@@ -222,11 +199,8 @@ class _Numbered:
         found = next(named, None) or next(matching, None)
         if found is None:
             of = f" of {message.tool_name!r}" if message.tool_name else ""
-            raise RequestRefusedError(
-                f"there is no open call{of} that this would be the result of; send results behind the assistant's "
-                "message with the calls",
-                where,
-            )
+            refusal = f"there is no open call{of} that this would be the result of; send results behind the assistant's"
+            raise RequestRefusedError(f"{refusal} message with the calls", where)
         self._open.remove(found)
         return found[0]
 

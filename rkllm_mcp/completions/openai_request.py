@@ -12,21 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rkllm_mcp.completions.openai_types import (
-    BodyMessage,
-    ChatBody,
-    ChosenFunction,
-    ChosenTool,
-    CompletionBody,
-    DeclaredFunction,
-    DeclaredTool,
-    JsonSchemaFormat,
-    MessageCall,
-    OpenAIBody,
-    ResponseFormatBody,
-    SamplingBody,
-    ThinkingSwitch,
-)
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
@@ -44,7 +30,7 @@ _TEXT_PARTS = frozenset({"text", "refusal"})
 class Translated:
     """A request of any API as OpenAI's body."""
 
-    body: ChatBody
+    body: openai.ChatBody
     places: Sequence[str] = ()  # where each message stands in the client's own body
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # OpenAI's names of fields, and the client's
     # The configured servers whose tools the answer may use, each with the names of those tools, or all.
@@ -62,7 +48,7 @@ class Translated:
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
-def refuse_impossible(body: OpenAIBody) -> None:
+def refuse_impossible(body: openai.OpenAIBody) -> None:
     """Raise a RequestRefusedError if a body asks for something of its ``REFUSED``."""
     for name, (advice, *harmless) in body.REFUSED.items():
         value = getattr(body, name, None)
@@ -70,14 +56,13 @@ def refuse_impossible(body: OpenAIBody) -> None:
             raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
 
 
-def completion_body(body: CompletionBody) -> Translated:
+def completion_body(body: openai.CompletionBody) -> Translated:
     """Return a request for a text completion as OpenAI's chat body; see ``chat_request`` for errors."""
     refuse_impossible(body)
-    shared = body.model_dump(include={*SamplingBody.model_fields}, exclude_none=True)
-    chat = ChatBody(messages=[BodyMessage(role="user", content=body.text)])
-    return Translated(
-        chat.model_copy(update={**shared, "stream_options": body.stream_options}), ["prompt"], {"messages": "prompt"}
-    )
+    shared = body.model_dump(include={*openai.SamplingBody.model_fields}, exclude_none=True)
+    shared["stream_options"] = body.stream_options
+    chat = openai.ChatBody(messages=[openai.BodyMessage(role="user", content=body.text)]).model_copy(update=shared)
+    return Translated(chat, ["prompt"], {"messages": "prompt"})
 
 
 def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
@@ -89,12 +74,15 @@ def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = Fa
         raise
 
 
-def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> ChatRequest:
+def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool) -> ChatRequest:
     refuse_impossible(body)
     tools = _tools(body.tools or (), check)
     runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
+    reading = _Reading()
+    for index, message in enumerate(body.messages):
+        reading.take(message, index)
     return ChatRequest(
-        messages=_messages(body.messages),
+        messages=reading.finish(f"messages[{len(body.messages) - 1}]"),
         tools=tools,
         options=_options(body, tools, is_forcible=runs_host_tools),
         form=_form(body.response_format, check),
@@ -105,37 +93,36 @@ def _chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool) -> Ch
 
 def checked_tools(
     declared: Sequence[tuple[str, str | None, Mapping[str, Any] | None]], servers: Collection[str]
-) -> list[DeclaredTool]:
+) -> list[openai.DeclaredTool]:
     """Return a client's tools, each of a name, a description and a schema; servers beside them are refused."""
     if declared and servers:
         message = "a request has either tools of its own or a server's; send them in two requests"
         raise RequestRefusedError(message, "tools", "unsupported_parameter")
     functions = (
-        DeclaredFunction(name=name, description=description, parameters=None if schema is None else dict(schema))
+        openai.DeclaredFunction(name=name, description=description, parameters=None if schema is None else dict(schema))
         for name, description, schema in declared
     )
-    return [DeclaredTool(type="function", function=function) for function in functions]
+    return [openai.DeclaredTool(type="function", function=function) for function in functions]
 
 
-def chosen_tool(name: str | None) -> ChosenTool:
+def chosen_tool(name: str | None) -> openai.ChosenTool:
     """Return the choice of a tool by its name, or refuse the request if that is missing."""
     if name is None:
         raise RequestRefusedError("the tool to call has a name; send it", "tool_choice.name")
-    return ChosenTool(type="function", function=ChosenFunction(name=name))
+    return openai.ChosenTool(type="function", function=openai.ChosenFunction(name=name))
 
 
-def schema_form(schema: Mapping[str, Any], name: str = "answer", description: str | None = None) -> ResponseFormatBody:
+def schema_form(
+    schema: Mapping[str, Any], name: str = "answer", description: str | None = None
+) -> openai.ResponseFormatBody:
     """Return the form of an answer that matches a JSON Schema."""
-    described = JsonSchemaFormat.model_validate({"name": name, "schema": schema, "description": description})
-    return ResponseFormatBody(type="json_schema", json_schema=described)
+    described = openai.JsonSchemaFormat.model_validate({"name": name, "schema": schema, "description": description})
+    return openai.ResponseFormatBody(type="json_schema", json_schema=described)
 
 
-# Options
-
-
-def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ModelOptions:
+def _options(body: openai.ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ModelOptions:
     choice, forced = body.tool_choice, None
-    if isinstance(choice, ChosenTool):
+    if isinstance(choice, openai.ChosenTool):
         choice, forced = None, choice.function.name
     names = [tool.name for tool in tools]
     if not names and (choice == "required" or (forced is not None and not is_forcible)):
@@ -145,8 +132,9 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
     if choice == "required" and len(names) == 1:
         # The model need not write the name of the only tool.
         forced = names[0]
+    limit = body.max_completion_tokens or body.max_tokens
     return ModelOptions(
-        max_new_tokens=_limit(body.max_completion_tokens or body.max_tokens),
+        max_new_tokens=None if limit is None or limit < 0 else limit,
         sampling=_sampling(body),
         stop=_stops(body.stop),
         thinking=_thinking(body),
@@ -155,11 +143,7 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
     )
 
 
-def _limit(tokens: int | None) -> int | None:
-    return None if tokens is None or tokens < 0 else tokens
-
-
-def _sampling(body: ChatBody) -> SamplingOverrides:
+def _sampling(body: openai.ChatBody) -> SamplingOverrides:
     # 0 and less mean all tokens to other servers; their effect in the runtime is not documented.
     top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
     return SamplingOverrides(
@@ -181,8 +165,8 @@ def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     return stops
 
 
-def _thinking(body: ChatBody) -> bool | None:
-    if isinstance(body.thinking, ThinkingSwitch):
+def _thinking(body: openai.ChatBody) -> bool | None:
+    if isinstance(body.thinking, openai.ThinkingSwitch):
         return body.thinking.type != "disabled"
     if body.thinking is not None:
         return body.thinking
@@ -193,26 +177,28 @@ def _thinking(body: ChatBody) -> bool | None:
     return None if body.reasoning_effort is None else body.reasoning_effort not in _NO_THINKING
 
 
-def _form(wanted: ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
+def _form(wanted: openai.ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
         return ResponseFormat()
     if wanted.json_schema is None:
-        raise RequestRefusedError(
-            "a json_schema belongs to this type; send its name and schema", "response_format.json_schema"
-        )
+        message = "a json_schema belongs to this type; send its name and schema"
+        raise RequestRefusedError(message, "response_format.json_schema")
     schema = wanted.json_schema.schema_ or {}
     try:
         check(schema)
     except SchemaError as error:
-        where = "response_format.json_schema.schema"
-        message, is_too_costly = f"the schema of the answer cannot be used: {error}", isinstance(error, SchemaCostError)
-        raise RequestRefusedError(message, where, is_too_costly=is_too_costly) from None
+        raise _unusable("schema of the answer", error, "response_format.json_schema.schema") from None
     return ResponseFormat(schema, wanted.json_schema.description or "")
 
 
-def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
+def _unusable(what: str, error: SchemaError, where: str, code: str = "") -> RequestRefusedError:
+    message = f"the {what} cannot be used: {error}"
+    return RequestRefusedError(message, where, code, is_too_costly=isinstance(error, SchemaCostError))
+
+
+def _tools(declared: Sequence[openai.DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
     tools: dict[str, ToolSpec] = {}
     written = sum(len(json.dumps(tool.function.parameters)) for tool in declared)
     if written > MOST_SCHEMA_CHARS:
@@ -226,19 +212,15 @@ def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSp
     return tuple(tools.values())
 
 
-def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
+def _tool(tool: openai.DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
     function = tool.function
     schema: dict[str, Any] = {"type": "object", "properties": {}, **(function.parameters or {})}
     try:
         check(schema, of_object=True)
     except SchemaError as error:
-        message = f"the parameters of the tool {function.name!r} cannot be used: {error}"
-        code, is_too_costly = "invalid_function_parameters", isinstance(error, SchemaCostError)
-        raise RequestRefusedError(message, f"{where}.parameters", code, is_too_costly=is_too_costly) from None
+        what, place = f"parameters of the tool {function.name!r}", f"{where}.parameters"
+        raise _unusable(what, error, place, "invalid_function_parameters") from None
     return ToolSpec(function.name, function.description or "", schema)
-
-
-# Messages
 
 
 @dataclass
@@ -252,8 +234,7 @@ class _Reading:
     open_calls: dict[str, str] = field(default_factory=dict[str, str])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
 
-    def take(self, message: BodyMessage, index: int) -> None:
-        """Add the next message."""
+    def take(self, message: openai.BodyMessage, index: int) -> None:
         where = f"messages[{index}]"
         if message.role == "tool":
             self._take_result(message, where)
@@ -261,7 +242,7 @@ class _Reading:
         self._close_results(where)
         text = "\n".join(_texts(message, where))
         if message.role in _SYSTEM_ROLES:
-            self._take_rule(text)
+            (self.rules if self.messages else self.front).append(text)
         elif message.role == "user":
             words = f"{message.name}: {text}" if message.name else text
             self.messages.append(Message("user", words, context=self._told_rules()))
@@ -269,21 +250,17 @@ class _Reading:
             self._take_answer(message, text or message.refusal or "", where)
 
     def finish(self, where: str) -> tuple[Message, ...]:
-        """Return all messages."""
         self._close_results(where)
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
         system = [Message("system", "\n\n".join(self.front))] if self.front else []
         return (*system, *self.messages)
 
-    def _take_rule(self, text: str) -> None:
-        (self.rules if self.messages else self.front).append(text)
-
     def _told_rules(self) -> str:
         rules, self.rules = self.rules, []
         return "\n\n".join(rules)
 
-    def _take_answer(self, message: BodyMessage, text: str, where: str) -> None:
+    def _take_answer(self, message: openai.BodyMessage, text: str, where: str) -> None:
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
         calls = tuple(_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
@@ -292,14 +269,12 @@ class _Reading:
             raise RequestRefusedError("two calls have the same id; give each its own", f"{where}.tool_calls")
         self.messages.append(Message("assistant", text, calls=calls))
 
-    def _take_result(self, message: BodyMessage, where: str) -> None:
+    def _take_result(self, message: openai.BodyMessage, where: str) -> None:
         name = self.open_calls.pop(message.tool_call_id or "", None)
         if name is None:
-            raise RequestRefusedError(
-                f"there is no open call {message.tool_call_id!r} that this would be the result of; send results behind "
-                "the assistant's message with the calls, with the ids of those",
-                f"{where}.tool_call_id",
-            )
+            refusal = f"there is no open call {message.tool_call_id!r} that this would be the result of"
+            remedy = "send results behind the assistant's message with the calls, with the ids of those"
+            raise RequestRefusedError(f"{refusal}; {remedy}", f"{where}.tool_call_id")
         text = "\n".join(_texts(message, where))
         self.results.append(ToolResult(message.tool_call_id or "", name, text))
 
@@ -307,9 +282,8 @@ class _Reading:
         """End the results of a round: check that every call has one, and sort them by call."""
         if self.open_calls:
             missing = ", ".join(self.open_calls)
-            raise RequestRefusedError(
-                f"calls have no result: {missing}; send a tool message for each behind the assistant's message", where
-            )
+            remedy = "send a tool message for each behind the assistant's message"
+            raise RequestRefusedError(f"calls have no result: {missing}; {remedy}", where)
         if self.results:
             order = {call.id: place for place, call in enumerate(self.messages[-1].calls)}
             results = sorted(self.results, key=lambda result: order[result.call_id])
@@ -317,14 +291,7 @@ class _Reading:
             self.results = []
 
 
-def _messages(messages: Sequence[BodyMessage]) -> tuple[Message, ...]:
-    reading = _Reading()
-    for index, message in enumerate(messages):
-        reading.take(message, index)
-    return reading.finish(f"messages[{len(messages) - 1}]")
-
-
-def _texts(message: BodyMessage, where: str) -> Iterator[str]:
+def _texts(message: openai.BodyMessage, where: str) -> Iterator[str]:
     if message.content is None and message.role != "assistant":
         raise RequestRefusedError("a message of this role has a content; send a text", f"{where}.content")
     if isinstance(message.content, str):
@@ -332,14 +299,12 @@ def _texts(message: BodyMessage, where: str) -> Iterator[str]:
         return
     for index, part in enumerate(message.content or ()):
         if part.type not in _TEXT_PARTS:
-            place = f"{where}.content[{index}].type"
-            raise RequestRefusedError(
-                f"this model reads text; send parts of the type text, not {part.type!r}", place, "unsupported_content"
-            )
+            refusal = f"this model reads text; send parts of the type text, not {part.type!r}"
+            raise RequestRefusedError(refusal, f"{where}.content[{index}].type", "unsupported_content")
         yield part.text or part.refusal or ""
 
 
-def _call(call: MessageCall, where: str) -> ToolCall:
+def _call(call: openai.MessageCall, where: str) -> ToolCall:
     arguments: Any = call.function.arguments
     if isinstance(arguments, str):
         try:

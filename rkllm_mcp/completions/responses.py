@@ -15,26 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rkllm_mcp.completions import openai_types as openai
 from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
-from rkllm_mcp.completions.openai_types import (
-    MOST_MESSAGES,
-    MOST_PARTS,
-    MOST_TOOLS,
-    BodyMessage,
-    CalledFunction,
-    ChatBody,
-    ChosenTool,
-    ContentPart,
-    DeclaredTool,
-    Integer,
-    Limit,
-    MessageCall,
-    Name,
-    OpenAIBody,
-    ResponseFormatBody,
-    ResponsePart,
-    Tokens,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.messages import MAX_NAME_CHARS
@@ -46,10 +28,10 @@ _INPUT = "input"
 _PREFIX = "resp_"
 
 
-_Contents = str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)]
+_Contents = str | Annotated[list[openai.ContentPart], Field(max_length=openai.MOST_PARTS)]
 
 
-class InputItem(OpenAIBody):
+class InputItem(openai.OpenAIBody):
     """A message, a call, the output of a call, or thinking, which is not read again."""
 
     type: str = "message"
@@ -65,12 +47,12 @@ class InputItem(OpenAIBody):
     error: str | None = None
 
 
-class ResponsesTool(OpenAIBody):
+class ResponsesTool(openai.OpenAIBody):
     """A function or custom tool of the program, a namespace of them, or a server of this service (``mcp``)."""
 
     type: str
-    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
-    name: Name | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
+    name: openai.Name | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     format: dict[str, Any] | None = None
@@ -82,46 +64,46 @@ class ResponsesTool(OpenAIBody):
     headers: dict[str, str] | None = None
 
 
-class ResponsesChoice(OpenAIBody):
+class ResponsesChoice(openai.OpenAIBody):
     """The tool that has to be called, or the tools that may be (``allowed_tools``)."""
 
     type: str
     name: str | None = None
     server_label: str | None = None
     mode: Literal["auto", "required"] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=openai.MOST_TOOLS)] | None = None
 
 
-class ReasoningBody(OpenAIBody):
+class ReasoningBody(openai.OpenAIBody):
     """Thinking; it comes as a summary, which is the whole of it."""
 
     effort: _Effort | None = None
 
 
-class TextFormat(OpenAIBody):
+class TextFormat(openai.OpenAIBody):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: Name | None = None
+    name: openai.Name | None = None
     # "schema" is a method of every pydantic model.
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     description: str | None = None
 
 
-class TextBody(OpenAIBody):
+class TextBody(openai.OpenAIBody):
     """Settings of the text."""
 
     format: TextFormat | None = None
 
 
-class ResponsesBody(OpenAIBody):
+class ResponsesBody(openai.OpenAIBody):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "background": ("an answer is made while its request waits; stream it instead",),
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),
-        "top_logprobs": ChatBody.REFUSED["top_logprobs"],
+        "top_logprobs": openai.ChatBody.REFUSED["top_logprobs"],
     }
     IGNORED = (
         *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
@@ -129,16 +111,16 @@ class ResponsesBody(OpenAIBody):
         *("service_tier", "stream_options", "truncation", "user"),
     )
 
-    input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES)] = ""
+    input: str | Annotated[list[InputItem], Field(max_length=openai.MOST_MESSAGES)] = ""
     model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    max_output_tokens: Limit | None = None
+    max_output_tokens: openai.Limit | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
@@ -147,10 +129,10 @@ class ResponsesBody(OpenAIBody):
     background: bool | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
-    top_logprobs: Integer | None = None
+    top_logprobs: openai.Integer | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: Tokens | None = None
+    tokens: openai.Tokens | None = None
 
     def items(self) -> list[InputItem]:
         """Return the input as items."""
@@ -170,15 +152,12 @@ class ResponseObject(BaseModel):
     output: list[dict[str, Any]]
 
 
-class ResponseDeleted(ResponsePart):
+class ResponseDeleted(openai.ResponsePart):
     """A response that is gone."""
 
     id: str
     object: Literal["response"]
     deleted: Literal[True]
-
-
-# Request
 
 
 @dataclass(frozen=True)
@@ -205,41 +184,32 @@ def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
     tools, servers = _tools(body.tools or ())
     messages, places = _messages(body, stored)
     choice, tools = _choice(body.tool_choice, tools, servers)
-    chat = ChatBody(messages=messages)
+    shared = body.model_dump(include={"model", "stream", "temperature", "top_p", "parallel_tool_calls", "tokens"})
     update = {
-        "model": body.model,
-        "stream": body.stream,
+        **shared,
         "max_tokens": body.max_output_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "parallel_tool_calls": body.parallel_tool_calls,
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         "response_format": _form(body.text.format if body.text else None),
         "tools": tools or None,
         "tool_choice": choice,
         "mcp": True if servers else body.mcp,
-        "tokens": body.tokens,
     }
-    names = {
-        ".function": "",
-        "response_format.json_schema": "text.format",
-        "messages": "input",
-    }
-    return Translated(chat.model_copy(update=update), places, names, servers)
+    names = {".function": "", "response_format.json_schema": "text.format", "messages": "input"}
+    return Translated(openai.ChatBody(messages=messages).model_copy(update=update), places, names, servers)
 
 
-def _form(wanted: TextFormat | None) -> ResponseFormatBody | None:
+def _form(wanted: TextFormat | None) -> openai.ResponseFormatBody | None:
     if wanted is None:
         return None
     if wanted.type != "json_schema" or wanted.schema_ is None:
-        return ResponseFormatBody(type=wanted.type)
+        return openai.ResponseFormatBody(type=wanted.type)
     return schema_form(wanted.schema_, wanted.name or "answer", wanted.description)
 
 
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
 
 
-def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[DeclaredTool], dict[str, Sequence[str] | None]]:
+def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], dict[str, Sequence[str] | None]]:
     declared: list[tuple[str, str | None, Json | None]] = []
     servers: dict[str, Sequence[str] | None] = {}
     for where, tool, name in _named(tools):
@@ -300,8 +270,8 @@ def _allowed(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] |
 
 
 def _choice(
-    choice: str | ResponsesChoice | None, tools: list[DeclaredTool], servers: Mapping[str, Any]
-) -> tuple[str | ChosenTool | None, list[DeclaredTool]]:
+    choice: str | ResponsesChoice | None, tools: list[openai.DeclaredTool], servers: Mapping[str, Any]
+) -> tuple[str | openai.ChosenTool | None, list[openai.DeclaredTool]]:
     """Return the choice as OpenAI's chat body has it, and the tools that it leaves."""
     if not isinstance(choice, ResponsesChoice):
         return choice, tools
@@ -315,78 +285,67 @@ def _choice(
     return chosen_tool(choice.name), tools
 
 
-def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[BodyMessage], list[str]]:
-    reading = _Reading()
-    if body.instructions:
-        reading.add(BodyMessage(role="system", content=body.instructions), "instructions")
+def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[openai.BodyMessage], list[str]]:
+    """Return the messages and the place of each; what an assistant said and called in a row is one of them."""
+    messages = [openai.BodyMessage(role="system", content=body.instructions)] if body.instructions else []
+    places = ["instructions" for _ in messages]
+    for item, place in _items(body, stored):
+        message = _message(item, place)
+        if message is None:
+            continue
+        if message.role == "assistant" and messages and messages[-1].role == "assistant":
+            last = messages.pop()
+            text = "\n".join(str(each.content) for each in (last, message) if each.content)
+            calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
+            messages.append(openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None))
+        else:
+            messages.append(message)
+            places.append(place)
+    if not body.input or all(message.role == "system" for message in messages):
+        raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
+    return messages, places
+
+
+def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem, str]]:
+    """Yield the items to read, each with its place; a reference is what it refers to."""
     for item in stored.before:
         # Only what was stored by this service: its fields were checked then.
-        reading.take(InputItem.model_validate(item), "previous_response_id")
+        yield InputItem.model_validate(item), "previous_response_id"
     for index, item in enumerate(body.items()):
         place = f"input[{index}]"
         if item.type == "item_reference":
-            item = _found(item, stored, place)
-        reading.take(item, place)
-    if not body.input or not any(message.role != "system" for message in reading.messages):
-        raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
-    return reading.messages, reading.places
+            found = stored.output.get(item.id or "")
+            if found is None:
+                message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
+                raise RequestRefusedError(message, f"{place}.id", "item_not_found")
+            item = InputItem.model_validate(found)
+        yield item, place
 
 
-def _found(item: InputItem, stored: StoredItems, place: str) -> InputItem:
-    found = stored.output.get(item.id or "")
-    if found is None:
-        message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
-        raise RequestRefusedError(message, f"{place}.id", "item_not_found")
-    return InputItem.model_validate(found)
-
-
-class _Reading:
-    """The messages read so far; what an assistant said, thought and called in a row is one of them."""
-
-    def __init__(self) -> None:
-        self.messages: list[BodyMessage] = []
-        self.places: list[str] = []
-
-    def add(self, message: BodyMessage, place: str) -> None:
-        """Add a message."""
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role == message.role == "assistant":
-            text = "\n".join(str(each.content) for each in (last, message) if each.content)
-            calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
-            self.messages[-1] = BodyMessage(role="assistant", content=text, tool_calls=calls or None)
-            return
-        self.messages.append(message)
-        self.places.append(place)
-
-    def take(self, item: InputItem, place: str) -> None:
-        """Add an item."""
-        if item.type == "message":
-            if item.role is None or item.content is None:
-                raise RequestRefusedError("a message has a role and a content; send both", place)
-            content = _content(item.content, f"{place}.content")
-            if item.role == "assistant" and not isinstance(content, str):
-                content = "".join(part.text or "" for part in content)
-            self.add(BodyMessage(role=item.role, content=content), place)
-        elif item.type in ("function_call", "custom_tool_call"):
-            self._take_call(item, place)
-        elif item.type in ("function_call_output", "custom_tool_call_output"):
-            output = _content(item.output or "", f"{place}.output")
-            self.add(BodyMessage(role="tool", content=output, tool_call_id=item.call_id or ""), place)
-        elif item.type not in _UNREAD:
-            message = f"items of the type {item.type!r} are not read here; leave it out"
-            raise RequestRefusedError(message, f"{place}.type", "unsupported_content")
-
-    def _take_call(self, item: InputItem, place: str) -> None:
-        arguments = (
-            json.dumps({_INPUT: item.input or ""}) if item.type == "custom_tool_call" else item.arguments or "{}"
-        )
+def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
+    if item.type == "message":
+        if item.role is None or item.content is None:
+            raise RequestRefusedError("a message has a role and a content; send both", place)
+        content = _content(item.content, f"{place}.content")
+        if item.role == "assistant" and not isinstance(content, str):
+            content = "".join(part.text or "" for part in content)
+        return openai.BodyMessage(role=item.role, content=content)
+    if item.type in ("function_call", "custom_tool_call"):
         if not item.call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
-        function = CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
-        self.add(
-            BodyMessage(role="assistant", content="", tool_calls=[MessageCall(id=item.call_id, function=function)]),
-            place,
+        is_custom = item.type == "custom_tool_call"
+        arguments = json.dumps({_INPUT: item.input or ""}) if is_custom else item.arguments or "{}"
+        function = openai.CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
+        return openai.BodyMessage(
+            role="assistant", content="", tool_calls=[openai.MessageCall(id=item.call_id, function=function)]
         )
+    if item.type in ("function_call_output", "custom_tool_call_output"):
+        output = _content(item.output or "", f"{place}.output")
+        return openai.BodyMessage(role="tool", content=output, tool_call_id=item.call_id or "")
+    if item.type not in _UNREAD:
+        message = f"items of the type {item.type!r} are not read here; leave it out"
+        raise RequestRefusedError(message, f"{place}.type", "unsupported_content")
+    return None
 
 
 # Thinking, and calls that this service has run itself, whose outcome is in the answer.
@@ -394,23 +353,18 @@ _UNREAD = frozenset({"reasoning", "mcp_call", "mcp_list_tools"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
 
 
-def _content(content: str | Sequence[ContentPart], place: str) -> str | list[ContentPart]:
+def _content(content: str | Sequence[openai.ContentPart], place: str) -> str | list[openai.ContentPart]:
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):
         if part.type not in _TEXTS:
             message = f"this model reads text; send parts of the type input_text, not {part.type!r}"
             raise RequestRefusedError(message, f"{place}[{index}].type", "unsupported_content")
-    return [ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
-
-
-# Response
+    return [openai.ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
 
 
 @dataclass(frozen=True)
 class _ItemShape:
-    """The item of a kind of part."""
-
     prefix: str  # of its ids
     delta: str  # the event of a piece
     done: tuple[str, str]  # the event behind the last piece, and the field that has the whole text
@@ -451,36 +405,25 @@ class ResponsesShape(ReplyShape):
 
     def opened(self, part: Part) -> str:
         """Return the events before the first piece of an item."""
-        shape, item = self._shape(part), self._item(part, is_open=True)
-        records = self._event("output_item.added", output_index=part.index, item=item)
+        records = self._event("output_item.added", output_index=part.index, item=self._item(part, is_open=True))
         if part.kind == "server_call":
             records += self._of(part, "mcp_call.in_progress")
-        if shape.part is not None:
-            index, name = shape.part
-            records += self._of(part, f"{name}.added", **{index: 0}, part=_content_part(part.kind, ""))
-        return records
+        return records + self._content_event(part, "added", "")
 
     def piece(self, part: Part) -> str:
         """Return the event of a piece."""
-        shape = self._shape(part)
-        extra: Json = {} if shape.part is None else {shape.part[0]: 0}
-        if part.kind == "text":
-            extra["logprobs"] = []
-        return self._of(part, shape.delta, **extra, delta=self._written(part, part.pieces[-1]))
+        extra: Json = {"logprobs": []} if part.kind == "text" else {}
+        return self._of(part, self._shape(part).delta, **extra, delta=self._written(part, part.pieces[-1]))
 
     def closed(self, part: Part) -> str:
         """Return the events behind the last piece of an item."""
         shape = self._shape(part)
         event, field_ = shape.done
-        extra: Json = {} if shape.part is None else {shape.part[0]: 0}
-        if part.kind == "text":
-            extra["logprobs"] = []
+        extra: Json = {"logprobs": []} if part.kind == "text" else {}
         if part.kind == "call" and part.call is not None and shape is not _CUSTOM:
             extra["name"] = self._named(part.call.name)[0]
         records = self._of(part, event, **extra, **{field_: self._written(part, part.text)})
-        if shape.part is not None:
-            index, name = shape.part
-            records += self._of(part, f"{name}.done", **{index: 0}, part=_content_part(part.kind, part.text))
+        records += self._content_event(part, "done", part.text)
         if part.result is not None:
             records += self._of(part, "mcp_call.failed" if part.result.is_error else "mcp_call.completed")
         return records + self._event("output_item.done", output_index=part.index, item=self._item(part))
@@ -555,10 +498,9 @@ class ResponsesShape(ReplyShape):
         if part.result is None:
             kind = "custom_tool_call" if shape is _CUSTOM else "function_call"
             return {**called, "type": kind, "call_id": part.call.id}
-        result = part.result
         outcome: Json = {"output": None, "error": None}
         if not is_open:
-            outcome["error" if result.is_error else "output"] = result.text
+            outcome["error" if part.result.is_error else "output"] = part.result.text
         return {**called, "type": "mcp_call", "server_label": part.call.server, **outcome, "approval_request_id": None}
 
     def _named(self, shown: str) -> tuple[str, Json]:
@@ -571,8 +513,15 @@ class ResponsesShape(ReplyShape):
     def _id(self, part: Part) -> str:
         return f"{self._shape(part).prefix}_{self._reply.id.removeprefix(_PREFIX)}_{part.index}"
 
+    def _content_event(self, part: Part, moment: str, text: str) -> str:
+        """Return the event around the part of an item; empty if its items have no parts."""
+        shape = self._shape(part).part
+        return self._of(part, f"{shape[1]}.{moment}", part=_content_part(part.kind, text)) if shape else ""
+
     def _of(self, source: Part, event: str, /, **fields: Any) -> str:
-        return self._event(event, item_id=self._id(source), output_index=source.index, **fields)
+        shape = self._shape(source).part
+        place = {shape[0]: 0} if shape else {}
+        return self._event(event, item_id=self._id(source), output_index=source.index, **place, **fields)
 
     def _event(self, name: str, /, **fields: Any) -> str:
         record = typed_record({"type": f"response.{name}", "sequence_number": self._number, **fields})
@@ -592,6 +541,7 @@ def _echo(body: ResponsesBody) -> Json:
     """Return the settings of a request as the response repeats them."""
     form = body.text.format if body.text and body.text.format else TextFormat(type="text")
     choice = body.tool_choice
+    chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
     return {
         "background": False,
         "instructions": body.instructions,
@@ -603,9 +553,7 @@ def _echo(body: ResponsesBody) -> Json:
         "service_tier": "default",
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
-        "tool_choice": choice.model_dump(exclude_none=True)
-        if isinstance(choice, ResponsesChoice)
-        else choice or "auto",
+        "tool_choice": chosen,
         "tools": list(_echoed(body.tools or ())),
         "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": "disabled",

@@ -36,14 +36,8 @@ SCHEMAS_KEPT = 1024
 MOST_SCHEMA_CHARS = 200_000
 
 
-@dataclass
 class FormatMismatchError(Exception):
-    """The answer does not match the format; ``reason`` lets the model correct it."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    """The answer does not match the format; the reason, which is its text, lets the model correct it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class ResponseFormat:
 
     def told_again(self, misfit: FormatMismatchError) -> str:
         """Return the note for the second attempt."""
-        return f"[That answer cannot be used: {misfit.reason}. Answer again with the JSON and nothing else.]"
+        return f"[That answer cannot be used: {misfit}. Answer again with the JSON and nothing else.]"
 
     def read(self, text: str) -> str:
         """Return the JSON text of an answer; a FormatMismatchError if it is not JSON, or does not match the schema."""
@@ -96,11 +90,7 @@ class ResponseFormat:
 
 
 class SchemaCheck:
-    """Checks that a schema can be used; thread-safe.
-
-    Clients send the same schemas with every request and a check may take milliseconds, so the last ``kept`` valid ones
-    are cached.
-    """
+    """Checks that a schema can be used, which takes milliseconds; caches the last ``kept`` valid ones. Thread-safe."""
 
     def __init__(self, kept: int = SCHEMAS_KEPT) -> None:
         self._kept = kept
@@ -108,11 +98,7 @@ class SchemaCheck:
         self._changing = Lock()
 
     def __call__(self, schema: Mapping[str, Any], *, of_object: bool = False) -> None:
-        """Check a schema; with ``of_object`` it must describe an object, as for the arguments of a call.
-
-        Raises:
-            SchemaError: the schema is invalid; ``SchemaCostError`` if it is too expensive.
-        """
+        """Raise a SchemaError if a schema is invalid or too costly; with ``of_object`` it must describe an object."""
         if of_object and schema.get("type") != "object":
             raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
         try:

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rkllm_mcp.app.preview import AUTOMATIC, EMULATOR
-from rkllm_mcp.app.settings import unset_rights, unsupported_settings
+from rkllm_mcp.app.settings import AUTOMATIC, EMULATOR, unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text

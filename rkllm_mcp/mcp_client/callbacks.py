@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -20,33 +20,14 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message
-from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
+from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client, MCPError
+    from mcp.client import session as sdk
     from mcp.client.extension import ClientExtension
-    from mcp.client.session import (
-        ClientRequestContext,
-        ElicitationFnT,
-        IncomingMessage,
-        ListRootsFnT,
-        LoggingFnT,
-        MessageHandlerFnT,
-        SamplingFnT,
-    )
-    from mcp_types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        CreateMessageResultWithTools,
-        ElicitRequestFormParams,
-        ElicitRequestParams,
-        ElicitRequestURLParams,
-        ElicitResult,
-        ErrorData,
-        ListRootsResult,
-        LoggingMessageNotificationParams,
-    )
 
     from rkllm_mcp.config.servers import LogLevel
 
@@ -61,13 +42,13 @@ class ResourceUpdates:
     def __init__(self) -> None:
         self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
 
-    def heard_from(self, server: str) -> MessageHandlerFnT:
+    def heard_from(self, server: str) -> sdk.MessageHandlerFnT:
         """Return a message handler that delivers a server's updates."""
 
-        async def handle(message: IncomingMessage) -> None:
-            from mcp_types import ResourceUpdatedNotification
+        async def handle(message: sdk.IncomingMessage) -> None:
+            import mcp_types as types
 
-            if isinstance(message, ResourceUpdatedNotification):
+            if isinstance(message, types.ResourceUpdatedNotification):
                 self.tell(server, str(message.params.uri))
 
         return handle
@@ -99,13 +80,13 @@ _CANCEL = ElicitationAnswer("cancel")
 
 def elicitation_of(
     spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
-) -> ElicitationFnT | None:
+) -> sdk.ElicitationFnT | None:
     """Return the elicitation callback of a server; None if the configuration denies elicitation."""
     if spec.elicitation == "deny":
         return None
 
-    async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        from mcp_types import ElicitResult
+    async def elicit(context: sdk.ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        import mcp_types as types
 
         del context
         try:
@@ -116,23 +97,20 @@ def elicitation_of(
         if answer.action != "accept":
             note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
         content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
-        return ElicitResult(action=answer.action, content=content)
+        return types.ElicitResult(action=answer.action, content=content)
 
     return elicit
 
 
 async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
-    """Present the URLs of a URLElicitationRequiredError (2025-11-25).
-
-    Return True if ``error`` is one and the user has opened all URLs: the call can then be repeated.
-    """
-    from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
+    """Present the URLs of a URLElicitationRequiredError (2025-11-25); True if all were opened: the call is repeated."""
+    import mcp_types as types
     from pydantic import ValidationError
 
-    if error.error.code != URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
+    if error.error.code != types.URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
     try:
-        requests = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        requests = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
     except ValidationError:
         return False
     for request in requests:
@@ -141,30 +119,33 @@ async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) 
     return bool(requests)
 
 
-async def _answer(spec: MCPServerConfig, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
+async def _answer(
+    spec: MCPServerConfig, params: types.ElicitRequestParams, context: CallContext | None
+) -> ElicitationAnswer:
+    is_asked = spec.elicitation != "defaults"
     if params.mode == "url":
-        if spec.elicitation == "defaults":
-            return ElicitationAnswer("decline")
-        return await _show_url(spec.name, params, context)
-    if spec.elicitation == "defaults":
-        return _defaults(params)
-    return await _fill_form(spec.name, params, context)
+        return await _show_url(spec.name, params, context) if is_asked else ElicitationAnswer("decline")
+    return await _fill_form(spec.name, params, context) if is_asked else _defaults(params)
 
 
-def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
+def _defaults(params: types.ElicitRequestFormParams) -> ElicitationAnswer:
     content = filled(params.requested_schema, {})
     if problems(params.requested_schema, content):
         return ElicitationAnswer("decline")
     return ElicitationAnswer("accept", content)
 
 
-async def _show_url(server: str, params: ElicitRequestURLParams, context: CallContext | None) -> ElicitationAnswer:
+async def _show_url(
+    server: str, params: types.ElicitRequestURLParams, context: CallContext | None
+) -> ElicitationAnswer:
     if context is None or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
     return await _ask(context, Elicitation("", server, params.message, {}, params.url))
 
 
-async def _fill_form(server: str, params: ElicitRequestFormParams, context: CallContext | None) -> ElicitationAnswer:
+async def _fill_form(
+    server: str, params: types.ElicitRequestFormParams, context: CallContext | None
+) -> ElicitationAnswer:
     if context is None:
         return _CANCEL
     schema = params.requested_schema
@@ -182,31 +163,32 @@ async def _fill_form(server: str, params: ElicitRequestFormParams, context: Call
 
 
 async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer:
-    asker: Approver = context.asker
     with context.pause():
-        return await asker.elicit(question)
+        return await context.asker.elicit(question)
 
 
-def roots_of(spec: MCPServerConfig) -> ListRootsFnT | None:
+def roots_of(spec: MCPServerConfig) -> sdk.ListRootsFnT | None:
     """Return the ``roots/list`` callback; None if no roots are configured."""
     if not spec.roots:
         return None
 
-    async def list_roots(context: ClientRequestContext) -> ListRootsResult:
-        from mcp_types import ListRootsResult, Root
+    async def list_roots(context: sdk.ClientRequestContext) -> types.ListRootsResult:
+        import mcp_types as types
         from pydantic import FileUrl
 
         del context
         paths = [folder.absolute() for folder in spec.roots or ()]
-        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths])
+        return types.ListRootsResult(
+            roots=[types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
+        )
 
     return list_roots
 
 
-def logging_to(note: Callable[[str], None]) -> LoggingFnT:
+def logging_to(note: Callable[[str], None]) -> sdk.LoggingFnT:
     """Return a logging callback that writes one line per message."""
 
-    async def log(params: LoggingMessageNotificationParams) -> None:
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
         logger = f" {params.logger}:" if params.logger else ""
         note(f"{params.level}:{logger} {params.data}".replace("\n", " "))
 
@@ -214,28 +196,27 @@ def logging_to(note: Callable[[str], None]) -> LoggingFnT:
 
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
-    """Send ``logging/setLevel`` to a server of 2025-11-25 or older; newer ones read the level in every request.
-
-    A refusal is written to ``note``; ``level`` None sends nothing.
-    """
+    """Send ``logging/setLevel`` unless the server reads the level of each request (2026-07-28); note a refusal."""
+    import mcp_types as types
     from mcp import MCPError
-    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
     if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
         return
     try:
-        await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+        await client.session.send_request(
+            types.SetLevelRequest(params=types.SetLevelRequestParams(level=level)), types.EmptyResult
+        )
     except MCPError as error:
         note(f"(logging/setLevel was refused: {error})")
 
 
-def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None = None) -> MessageHandlerFnT:
+def tool_changes_to(changed: Callable[[], None], also: sdk.MessageHandlerFnT | None = None) -> sdk.MessageHandlerFnT:
     """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
 
-    async def handle(message: IncomingMessage) -> None:
-        from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
+    async def handle(message: sdk.IncomingMessage) -> None:
+        import mcp_types as types
 
-        if isinstance(message, (ToolListChangedNotification, ResourceListChangedNotification)):
+        if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification)):
             changed()
         if also is not None:
             await also(message)
@@ -253,14 +234,15 @@ _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
 ApproveSampling: TypeAlias = Callable[[MCPServerConfig, SamplingRequest, CallContext], Awaitable[bool]]
 
 
+@dataclass(eq=False)
 class _SamplingRefusedError(Exception):
-    """A sampling request that is refused; ``code`` and the message are sent to the server."""
+    """A sampling request that is refused; code and reason are sent to the server."""
 
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+    code: int
+    reason: str
 
 
+@dataclass
 class SamplingGate:
     """Sampling callback of one server: checks the request, asks for approval, runs the model.
 
@@ -268,75 +250,69 @@ class SamplingGate:
     call a request is refused; so are tools and content other than text. Follows MCP 2025-11-25 (a separate request) and
     2026-07-28 (inside the call), client features, sampling.
 
-    ``in_flight`` are the active calls of the connection, whose users are asked; ``note`` receives a line about each
-    refusal.
     """
 
-    def __init__(
-        self,
-        spec: MCPServerConfig,
-        sampler: Sampler,
-        approve: ApproveSampling,
-        in_flight: Sequence[CallContext],
-        note: Callable[[str], None],
-    ) -> None:
-        self._spec = spec
-        self._sampler = sampler
-        self._approve = approve
-        self._in_flight = in_flight
-        self._note = note
-        self._counts: list[tuple[CallContext, int]] = []
+    spec: MCPServerConfig
+    sampler: Sampler
+    approve: ApproveSampling
+    in_flight: Sequence[CallContext]  # active calls of the connection, whose users are asked
+    note: Callable[[str], None]  # receives a line about each refusal
+    _counts: list[tuple[CallContext, int]] = field(default_factory=list[tuple[CallContext, int]])
 
     async def answer(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        self, context: sdk.ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Handle ``sampling/createMessage``; the callback of an ``mcp.Client``."""
-        from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
+        import mcp_types as types
 
         del context
         try:
             answer = await self._answer(params)
         except _SamplingRefusedError as error:
-            self._note(f"(its sampling request was refused: {error})")
-            return ErrorData(code=error.code, message=str(error))
+            self.note(f"(its sampling request was refused: {error.reason})")
+            return types.ErrorData(code=error.code, message=error.reason)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
-            self._note(f"(its sampling request failed: {error})")
+            self.note(f"(its sampling request failed: {error})")
             reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
-            return ErrorData(code=INTERNAL_ERROR, message=reason)
-        return CreateMessageResult(
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=reason)
+        return types.CreateMessageResult(
             role="assistant",
-            content=TextContent(type="text", text=answer.text),
+            content=types.TextContent(type="text", text=answer.text),
             model=answer.model,
             stop_reason=_ENDINGS[answer.ending],
         )
 
-    async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
-        request = _sampling_request(self._spec.name, params)
-        call = active_call(self._in_flight)
+    async def _answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
+        request = _sampling_request(self.spec.name, params)
+        call = active_call(self.in_flight)
         if call is None:
             raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
         self._count(call)
         with call.pause():
-            if not await self._approve(self._spec, request, call):
+            if not await self.approve(self.spec, request, call):
                 raise _SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
-            return await self._sampler.sample(request)
+            return await self.sampler.sample(request)
 
     def _count(self, call: CallContext) -> None:
         asked = 1 + next((count for other, count in self._counts if other is call), 0)
-        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self._in_flight)]
+        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self.in_flight)]
         self._counts = [*running, (call, asked)]
         if asked > _MOST_PER_CALL:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
 
 
-def _sampling_request(server: str, params: CreateMessageRequestParams) -> SamplingRequest:
-    from mcp_types import INVALID_PARAMS
+def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> SamplingRequest:
+    import mcp_types as types
 
     if params.tools or params.tool_choice:
-        raise _SamplingRefusedError(INVALID_PARAMS, "this host does not support tools in sampling; ask without tools")
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
+        )
     messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
     if not messages or params.max_tokens < 1:
-        raise _SamplingRefusedError(INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required")
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
+        )
     return SamplingRequest(
         server=server,
         messages=messages,
@@ -347,10 +323,12 @@ def _sampling_request(server: str, params: CreateMessageRequestParams) -> Sampli
 
 
 def _text(blocks: Sequence[Any]) -> str:
-    from mcp_types import INVALID_PARAMS, TextContent
+    import mcp_types as types
 
-    if not all(isinstance(block, TextContent) for block in blocks):
-        raise _SamplingRefusedError(INVALID_PARAMS, "this host's model reads text only; describe the rest in words")
+    if not all(isinstance(block, types.TextContent) for block in blocks):
+        raise _SamplingRefusedError(
+            types.INVALID_PARAMS, "this host's model reads text only; describe the rest in words"
+        )
     return "\n".join(block.text for block in blocks)
 
 
@@ -358,19 +336,15 @@ def _text(blocks: Sequence[Any]) -> str:
 class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
 
-    sampling: SamplingFnT | None = None
-    elicitation: ElicitationFnT | None = None
-    roots: ListRootsFnT | None = None
-    message: MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
+    sampling: sdk.SamplingFnT | None = None
+    elicitation: sdk.ElicitationFnT | None = None
+    roots: sdk.ListRootsFnT | None = None
+    message: sdk.MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
     extensions: Sequence[ClientExtension] = ()
 
 
 class Answers:
-    """Creates the callbacks of all servers of one toolbox.
-
-    ``sampler`` is the host's model (None: no sampling); ``approve`` decides about each use. ``updates`` holds
-    the subscribers to resource changes.
-    """
+    """Creates the callbacks of a toolbox's servers; ``approve`` decides about each use of ``sampler``, its model."""
 
     def __init__(self, sampler: Sampler | None, approve: ApproveSampling) -> None:
         self.updates = ResourceUpdates()
@@ -380,11 +354,7 @@ class Answers:
     def callbacks_for(
         self, spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
     ) -> Callbacks:
-        """Return the callbacks of one server's client; imports the SDK.
-
-        ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
-        receives a line about each request that failed.
-        """
+        """Return the callbacks of one server's client; imports the SDK. See ``SamplingGate`` for the parameters."""
         from rkllm_mcp.mcp_client.tasks import Tasks
 
         sampler = None if spec.sampling == "deny" else self._sampler

@@ -71,7 +71,8 @@ class MCPClient:
         if command is not None:
             settings |= {"command": command, "args": tuple(args), "env": dict(env or {}), "cwd": cwd}
         else:
-            settings = {"transport": _transport(url or ""), **settings, "url": url, "ca_file": ca_file}
+            by_url = "websocket" if str(url).startswith(("ws://", "wss://")) else "http"
+            settings = {"transport": by_url, **settings, "url": url, "ca_file": ca_file}
         self._spec = _checked(RemoteServer if command is None else StdioServer, settings)
         # Sent as they are: nothing in them is a placeholder.
         self._headers = dict(headers or {})
@@ -81,9 +82,8 @@ class MCPClient:
     async def __aenter__(self) -> MCPClient:
         """Start the server and open the session."""
         if self._life is not None:
-            raise ServerUnavailableError(
-                f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
-            )
+            message = f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
+            raise ServerUnavailableError(message)
         self._connection = Connection(self._spec, restarts=False, headers=self._headers)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
         try:
@@ -139,16 +139,13 @@ class MCPClient:
             if not content and "structuredContent" in result:
                 content = [{"type": "text", "text": result_text(result)}]
             return {"content": content, "isError": result["isError"]}
-        raise ToolTimeoutError(
-            f"tool {name!r} of {self._spec.name!r} did not answer within {self._spec.timeout_s:g} s; "
-            "raise timeout_s if it needs longer"
-        )
+        problem = f"tool {name!r} of {self._spec.name!r} did not answer within {self._spec.timeout_s:g} s"
+        raise ToolTimeoutError(f"{problem}; raise timeout_s if it needs longer")
 
     async def _open(self) -> Connection:
         if self._connection is None:
-            raise ServerUnavailableError(
-                f"the session with {self._spec.name!r} is not open; use 'async with MCPClient(...)'"
-            )
+            message = f"the session with {self._spec.name!r} is not open; use 'async with MCPClient(...)'"
+            raise ServerUnavailableError(message)
         await self._connection.available()
         return self._connection
 
@@ -159,10 +156,6 @@ class MCPClient:
         output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
         message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
-
-
-def _transport(url: str) -> Transport:
-    return "websocket" if url.startswith(("ws://", "wss://")) else "http"
 
 
 def _checked(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
+from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import keys_of
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
-from rkllm_mcp.mcp_client.callbacks import ask_for_log
+from rkllm_mcp.mcp_client.callbacks import ask_for_log, logging_to, tool_changes_to
 from rkllm_mcp.mcp_client.errors import (
     call_failure,
     connect_failure,
@@ -33,17 +34,10 @@ from rkllm_mcp.mcp_client.errors import (
     is_connection_closed,
     is_session_lost,
 )
-from rkllm_mcp.mcp_client.lifecycle import (
-    PING_PATIENCE_S,
-    ConnectionServices,
-    State,
-    ToolServer,
-    Use,
-    answers,
-)
-from rkllm_mcp.mcp_client.message_filter import MessageListener
+from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, ConnectionServices, State, ToolServer, Use, answers
+from rkllm_mcp.mcp_client.message_filter import MessageListener, filter_messages
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
-from rkllm_mcp.mcp_client.session import call_tool, follow_changes, list_tools, make_client, resource_names
+from rkllm_mcp.mcp_client.session import call_tool, list_tools, resource_names
 from rkllm_mcp.mcp_client.transports import open_channel
 from rkllm_mcp.mcp_client.transports.channel import Channel
 from rkllm_mcp.mcp_client.wire_log import sdk_logs
@@ -59,8 +53,6 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Outcome of an attempt to connect."""
-
     error: Exception | None
     ending: str = ""  # how the server's process ended
     was_heard: bool = True  # the server may have received a message
@@ -87,7 +79,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         configured = {} if isinstance(spec, StdioServer) else spec.headers_template
         self._headers = configured if headers is None else headers
         self._host = host or ConnectionServices()
-        pause_s = self._host.timings.restart_pause_s
+        pause_s = self._host.restart_pause_s
         super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=(*secrets, *keys_of(self._headers)))
         self.timed_out = False
         self._memory = ServerCache(spec, self._host.remembered)
@@ -97,15 +89,11 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
         self._use, self._tools_changed = Use(), anyio.Event()
+        self.in_flight: Sequence[CallContext] = self._use.contexts  # of the active calls, newest last
         if spec.lazy:
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
             self._first.set()
-
-    @property
-    def in_flight(self) -> Sequence[CallContext]:
-        """Contexts of the active calls, newest last."""
-        return self._use.contexts
 
     @property
     def life_over(self) -> anyio.Event:
@@ -176,31 +164,24 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._end(reported.error, reported.ending)
 
     async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
-        """Try one protocol revision and transport.
-
-        ``_opened`` is set afterwards if the attempt had succeeded.
-        """
+        """Try one protocol revision and transport; ``_opened`` is set afterwards if the attempt had succeeded."""
         error: Exception | None = None
         channel: Channel | None = None
         self._over = anyio.Event()  # set by an earlier attempt, which must not end this one
         with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
-                transport = open_channel(
+                async with open_channel(
                     self.spec, self.notes, self._host, deadline.pause, era.transport, headers=self._headers
-                )
-                async with transport as channel:
-                    await self._serve(channel, era, deadline)
+                ) as channel:
+                    # The import takes 0.6 s of CPU; in a thread the event loop goes on and the server starts meanwhile.
+                    await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
+                    with sdk_logs(self._secrets):
+                        await self._run_session(channel, era, deadline)
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         if channel is None:
             return _Outcome(error, was_heard=not isinstance(self.spec, StdioServer))
         return _Outcome(error, channel.ending(), channel.was_heard())
-
-    async def _serve(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
-        # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
-        await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
-        with sdk_logs(self._secrets):
-            await self._run_session(channel, era, deadline)
 
     async def _run_session(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         async with self._make_client(channel, era) as client:
@@ -223,11 +204,27 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 following.cancel_scope.cancel()
 
     def _make_client(self, channel: Channel, era: ProtocolRevision) -> Client:
+        from mcp import Client
+        from mcp_types import Implementation
+
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
         ear = MessageListener(self._over.set, self._note, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
-        return make_client(channel, era, ear, callbacks, self._note_change, self.spec.log_level)
+        return Client(
+            channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
+            mode=era.mode(),
+            prior_discover=era.prior(),
+            client_info=Implementation(name="rkllm-mcp", version=__version__),
+            logging_callback=logging_to(self._note),
+            log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
+            message_handler=tool_changes_to(self._note_change, callbacks.message),
+            sampling_callback=callbacks.sampling,
+            elicitation_callback=callbacks.elicitation,
+            list_roots_callback=callbacks.roots,
+            extensions=callbacks.extensions,
+            cache=None,
+        )
 
     def _note_change(self) -> None:
         self._tools_changed.set()
@@ -242,13 +239,15 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self.resource_names = await resource_names(client)
 
     async def _list_changed_tools(self, client: Client) -> None:
-        try:
-            with anyio.fail_after(self.spec.connect_timeout_s):
-                await self._list_tools(client)
-        except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
-            self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
-        else:
-            self._become("ready")
+        while True:
+            await self._tools_changed.wait()
+            try:
+                with anyio.fail_after(self.spec.connect_timeout_s):
+                    await self._list_tools(client)
+            except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
+                self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
+            else:
+                self._become("ready")
 
     async def _ping_regularly(self, client: Client) -> None:
         """Ping the server every ``ping_s`` seconds and after a cancelled call."""
@@ -271,15 +270,20 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._over.set()
 
     async def _follow_changes(self, client: Client) -> None:
-        async def follow() -> None:
-            while True:
-                await self._tools_changed.wait()
-                await self._list_changed_tools(client)
+        """List the tools again after each change, with a subscription where it is needed."""
+        from mcp.client.subscriptions import ListenNotSupportedError
 
-        def failed(error: Exception) -> None:
-            self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
-
-        await follow_changes(client, follow, failed)
+        tools = client.server_capabilities.tools
+        if tools is not None and tools.list_changed:
+            try:
+                async with client.listen(tools_list_changed=True):
+                    await self._list_changed_tools(client)
+            except ListenNotSupportedError:
+                pass  # notifications come without a subscription
+            except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
+                self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
+                return
+        await self._list_changed_tools(client)
 
     def _end(self, error: Exception | None, ending: str) -> None:
         was_ready, self._opened = self._opened is not None, None

@@ -33,16 +33,11 @@ def leaf(error: BaseException) -> BaseException:
 
 def is_connection_closed(error: BaseException) -> bool:
     """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
-    from mcp_types import CONNECTION_CLOSED
-
     error = leaf(error)
     if _is_mcp_error(error):
-        return error.error.code == CONNECTION_CLOSED or is_session_lost(error)
-    return isinstance(error, (ConnectionError, EOFError)) or type(error).__module__.split(".")[0] in (
-        "anyio",
-        "httpx2",
-        "httpcore2",
-    )
+        return has_hung_up(error) or is_session_lost(error)
+    library = type(error).__module__.split(".")[0]
+    return isinstance(error, (ConnectionError, EOFError)) or library in ("anyio", "httpx2", "httpcore2")
 
 
 def has_hung_up(error: BaseException) -> bool:
@@ -103,10 +98,7 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
 
 
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
-    """Return a sentence for the user about a failed connection, with the remedy.
-
-    ``ending`` describes how the server's process ended, if it did.
-    """
+    """Return a sentence for the user about a failed connection, with the remedy; ``ending`` is that of its process."""
     error = leaf(error)
     if isinstance(error, RkllmMcpError):
         return str(error)

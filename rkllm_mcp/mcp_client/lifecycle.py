@@ -157,14 +157,6 @@ CallbacksFor: TypeAlias = Callable[[MCPServerConfig, Sequence[CallContext], Call
 
 
 @dataclass(frozen=True)
-class Timings:
-    """Pauses of all connections, seconds."""
-
-    stop_grace_s: float = 2.0  # wait after closing stdin, and again after SIGTERM
-    restart_pause_s: float = 1.0  # first pause of the exponential backoff, which is limited to a minute
-
-
-@dataclass(frozen=True)
 class ConnectionServices:
     """Services that connections may use."""
 
@@ -174,7 +166,8 @@ class ConnectionServices:
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
     sandbox: SandboxFolders = NO_FOLDERS
-    timings: Timings = field(default_factory=Timings)
+    stop_grace_s: float = 2.0  # wait after closing a server's stdin, and again after SIGTERM, seconds
+    restart_pause_s: float = 1.0  # first pause of the exponential backoff, which is limited to a minute, seconds
     # Servers in this process, by name, instead of what the configuration names: an MCPServer of the SDK, a function
     # that makes one, or ``module:name``.
     in_process: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -214,13 +207,6 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
 
     ``on_change`` runs in that task after ``state`` or ``tools`` changed; it must not block or raise. With ``restarts``
     a call starts a server again that has failed or died.
-
-    Attributes:
-        spec: settings of the server.
-        failure: kind of the failure of the last attempt to connect.
-        tools: tools under the server's own names.
-        resource_names: names and URIs of its first resources; empty if it has none.
-        notes: recent output and log lines of the server, redacted.
     """
 
     def __init__(
@@ -235,10 +221,10 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self.spec = spec
         self.state: State = "connecting"
         self.reason = ""
-        self.failure: FailureKind = ""
-        self.notes = LastLines()
-        self.tools: tuple[ToolSpec, ...] = ()
-        self.resource_names: tuple[str, ...] = ()
+        self.failure: FailureKind = ""  # of the last attempt to connect
+        self.notes = LastLines()  # recent output and log lines of the server, redacted
+        self.tools: tuple[ToolSpec, ...] = ()  # under the server's own names
+        self.resource_names: tuple[str, ...] = ()  # names and URIs of its first resources
         self._on_change, self._restarts, self._secrets = on_change, restarts, tuple(secrets)
         self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
         self._protocol_version, self._connect_seconds = "", 0.0
@@ -294,10 +280,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to connect has succeeded or failed.
-
-        A lazy server without a stored tool list is connected.
-        """
+        """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
         if self.state == "waiting" and not self._first.is_set():
             self._want()
         await self._first.wait()
@@ -313,11 +296,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             self._want()
 
     async def available(self) -> _Opened:
-        """Wait until the server can take a call, connecting it if necessary, and return what was opened.
-
-        Raises:
-            ServerUnavailableError: the server cannot be connected.
-        """
+        """Connect the server if necessary and return what was opened; a ServerUnavailableError if that fails."""
         while True:
             if self._over.is_set() and self._opened is not None:
                 await self._ended.wait()
@@ -334,10 +313,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
 
-        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
-
-        Raises:
-            ServerUnavailableError: the server is not available, or was lost during the call.
+        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``. A
+        ServerUnavailableError if the server is not available, or was lost during the call.
         """
 
     async def _live_once(self) -> None:
@@ -346,9 +323,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
     def _want_restart(self) -> None:
         wait_s = self._backoff.wait_s()
         if wait_s > 0:
-            raise ServerUnavailableError(
-                f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
-            )
+            problem = f"is down and can be tried again in {math.ceil(wait_s)} s"
+            raise ServerUnavailableError(f"Server '{self.spec.name}' {problem}: {self.reason}.")
         self._want()
 
     def _want(self) -> None:

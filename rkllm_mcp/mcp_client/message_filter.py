@@ -57,60 +57,58 @@ async def filter_messages(transport: Transport, ear: MessageListener) -> AsyncGe
         yield _FilteredRead(read, methods, ear), _FilteredWrite(write, methods, ear)
 
 
+@dataclass
 class _FilteredWrite(AsyncResource):
     """Records the method of each request, to recognise its response."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: MessageListener) -> None:
-        self._inner = inner
-        self._methods = methods
-        self._ear = ear
+    inner: WriteStream[SessionMessage]
+    methods: dict[str | int, str]
+    ear: MessageListener
 
     async def send(self, item: SessionMessage, /) -> None:
         from mcp_types import JSONRPCRequest
 
         if isinstance(item.message, JSONRPCRequest) and item.message.method in _REPAIRS:
-            self._methods[item.message.id] = item.message.method
-        if self._ear.wire is not None:
-            self._ear.wire("sent", _as_json(item))
-        await self._inner.send(item)
+            self.methods[item.message.id] = item.message.method
+        if self.ear.wire is not None:
+            self.ear.wire("sent", _as_json(item))
+        await self.inner.send(item)
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self.inner.aclose()
 
 
+@dataclass
 class _FilteredRead(AsyncResource):
     """Repairs responses and reports the end of the stream."""
 
-    def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], methods: dict[str | int, str], ear: MessageListener
-    ) -> None:
-        self._inner = inner
-        self._methods = methods
-        self._ear = ear
+    inner: ReadStream[SessionMessage | Exception]
+    methods: dict[str | int, str]
+    ear: MessageListener
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._filtered(await self._inner.receive())
+        return self._filtered(await self.inner.receive())
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return self._filtered(await self._inner.__anext__())
+            return self._filtered(await self.inner.__anext__())
         except StopAsyncIteration:
-            self._ear.on_end()
+            self.ear.on_end()
             raise
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self.inner.aclose()
 
     def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
-        if self._ear.secrets:
-            _hide_secrets(item, self._ear.secrets)
-        if self._ear.wire is not None:
-            self._ear.wire("received", _as_json(item))
+        if self.ear.secrets:
+            _hide_secrets(item, self.ear.secrets)
+        if self.ear.wire is not None:
+            self.ear.wire("received", _as_json(item))
         return self._repaired(item)
 
     def _repaired(self, item: SessionMessage) -> SessionMessage:
@@ -118,9 +116,9 @@ class _FilteredRead(AsyncResource):
 
         message = item.message
         if isinstance(message, JSONRPCError) and message.id is not None:
-            self._methods.pop(message.id, None)
-        elif isinstance(message, JSONRPCResponse) and (method := self._methods.pop(message.id, "")):
-            message.result = _REPAIRS[method](message.result, self._ear.note)
+            self.methods.pop(message.id, None)
+        elif isinstance(message, JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
+            message.result = _REPAIRS[method](message.result, self.ear.note)
         return item
 
 

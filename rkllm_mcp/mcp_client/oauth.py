@@ -68,20 +68,15 @@ class Redirect:
 
 @asynccontextmanager
 async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
-    """Listen for a browser at the address of ``redirect`` inside this block.
-
-    Raises:
-        ServerUnavailableError: the port is in use, or the address is not a loopback address.
-    """
+    """Listen at the redirect's address inside this block; a ServerUnavailableError if it is in use, or no loopback."""
     parts = urlsplit(redirect.uri)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         raise ServerUnavailableError(f"{redirect.uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
     try:
         listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
     except OSError as error:
-        raise ServerUnavailableError(
-            f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
-        ) from None
+        message = f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
+        raise ServerUnavailableError(message) from None
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
@@ -156,9 +151,8 @@ class BrowserConsent:
             await self.show(server, url)
             answer = await redirect.wait(self.timeout_s)
         if answer is None:
-            raise ServerUnavailableError(
-                f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
-            )
+            message = f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
+            raise ServerUnavailableError(message)
         if "error" in answer:
             reason = answer.get("error_description") or answer["error"]
             raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
@@ -175,10 +169,8 @@ class NoConsent:
         """Ask for consent; see ``Consent``."""
         del url, redirect_uri
         option = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
-        raise ServerUnavailableError(
-            f"server '{server}' requires a login in a browser; "
-            f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
-        )
+        remedy = f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
+        raise ServerUnavailableError(f"server '{server}' requires a login in a browser; {remedy}")
 
 
 NO_CONSENT = NoConsent()
@@ -240,11 +232,8 @@ class _Storage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         issuer, entry = self.file.entry(self.account)
-        self.file.keep(
-            self.account,
-            self.issuer() or issuer,
-            {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)},
-        )
+        kept = {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)}
+        self.file.keep(self.account, self.issuer() or issuer, kept)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
@@ -262,22 +251,16 @@ class _Storage:
 
 @dataclass(frozen=True)
 class SignIn:
-    """Creates the OAuth provider of each server; by default no person can be asked for consent.
-
-    ``client_metadata_url`` is used as client id by authorization servers that support it.
-    """
+    """Creates the OAuth provider of each server; by default no person can be asked for consent."""
 
     tokens: TokenFile = field(default_factory=TokenFile)
     consent: Consent = NO_CONSENT
-    client_metadata_url: str = ""
+    client_metadata_url: str = ""  # used as client id by authorization servers that support it
 
     def auth(
         self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> httpx2.Auth | None:
-        """Return the ``httpx2.Auth`` that adds tokens to a server's requests and obtains them; None without OAuth.
-
-        ``waiting_for_person`` is entered while the user is asked for consent.
-        """
+        """Return the ``httpx2.Auth`` of a server, None without OAuth; ``waiting_for_person`` is entered for consent."""
         if spec.auth == "none":
             return None
         if spec.auth == "client_credentials":
@@ -288,14 +271,8 @@ class SignIn:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         storage = _Storage(self.tokens, _account(spec))
-        provider = ClientCredentialsOAuthProvider(
-            spec.url,
-            storage,
-            spec.client_id or "",
-            spec.client_secret or "",
-            scope=" ".join(spec.scopes) or None,
-            issuer=spec.issuer or None,
-        )
+        account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
+        provider = ClientCredentialsOAuthProvider(spec.url, storage, *account, scope=scope, issuer=spec.issuer or None)
         provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
         storage.issuer = lambda: _issuer_of(provider)
         return provider
@@ -324,24 +301,19 @@ class SignIn:
                     refusals.append(error)
                     raise
 
-        metadata = OAuthClientMetadata.model_validate(
-            {
-                "client_name": "rkllm-mcp",
-                "redirect_uris": [redirect_uri],
-                "grant_types": ["authorization_code", "refresh_token"],
-                "response_types": ["code"],
-                "scope": " ".join(spec.scopes) or None,
-                "application_type": "native",
-            }
-        )
+        described = {
+            "client_name": "rkllm-mcp",
+            "redirect_uris": [redirect_uri],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "scope": " ".join(spec.scopes) or None,
+            "application_type": "native",
+        }
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
+        metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
+        url = self.client_metadata_url or None
         provider = OAuthClientProvider(
-            spec.url,
-            _with_scopes(spec.scopes, metadata),
-            storage,
-            redirect_handler=take,
-            callback_handler=consent,
-            client_metadata_url=self.client_metadata_url or None,
+            spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider
@@ -353,10 +325,7 @@ def _account(spec: RemoteServer) -> str:
 
 
 def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
-    """Return ``metadata`` that always requests ``scopes``.
-
-    The SDK replaces the scope by the one in the server's challenge, which many servers leave empty.
-    """
+    """Fix ``scopes`` in ``metadata``: the SDK takes the scope of the challenge, which many servers leave empty."""
     from mcp.client.auth.utils import union_scopes
     from mcp.shared.auth import OAuthClientMetadata
 
@@ -380,15 +349,14 @@ def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformation
 
     if not spec.client_id:
         return None
-    return OAuthClientInformationFull.model_validate(
-        {
-            "client_id": spec.client_id,
-            "client_secret": spec.client_secret or None,
-            "redirect_uris": [redirect_uri],
-            "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
-            "issuer": spec.issuer or None,
-        }
-    )
+    registration = {
+        "client_id": spec.client_id,
+        "client_secret": spec.client_secret or None,
+        "redirect_uris": [redirect_uri],
+        "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
+        "issuer": spec.issuer or None,
+    }
+    return OAuthClientInformationFull.model_validate(registration)
 
 
 def _port(server_url: str) -> int:

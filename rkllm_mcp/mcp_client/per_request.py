@@ -51,7 +51,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         on_change: Callable[[Any], None] | None = None,
     ) -> None:
         self._host = host or ConnectionServices()
-        super().__init__(spec, on_change, self._host.timings.restart_pause_s)
+        super().__init__(spec, on_change, self._host.restart_pause_s)
         names = dict.fromkeys(name for value in spec.headers_template.values() for name in placeholders(value))
         wanted = " and ".join(f"'{name}'" for name in names)
         self.state = "waiting"
@@ -90,22 +90,13 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             self._running.set()
 
     async def available(self) -> Never:
-        """Raise an error that names the token.
-
-        Raises:
-            ServerUnavailableError: always; no connection is shared by all requests.
-        """
+        """Raise a ServerUnavailableError that names the token: no connection is shared by all requests."""
         raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
     ) -> _Result:
-        """Run any operation of the SDK's client on the connection of the request's tokens.
-
-        Raises:
-            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
-            ServerRefusedError: the server returned an error.
-        """
+        """Run an operation on the connection of the request's tokens; see ``Connection.request`` and ``held``."""
         async with self.held(context.tokens) as connection:
             return await connection.request(operation, context)
 

@@ -1,26 +1,31 @@
-"""Resources, prompts and completion over all servers."""
+"""Resources and their subscriptions, prompts and completion over all servers."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import contextlib
-import difflib
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
 
-from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
+from rkllm_mcp.errors import (
+    NotOfferedError,
+    ServerRefusedError,
+    ServerUnavailableError,
+    ToolboxError,
+    ToolTimeoutError,
+    did_you_mean,
+)
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
 from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
-from rkllm_mcp.mcp_client.subscriptions import OnUpdate, follow
 from rkllm_mcp.mcp_client.timeouts import time_limit
 from rkllm_mcp.messages import (
     FilledPrompt,
@@ -37,49 +42,42 @@ from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.client.subscriptions import Subscription
     from mcp_types import PromptReference, ResourceTemplateReference
 
+    from rkllm_mcp.mcp_client.connection import Connection
+
+
+OnUpdate: TypeAlias = Callable[[str], Awaitable[None]]
 
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
+# Limit for resources/unsubscribe, seconds.
+_UNSUBSCRIBE_TIMEOUT_S = 2.0
 
 
-async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
-    """Return the server's resources."""
+async def _list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
     if client.server_capabilities.resources is None:
         return []
-    listed = await all_pages(client.list_resources, lambda page: page.resources, connection.notes.add, "resources")
+    server, note = connection.spec.name, connection.notes.add
+    listed = await all_pages(client.list_resources, lambda page: page.resources, note, "resources")
     return [
-        Resource(
-            server=connection.spec.name,
-            uri=str(resource.uri),
-            name=resource.title or resource.name,
-            description=resource.description or "",
-            mime_type=resource.mime_type or "",
-            size=resource.size,
-        )
-        for resource in listed
+        Resource(server, str(one.uri), one.title or one.name, one.description or "", one.mime_type or "", one.size)
+        for one in listed
     ]
 
 
-async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
-    """Return the server's resource templates."""
+async def _list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
     if client.server_capabilities.resources is None:
         return []
-    fetch, note = client.list_resource_templates, connection.notes.add
+    server, fetch, note = connection.spec.name, client.list_resource_templates, connection.notes.add
     listed = await all_pages(fetch, lambda page: page.resource_templates, note, "resource templates")
     return [
-        ResourceTemplate(
-            server=connection.spec.name,
-            uri_template=template.uri_template,
-            name=template.title or template.name,
-            description=template.description or "",
-            mime_type=template.mime_type or "",
-        )
-        for template in listed
+        ResourceTemplate(server, one.uri_template, one.title or one.name, one.description or "", one.mime_type or "")
+        for one in listed
     ]
 
 
-def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
+def _contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
     """Return the text for the model; several contents are separated by their URIs."""
     readable = [_decoded(content) for content in contents]
     if not readable:
@@ -100,23 +98,16 @@ def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
         return content
 
 
-async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
-    """Return the server's prompts."""
+async def _list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
     if client.server_capabilities.prompts is None:
         return []
-    listed = await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts")
-    return [
-        PromptTemplate(
-            server=connection.spec.name,
-            name=prompt.name,
-            description=prompt.description or prompt.title or "",
-            arguments=tuple(
-                PromptArgument(argument.name, argument.description or "", bool(argument.required))
-                for argument in prompt.arguments or ()
-            ),
-        )
-        for prompt in listed
-    ]
+    prompts: list[PromptTemplate] = []
+    for prompt in await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts"):
+        named = prompt.arguments or ()
+        arguments = tuple(PromptArgument(one.name, one.description or "", bool(one.required)) for one in named)
+        description = prompt.description or prompt.title or ""
+        prompts.append(PromptTemplate(connection.spec.name, prompt.name, description, arguments))
+    return prompts
 
 
 async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mapping[str, str]) -> FilledPrompt:
@@ -132,12 +123,8 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
     return FilledPrompt(template, tuple(turns))
 
 
-def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
-    """Compare ``arguments`` with the prompt's declared arguments.
-
-    Raises:
-        ToolboxError: an argument is missing or unknown; the message names it.
-    """
+def _check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
+    """Raise a ToolboxError that names an argument which is missing, or which the prompt does not declare."""
     known = [argument.name for argument in template.arguments]
     unknown = next((name for name in arguments if name not in known), None)
     if unknown is not None:
@@ -152,82 +139,62 @@ def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> N
 def closest(name: str, names: Iterable[str]) -> str:
     """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
     names = list(dict.fromkeys(names))
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"there are {', '.join(names)}" if names else "there are none"
+    listed = f"there are {', '.join(names)}" if names else "there are none"
+    return did_you_mean(name, names).removeprefix("; ") or listed
 
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+@dataclass
 class ResourceHub:
-    """Resources and prompts of all servers.
+    """Resources and prompts of all servers."""
 
-    ``on_status`` receives a line about each server that could not list something; ``completion_patience_s`` bounds a
-    completion, seconds.
-    """
-
-    completion_patience_s = 3.0
-
-    def __init__(
-        self,
-        connections: Mapping[str, AnyConnection],
-        updates: ResourceUpdates,
-        on_status: Callable[[str], None] | None = None,
-    ) -> None:
-        self._connections = connections
-        self._updates = updates
-        self._on_status = on_status
+    connections: Mapping[str, AnyConnection]
+    updates: ResourceUpdates
+    on_status: Callable[[str], None] | None = None  # receives a line about each server that could not list something
+    completion_patience_s: float = 3.0  # limit of a completion
 
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
-        return tuple(self._connections)
+        return tuple(self.connections)
 
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
         """Connect the servers that need a request's tokens and list their tools, inside this block."""
-        return connected_with(self._connections.values(), tokens)
-
-    # --- resources -------------------------------------------------------------------------------------------------
+        return connected_with(self.connections.values(), tokens)
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_resources, "resources", server, context)
+        return await self._listed(_list_resources, "resources", server, context)
 
     async def templates(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[ResourceTemplate, ...]:
         """Return the resource templates of all servers, or of one, in the same order."""
-        return await self._listed(list_templates, "resource templates", server, context)
+        return await self._listed(_list_templates, "resource templates", server, context)
 
     async def readable(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
         """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
-        resources = await self._by_server(list_resources, "resources", server, context)
-        templates = await self._by_server(list_templates, "resource templates", server, context, among=resources)
+        resources = await self._by_server(_list_resources, "resources", server, context)
+        templates = await self._by_server(_list_templates, "resource templates", server, context, among=resources)
         return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
 
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
     ) -> ResourceContent:
-        """Read ``server:uri``, or a URI that only one server has.
+        """Read ``server:uri``, or a URI that only one server has; a ToolboxError if there is none or it is unreadable.
 
-        Args:
-            reference: resource to read.
-            limit_chars: limit of its text, characters; longer text is truncated.
-            context: call context for requests that the server makes meanwhile.
-
-        Raises:
-            ToolboxError: the resource does not exist or cannot be read.
+        Text beyond ``limit_chars`` characters is cut off; ``context`` is for requests that the server makes meanwhile.
         """
         connection, uri = await self.locate(reference, context)
         name = connection.spec.name
         problem = f"resource '{uri}' of server '{name}' could not be read"
         result = await _request(connection, lambda client: client.read_resource(uri), context, problem)
         contents = tuple(each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in result.contents)
-        text = contents_text(contents)
+        text = _contents_text(contents)
         if rest := max(0, len(text) - limit_chars):
             text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
         return ResourceContent(name, uri, without_invisible(text)[0], rest > 0, contents)
@@ -240,50 +207,36 @@ class ResourceHub:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Call ``on_update`` with the URI each time a resource changes, until cancelled.
+        """Call ``on_update`` with the URI for each change of a resource, one after the other, until cancelled.
 
-        Args:
-            reference: ``server:uri``, or a URI that only one server has.
-            on_update: awaited for one change after the other.
-            context: call context; a session that uses its tokens stays open meanwhile.
-            task_status: started once the server has confirmed, for ``TaskGroup.start``.
-
-        Raises:
-            ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
-                lost.
+        ``reference`` is ``server:uri``, or a URI that only one server has; a session that uses the tokens of
+        ``context`` stays open meanwhile. ``task_status`` is started once the server has confirmed. A ToolboxError if
+        the resource does not exist, its server does not support subscriptions, or the connection was lost.
         """
         connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
-            await follow(session, self._updates, uri, on_update, task_status)
-
-    # --- prompts -----------------------------------------------------------------------------------------------------
+            await _follow(session, self.updates, uri, on_update, task_status)
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_prompts, "prompts", server, context)
+        return await self._listed(_list_prompts, "prompts", server, context)
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
     ) -> FilledPrompt:
         """Get a prompt, named ``server:name`` or by a name that only one server has, with ``arguments`` filled in.
 
-        Raises:
-            ToolboxError: the prompt does not exist, an argument is missing or unknown, or the server refused.
+        A ToolboxError if the prompt does not exist, an argument is missing or unknown, or the server refused.
         """
         template = await self._template(reference, context)
-        check_arguments(template, arguments)
-        filled = await _request(
-            self._connections[template.server],
-            lambda client: fill_prompt(client, template, arguments),
-            context,
-            f"prompt '{template.name}' of server '{template.server}' could not be filled",
-        )
+        _check_arguments(template, arguments)
+        problem = f"prompt '{template.name}' of server '{template.server}' could not be filled"
+        connection = self.connections[template.server]
+        filled = await _request(connection, lambda client: fill_prompt(client, template, arguments), context, problem)
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
         turns = (replace(turn, text=without_invisible(turn.text)[0], foreign=True) for turn in filled.messages)
         return replace(filled, messages=tuple(turns))
-
-    # --- completion --------------------------------------------------------------------------------------------------
 
     async def complete_prompt(
         self,
@@ -295,18 +248,14 @@ class ResourceHub:
     ) -> tuple[str, ...]:
         """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
 
-        Args:
-            reference: prompt, ``server:name`` or a unique name.
-            argument: name of the argument.
-            value: text typed so far.
-            others: arguments that are already filled in.
-            context: call context.
+        ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``others`` are the arguments
+        that are already filled in.
         """
         from mcp_types import PromptReference
 
         async def find() -> tuple[AnyConnection, PromptReference]:
             template = await self._template(reference, context)
-            return self._connections[template.server], PromptReference(name=template.name)
+            return self.connections[template.server], PromptReference(name=template.name)
 
         return await self._completions(find, argument, value, others, context)
 
@@ -335,7 +284,6 @@ class ResourceHub:
         others: Mapping[str, str] | None,
         context: CallContext,
     ) -> tuple[str, ...]:
-        """Return completions for an argument of the reference that ``find`` returns."""
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             connection, reference = await find()
 
@@ -347,8 +295,6 @@ class ResourceHub:
 
             return await connection.request(ask, context)
         return ()
-
-    # --- finding the server ------------------------------------------------------------------------------------------
 
     async def _listed(
         self,
@@ -372,7 +318,7 @@ class ResourceHub:
 
         A failure is reported as a status line, or raised if the server was named.
         """
-        names = list(self._connections if among is None else among) if server is None else [server]
+        names = list(self.connections if among is None else among) if server is None else [server]
         asked = [self._named(name) for name in names]
         found: dict[str, Sequence[_Item]] = {}
         errors: list[ToolboxError] = []
@@ -383,8 +329,8 @@ class ResourceHub:
             try:
                 found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if server is None and self._on_status is not None:
-                    self._on_status(f"[MCP: {error}]")
+                if server is None and self.on_status is not None:
+                    self.on_status(f"[MCP: {error}]")
                 errors.append(error)
 
         async with anyio.create_task_group() as asking:
@@ -398,44 +344,42 @@ class ResourceHub:
         """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
         server, colon, uri = reference.partition(":")
         # "file:///a" is a URI even if a server is named "file".
-        if colon and server in self._connections and not uri.startswith("//"):
-            return self._connections[server], uri
+        if colon and server in self.connections and not uri.startswith("//"):
+            return self.connections[server], uri
         resources = await self.resources(context=context)
         servers = [resource.server for resource in resources if resource.uri == reference]
         if not servers:
-            servers = await self._template_servers(reference, context)
+            # Those with a template whose literal beginning is that of the URI.
+            templates = await self.templates(context=context)
+            beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
+            servers = [server for server, beginning in beginnings if beginning and reference.startswith(beginning)]
         if len(set(servers)) == 1:
-            return self._connections[servers[0]], reference
-        if servers:
-            named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(servers))
-            raise NotOfferedError(f"several servers have a resource '{reference}'; name one of {named}")
-        near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
-        raise NotOfferedError(f"there is no resource '{reference}'; {near}")
-
-    async def _template_servers(self, uri: str, context: CallContext) -> list[str]:
-        """Return the servers with a template whose literal prefix matches the URI."""
-        templates = await self.templates(context=context)
-        beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
-        return [server for server, beginning in beginnings if beginning and uri.startswith(beginning)]
+            return self.connections[servers[0]], reference
+        names = [name for resource in resources for name in (resource.reference, resource.uri)]
+        raise _unclear("resource", reference, [f"{holder}:{reference}" for holder in servers], names)
 
     async def _template(self, reference: str, context: CallContext) -> PromptTemplate:
         server, colon, name = reference.partition(":")
-        is_named = bool(colon) and server in self._connections
+        is_named = bool(colon) and server in self.connections
         prompts = await self.prompts(server if is_named else None, context)
         found = [prompt for prompt in prompts if prompt.name == (name if is_named else reference)]
         if len(found) == 1:
             return found[0]
-        if found:
-            named = ", ".join(prompt.reference for prompt in found)
-            raise NotOfferedError(f"several servers have a prompt '{reference}'; name one of {named}")
-        near = closest(reference, [name for prompt in prompts for name in (prompt.name, prompt.reference)])
-        raise NotOfferedError(f"there is no prompt '{reference}'; {near}")
+        names = [name for prompt in prompts for name in (prompt.name, prompt.reference)]
+        raise _unclear("prompt", reference, [prompt.reference for prompt in found], names)
 
     def _named(self, server: str) -> AnyConnection:
-        connection = self._connections.get(server)
+        connection = self.connections.get(server)
         if connection is None:
-            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self._connections)}")
+            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self.connections)}")
         return connection
+
+
+def _unclear(kind: str, reference: str, found: Iterable[str], names: Iterable[str]) -> NotOfferedError:
+    """Return the error of a reference that several servers have, or none."""
+    if several := ", ".join(dict.fromkeys(found)):
+        return NotOfferedError(f"several servers have a {kind} '{reference}'; name one of {several}")
+    return NotOfferedError(f"there is no {kind} '{reference}'; {closest(reference, names)}")
 
 
 async def _request(
@@ -449,3 +393,95 @@ async def _request(
         except (ServerRefusedError, ServerUnavailableError) as error:
             raise type(error)(f"{problem}: {error}") from error
     raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")
+
+
+async def _follow(
+    connection: Connection, updates: ResourceUpdates, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]
+) -> None:
+    """Do what ``ResourceHub.subscribe`` does: with an event stream since 2026-07-28, with notifications before.
+
+    A subscription ends with its connection; to continue, subscribe again and read the resource.
+    """
+    if await connection.request(_is_modern):
+        await _follow_events(connection, uri, on_update, task_status)
+    else:
+        await _follow_notifications(connection, updates, uri, on_update, task_status)
+
+
+async def _is_modern(client: Client) -> bool:
+    return client.session.discover_result is not None
+
+
+async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]) -> None:
+    from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
+
+    async with _listening(connection, uri) as subscription:
+        if uri not in (subscription.honored.resource_subscriptions or ()):
+            raise ServerRefusedError(f"server '{connection.spec.name}' does not send updates of {uri}; read it again")
+        task_status.started()
+        try:
+            async for event in subscription:
+                if isinstance(event, ResourceUpdated):
+                    await on_update(str(event.uri))
+        except SubscriptionLost:
+            raise _lost(connection, uri) from None
+    raise ServerRefusedError(f"server '{connection.spec.name}' has ended the subscription to {uri}; subscribe again")
+
+
+@contextlib.asynccontextmanager
+async def _listening(connection: Connection, uri: str) -> AsyncGenerator[Subscription]:
+    # The stream outlives the request that opens it, so that an idle subscription does not count as an active call.
+    async def open_stream(client: Client) -> tuple[contextlib.AsyncExitStack, Subscription]:
+        async with contextlib.AsyncExitStack() as opening:
+            subscription = await opening.enter_async_context(client.listen(resource_subscriptions=[uri]))
+            return opening.pop_all(), subscription
+
+    opened, subscription = await connection.request(open_stream)
+    async with opened:
+        yield subscription
+
+
+async def _follow_notifications(
+    connection: Connection, updates: ResourceUpdates, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]
+) -> None:
+    with updates.listening(connection.spec.name, uri) as changed:
+        gone = await connection.request(lambda client: _subscribe(client, connection, uri))
+        task_status.started()
+        try:
+            async with anyio.create_task_group() as watch:
+                watch.start_soon(_end_when_gone, gone, watch.cancel_scope)
+                async for address in changed:
+                    await on_update(address)
+        finally:
+            if not gone.is_set():
+                await _unsubscribe(connection, uri)
+    raise _lost(connection, uri)
+
+
+def _lost(connection: Connection, uri: str) -> ServerUnavailableError:
+    name = connection.spec.name
+    return ServerUnavailableError(f"the connection to server '{name}' was lost; subscribe to {uri} again")
+
+
+async def _end_when_gone(gone: anyio.Event, scope: anyio.CancelScope) -> None:
+    await gone.wait()
+    scope.cancel()
+
+
+async def _subscribe(client: Client, connection: Connection, uri: str) -> anyio.Event:
+    from mcp_types import EmptyResult, SubscribeRequest, SubscribeRequestParams
+
+    gone = connection.life_over
+    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+    return gone
+
+
+async def _unsubscribe(connection: Connection, uri: str) -> None:
+    from mcp_types import EmptyResult, UnsubscribeRequest, UnsubscribeRequestParams
+
+    request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
+    with (
+        anyio.move_on_after(_UNSUBSCRIBE_TIMEOUT_S, shield=True),
+        contextlib.suppress(ServerRefusedError, ServerUnavailableError),
+    ):
+        await connection.request(lambda client: client.session.send_request(request, EmptyResult))

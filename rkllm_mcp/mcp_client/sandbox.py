@@ -19,10 +19,11 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.records import user_folder
 
-RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
-"""Programs that download the package they run."""
-
-_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")))
+# Programs that download the package they run.
+_RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
+_SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store")
+_SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM = tuple(map(Path, (*_SYSTEM_FOLDERS, *_SYSTEM_LINKS)))
 _INTERPRETERS = frozenset({"python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "bash", "sh"})
 _PROJECT_FILES = ("package.json", "pyproject.toml")
 # Limit for chains of scripts whose interpreters are scripts.
@@ -47,10 +48,7 @@ def is_system(path: Path) -> bool:
 
 
 def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return the files and folders that a server's program needs to read; may include system folders.
-
-    ``env`` is the program's environment and provides PATH and HOME.
-    """
+    """Return the files and folders that a program needs to read; ``env``, its environment, has PATH and HOME."""
     home = Path(env.get("HOME", "/nonexistent"))
     places = list(_installations(program, env, home))
     if spec.cwd is not None and not _is_too_wide(spec.cwd, home):
@@ -164,8 +162,6 @@ def _is_too_wide(folder: Path, home: Path) -> bool:
     return folder in shared or folder.parent == Path("/")
 
 
-_SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store")
-_SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Users, host names, time zones, certificates, libraries; no keys and no configuration of services.
 _ETC = (
     *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "protocols", "services", "localtime"),
@@ -177,11 +173,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> StdioServer:
-    """Return ``spec`` with bubblewrap as its command.
-
-    Raises:
-        ServerUnavailableError: bubblewrap is missing or does not work here, or a configured folder does not exist.
-    """
+    """Return ``spec`` in bubblewrap; a ServerUnavailableError if that is unusable here or a named folder is missing."""
     problem = await anyio.to_thread.run_sync(unusable)
     if problem:
         raise ServerUnavailableError(problem)
@@ -205,7 +197,7 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     places = _outermost(places_of(spec, program, env))
     for place in places:
         words += ["--ro-bind", str(place), str(place)]
-    if folders.caches is not None and program.name in RUNNERS:
+    if folders.caches is not None and program.name in _RUNNERS:
         words += _cache(folders.caches / _UNSAFE.sub("_", spec.name), home)
     # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
@@ -261,9 +253,8 @@ def _existing(paths: Sequence[Path], key: str) -> Iterator[Path]:
         if not path.exists():
             raise ServerUnavailableError(f"{key} names {path}, which does not exist; create it, or correct {key}")
         if path == Path("/"):
-            raise ServerUnavailableError(
-                f"{key} names /, the whole system; name only the folders that the server needs"
-            )
+            message = f"{key} names /, the whole system; name only the folders that the server needs"
+            raise ServerUnavailableError(message)
         yield path
 
 
@@ -282,25 +273,16 @@ def _outermost(places: Sequence[Path]) -> list[Path]:
     return sorted(place for place in seen if not any(other in place.parents for other in seen))
 
 
-# --- availability ----------------------------------------------------------------------------------------------------
-
-
 def unusable(path: str | None = None) -> str:
     """Return why bubblewrap does not work on this machine, and the remedy; empty if it works."""
     bwrap = shutil.which("bwrap", path=path)
     if bwrap is None:
-        return (
-            "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap, or set sandbox = false"
-        )
+        remedies = "sudo apt install bubblewrap, or set sandbox = false"
+        return f"the sandbox needs bubblewrap, which is not installed; {remedies}"
     everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+    probe = [bwrap, "--unshare-all", "--die-with-parent", *everything, "true"]
     try:
-        done = subprocess.run(
-            [bwrap, "--unshare-all", "--die-with-parent", *everything, "true"],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=False,
-        )
+        done = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the sandbox does not work ({error}); repair bubblewrap, or set sandbox = false"
     if done.returncode == 0:

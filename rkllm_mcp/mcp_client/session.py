@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, matches_any
-from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
-from rkllm_mcp.mcp_client.message_filter import filter_messages
+from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
+from rkllm_mcp.mcp_client.callbacks import visited
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
@@ -20,11 +18,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ListToolsResult, Tool
-
-    from rkllm_mcp.mcp_client.callbacks import Callbacks
-    from rkllm_mcp.mcp_client.message_filter import MessageListener
-    from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
-    from rkllm_mcp.mcp_client.transports.channel import Channel
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -86,14 +79,12 @@ class NotOfThisEraError(Exception):
 async def list_tools(
     client: Client, spec: MCPServerConfig, note: Callable[[str], None], *, must_be_modern: bool = False
 ) -> tuple[ToolSpec, ...]:
-    """Return the tools that a server offers, in its order.
-
-    ``must_be_modern`` checks a cached revision of 2026-07-28. ``note`` receives a line about each duplicate tool.
+    """Return the tools that a server offers, in its order; ``note`` receives a line about each that is left out.
 
     Raises:
         MCPError: the server refused.
         ValidationError: the response is invalid.
-        NotOfThisEraError: the server speaks an older revision now.
+        NotOfThisEraError: the revision must be 2026-07-28 (``must_be_modern``), and the server speaks an older one now.
     """
     offered: dict[str, ToolSpec] = {}
 
@@ -109,12 +100,12 @@ async def list_tools(
             continue
         if tool.name in offered:
             note(f"(tool {tool.name!r} is listed twice; the first is used)")
+            continue
+        try:
+            measure_schema(tool.input_schema)
+        except SchemaCostError as error:
+            note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
         else:
-            try:
-                measure_schema(tool.input_schema)
-            except SchemaCostError as error:
-                note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
-                continue
             listed = _spec(tool, spec.name)
             offered[tool.name] = replace(listed, read_only=True) if matches_any(tool.name, spec.safe_tools) else listed
     return tuple(offered.values())
@@ -150,59 +141,6 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
     )
 
 
-def make_client(
-    channel: Channel,
-    era: ProtocolRevision,
-    ear: MessageListener,
-    callbacks: Callbacks,
-    changed: Callable[[], None],
-    log_level: LogLevel | None,
-) -> Client:
-    """Return a client for one session, not yet entered.
-
-    ``changed`` is called when the server's list of tools or resources changed. ``log_level`` None requests ``info``
-    from servers that read the level in each request.
-    """
-    from mcp import Client
-    from mcp_types import Implementation
-
-    return Client(
-        channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
-        mode=era.mode(),
-        prior_discover=era.prior(),
-        client_info=Implementation(name="rkllm-mcp", version=_version()),
-        logging_callback=logging_to(ear.note),
-        log_level=log_level or "info",
-        message_handler=tool_changes_to(changed, callbacks.message),
-        sampling_callback=callbacks.sampling,
-        elicitation_callback=callbacks.elicitation,
-        list_roots_callback=callbacks.roots,
-        extensions=callbacks.extensions,
-        cache=None,
-    )
-
-
-async def follow_changes(
-    client: Client, follow: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
-) -> None:
-    """Run ``follow``, which lists a server's tools again after each change, with a subscription where it is needed.
-
-    ``failed`` receives the reason if changes cannot be subscribed to.
-    """
-    from mcp.client.subscriptions import ListenNotSupportedError
-
-    tools = client.server_capabilities.tools
-    if tools is None or not tools.list_changed:
-        return await follow()
-    try:
-        async with client.listen(tools_list_changed=True):
-            await follow()
-    except ListenNotSupportedError:
-        await follow()
-    except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
-        failed(error)
-
-
 async def call_tool(
     client: Client,
     spec: MCPServerConfig,
@@ -212,10 +150,7 @@ async def call_tool(
     *,
     as_task: bool,
 ) -> dict[str, Any]:
-    """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
-
-    ``as_task`` is True for a tool that requires a task of 2025-11-25.
-    """
+    """Call a tool by its wire name, as a task if it requires one (2025-11-25); return the JSON of the result."""
     from mcp import MCPError
 
     async def run() -> CallToolResult:
@@ -249,10 +184,3 @@ def _progress_to(on_progress: OnProgress | None) -> ProgressFnT | None:
         await on_progress(progress, total, message)
 
     return report
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("rkllm-mcp")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -12,6 +12,7 @@ task of a call, and tasks of 2025-11-25, where a tool may require one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -133,23 +134,23 @@ async def call_as_task(
     return await _LegacyTaskRun(client.session, task.task_id, context).wait(seed, limit_s)
 
 
+@dataclass
 class _TaskRun:
     """One task, polled until it ends."""
 
-    def __init__(self, session: ClientSession, task_id: str, context: CallContext) -> None:
-        self._session = session
-        self._task_id = task_id
-        self._context = context
-        self._answered: set[str] = set()
-        self._reports = 0
-        self._reported: tuple[str, str | None] | None = None
+    session: ClientSession
+    task_id: str
+    context: CallContext
+    answered: set[str] = field(default_factory=set[str])  # keys of its input requests
+    reports: int = 0
+    reported: tuple[str, str | None] | None = None
 
     async def wait(self, state: _State, limit_s: float) -> types.CallToolResult:
         """Return the call's result; cancelling the caller also cancels the task."""
         is_over = False
         try:
             # A task has its own limit, so the limit of the call is paused.
-            with self._context.pause(), anyio.move_on_after(limit_s):
+            with self.context.pause(), anyio.move_on_after(limit_s):
                 result = await self._result(state)
                 is_over = True
                 return result
@@ -177,41 +178,41 @@ class _TaskRun:
         return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
 
     async def _next(self) -> _State:
-        request = _Get(params=types.GetTaskRequestParams(task_id=self._task_id))
-        return await self._session.send_request(request, _State)
+        request = _Get(params=types.GetTaskRequestParams(task_id=self.task_id))
+        return await self.session.send_request(request, _State)
 
     async def _report(self, state: _State) -> None:
         """Report a changed state as progress; the status message is preferred to the status."""
         news = (state.status, state.status_message)
-        if self._context.on_progress is None or news == self._reported:
+        if self.context.on_progress is None or news == self.reported:
             return
-        self._reported = news
-        self._reports += 1
-        await self._context.on_progress(self._reports, None, state.status_message or state.status.replace("_", " "))
+        self.reported = news
+        self.reports += 1
+        await self.context.on_progress(self.reports, None, state.status_message or state.status.replace("_", " "))
 
     async def _answer(self, state: _State) -> bool:
         """Answer the task's input requests; return False if all of them were answered before."""
         responses: dict[str, Any] = {}
         for key, request in (state.input_requests or {}).items():
-            if key in self._answered:
+            if key in self.answered:
                 continue
-            self._answered.add(key)
-            context = ClientRequestContext(session=self._session, request_id=key, meta=None)
-            response = await self._session.dispatch_input_request(context, request)
+            self.answered.add(key)
+            context = ClientRequestContext(session=self.session, request_id=key, meta=None)
+            response = await self.session.dispatch_input_request(context, request)
             if isinstance(response, types.ErrorData):
                 await self._cancel()
                 raise MCPError.from_error_data(response)
             responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
         if responses:
-            params = _UpdateParams(task_id=self._task_id, input_responses=responses)
-            await self._session.send_request(_Update(params=params), types.EmptyResult)
+            params = _UpdateParams(task_id=self.task_id, input_responses=responses)
+            await self.session.send_request(_Update(params=params), types.EmptyResult)
         return bool(responses)
 
     async def _cancel(self) -> None:
-        request = _Cancel(params=types.CancelTaskRequestParams(task_id=self._task_id))
+        request = _Cancel(params=types.CancelTaskRequestParams(task_id=self.task_id))
         with anyio.move_on_after(_CANCEL_TIMEOUT_S, shield=True):
             try:
-                await self._session.send_request(request, types.EmptyResult)
+                await self.session.send_request(request, types.EmptyResult)
             except MCPError:
                 return  # the task or the connection has already ended
 
@@ -228,8 +229,8 @@ class _LegacyTaskRun(_TaskRun):
         if state.status == "cancelled":
             return _cancelled(state)
         # tasks/result returns when the task has ended; in between the server sends its input requests.
-        request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self._task_id))
-        return await self._session.send_request(request, types.CallToolResult)
+        request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self.task_id))
+        return await self.session.send_request(request, types.CallToolResult)
 
 
 def _failure(text: str) -> types.CallToolResult:

@@ -25,10 +25,7 @@ def own_call(context: CallContext) -> Generator[None]:
 
 
 def active_call(in_flight: Sequence[CallContext]) -> CallContext | None:
-    """Return the context of the call that a request belongs to; None without an active call.
-
-    ``in_flight`` are the active calls on the connection, newest last.
-    """
+    """Return the call that a request belongs to, of those on its connection, newest last; None without any."""
     own = _OWN.get()
     if own is not None and any(own is context for context in in_flight):
         return own

@@ -29,11 +29,7 @@ Write: TypeAlias = Callable[[Direction, "dict[str, Any]"], None]
 
 
 class WireLog:
-    """A log of messages; ``close`` it at the end.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """A log of messages; ``close`` it at the end. An OSError if the file cannot be written."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self._path = path

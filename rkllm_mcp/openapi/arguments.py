@@ -59,10 +59,7 @@ class Arguments:
 def arguments_of(
     method: str, path: str, item: Node, node: Node, schemas: Schemas, references: References, supplied: frozenset[str]
 ) -> Arguments:
-    """Return the arguments of one operation.
-
-    ``supplied`` holds the lower-case names that the configuration fills; they are not arguments.
-    """
+    """Return the arguments of one operation, but for those that the configuration fills (``supplied``, lower case)."""
     arguments = Arguments()
     parameters: list[Parameter] = []
     for definition in _definitions(path, item, node, references, supplied):
@@ -77,9 +74,6 @@ def arguments_of(
     if body:
         arguments.body = _body(arguments, method, body, schemas, references)
     return arguments
-
-
-# --- parameters ------------------------------------------------------------------------------------------------------
 
 
 def _definitions(
@@ -114,17 +108,8 @@ def _parameter(definition: Node, key: str, place: Place, style: str) -> Paramete
     named = as_text(definition.get("style"))
     style = style or (named if named in _STYLES[place] else _DEFAULT_STYLES[place])
     explode = definition.get("explode")
-    return Parameter(
-        key=key,
-        name=definition["name"],
-        place=place,
-        style=style,
-        explode=explode if isinstance(explode, bool) else style == "form",
-        allow_reserved=definition.get("allowReserved") is True,
-    )
-
-
-# --- body ------------------------------------------------------------------------------------------------------------
+    explode = explode if isinstance(explode, bool) else style == "form"
+    return Parameter(key, definition["name"], place, style, explode, definition.get("allowReserved") is True)
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
@@ -167,14 +152,9 @@ def _fields(
         encoding = as_node(encodings.get(name))
         explode = encoding.get("explode")
         style = as_text(encoding.get("style"))
-        yield BodyField(
-            key=key,
-            name=name,
-            style=style,
-            explode=explode if isinstance(explode, bool) else style in ("", "form"),
-            content_type=as_text(encoding.get("contentType")).partition(",")[0].strip(),
-            is_file=_is_file(schema, references),
-        )
+        explode = explode if isinstance(explode, bool) else style in ("", "form")
+        content_type = as_text(encoding.get("contentType")).partition(",")[0].strip()
+        yield BodyField(key, name, style, explode, content_type, _is_file(schema, references))
 
 
 def _is_file(schema: Any, references: References) -> bool:

@@ -80,10 +80,8 @@ class HttpClient:
     ) -> HttpResult:
         """Send a request and read at most ``limit_bytes`` of the response.
 
-        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
-
-        Raises:
-            HttpClientError: no response, or a redirect to another origin.
+        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``. An HttpClientError if
+        there is no response, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
@@ -112,12 +110,10 @@ class HttpClient:
 
 @asynccontextmanager
 async def open_http_client(connect_timeout_s: float, timeout_s: float, user_agent: str) -> AsyncGenerator[HttpClient]:
-    """Open a client for one API and close its connections at the end of the block.
-
-    ``timeout_s`` limits the time without data. Some APIs reject requests without a user agent.
-    """
+    """Open a client for one API inside this block; ``timeout_s`` limits the time without data."""
     timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
     forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+    # Some APIs reject requests without a user agent.
     client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
     async with client:
         yield HttpClient(client)
@@ -153,10 +149,9 @@ async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) 
 def _redirected(request: Request, status: int, target: str) -> Request:
     url = urljoin(request.url, target)
     if origin_of(url) != origin_of(request.url):
-        raise HttpClientError(
-            f"The API redirects to {origin_of(url) or 'an invalid address'}, which is not followed; "
-            "set openapi_base_url to the right address."
-        )
+        where = origin_of(url) or "an invalid address"
+        remedy = "set openapi_base_url to the right address."
+        raise HttpClientError(f"The API redirects to {where}, which is not followed; {remedy}")
     is_post = request.method == "POST" and status in {301, 302}
     if not (is_post or (status == 303 and request.method != "HEAD")):
         return Request(request.method, url, request.headers, request.content)

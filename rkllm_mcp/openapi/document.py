@@ -32,11 +32,7 @@ class DocumentError(ValueError):
 
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
-    """Return the specification in a text.
-
-    Raises:
-        DocumentError: the text is neither JSON nor YAML, or not an object.
-    """
+    """Return the specification in a text; a DocumentError if the text is neither JSON nor YAML, or not an object."""
     text = _decoded(data) if isinstance(data, bytes) else data
     value = _from_json(text) if text.lstrip()[:1] == "{" else _from_yaml(text)
     if not isinstance(value, dict):
@@ -180,8 +176,7 @@ class References:
     def __init__(self, root: Node) -> None:
         self._root = root
         self._found: dict[str, Any] = {}
-        # An ordered set of notes.
-        self.notes: dict[str, None] = {}
+        self.notes: dict[str, None] = {}  # an ordered set
 
     def resolved(self, node: Any) -> Node:
         """Return the object that ``node`` is or refers to; else an empty object."""
@@ -197,14 +192,11 @@ class References:
                 return _NOTHING, tuple(trail)
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
-            target = as_node(self._target(reference))
+            if reference not in self._found:
+                self._found[reference] = self._looked_up(reference)
+            target = as_node(self._found[reference])
             current = {**target, **siblings} if siblings and target else target
         return current, tuple(trail)
-
-    def _target(self, reference: str) -> Any:
-        if reference not in self._found:
-            self._found[reference] = self._looked_up(reference)
-        return self._found[reference]
 
     def _looked_up(self, reference: str) -> Any:
         if not reference.startswith("#"):
@@ -254,26 +246,18 @@ _PLACES = frozenset({"path", "query", "header"})
 _BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collectionFormat", "allowEmptyValue"})
 
 
-def is_swagger(document: Node) -> bool:
-    """Return True for a specification of version 2."""
-    return str(document.get("swagger", "")).startswith("2")
-
-
-def upgraded(document: Node) -> dict[str, Any]:
-    """Return the same API as OpenAPI 3."""
+def upgraded(document: Node) -> Node:
+    """Return the same API as OpenAPI 3; a document that is no Swagger 2.0 as it is."""
+    if not str(document.get("swagger", "")).startswith("2"):
+        return document
     references = References(document)
-    paths = {
-        str(path): _path(as_node(references.resolved(item)), document, references)
-        for path, item in as_node(document.get("paths")).items()
-    }
-    schemes = {name: _scheme(as_node(value)) for name, value in as_node(document.get("securityDefinitions")).items()}
-    return {
-        **document,
-        "openapi": "3.0.0",
-        "servers": _servers(document),
-        "paths": paths,
-        "components": {"securitySchemes": schemes},
-    }
+    items = ((str(path), references.resolved(item)) for path, item in as_node(document.get("paths")).items())
+    paths = {path: _path(item, document, references) for path, item in items}
+    basic = {"type": "http", "scheme": "basic"}
+    definitions = {name: as_node(value) for name, value in as_node(document.get("securityDefinitions")).items()}
+    schemes = {name: basic if value.get("type") == "basic" else value for name, value in definitions.items()}
+    components = {"securitySchemes": schemes}
+    return {**document, "openapi": "3.0.0", "servers": _servers(document), "paths": paths, "components": components}
 
 
 def _servers(document: Node) -> list[dict[str, str]]:
@@ -283,10 +267,6 @@ def _servers(document: Node) -> list[dict[str, str]]:
         return [{"url": base}]
     schemes = [scheme for scheme in as_list(document.get("schemes")) if scheme in {"http", "https"}]
     return [{"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{base}"}]
-
-
-def _scheme(definition: Node) -> Node:
-    return {"type": "http", "scheme": "basic"} if definition.get("type") == "basic" else definition
 
 
 def _path(item: Node, document: Node, references: References) -> dict[str, Any]:
@@ -332,13 +312,10 @@ def _body(definitions: list[Node], consumes: Any) -> dict[str, Any]:
         return {}
     has_file = any(definition.get("type") == "file" for definition in definitions)
     is_multipart = has_file or (types and all(media_type.startswith("multipart/") for media_type in types))
-    schema = {
-        "type": "object",
-        "properties": {
-            str(definition.get("name", "")): {**_schema(definition), "description": definition.get("description")}
-            for definition in definitions
-        },
-        "required": [definition.get("name") for definition in definitions if definition.get("required") is True],
+    properties = {
+        str(one.get("name", "")): {**_schema(one), "description": one.get("description")} for one in definitions
     }
+    required = [definition.get("name") for definition in definitions if definition.get("required") is True]
+    schema = {"type": "object", "properties": properties, "required": required}
     media_type = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
     return {"content": {media_type: {"schema": schema}}}

@@ -1,7 +1,4 @@
-"""Values of one operation: the tool definition, and the mapping of its arguments to a request.
-
-Values only; ``conversion`` creates them, ``requests`` uses them.
-"""
+"""Values of one operation: the tool definition, and the mapping of its arguments to a request; no IO."""
 
 from __future__ import annotations
 
@@ -136,10 +133,6 @@ class Scheme:
     key: str = "Authorization"  # header, query parameter or cookie
 
 
-def _no_schema() -> Mapping[str, Any]:
-    return {"type": "object", "properties": {}}
-
-
 @dataclass(frozen=True)
 class Operation:
     """One method of one path."""
@@ -150,7 +143,9 @@ class Operation:
     path: str  # with placeholders, and with the fragment of the specification
     address: str  # base address without a trailing slash
     description: str = ""  # for the model, one line
-    input_schema: Mapping[str, Any] = field(default_factory=_no_schema)  # the tool's arguments
+    input_schema: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )  # the arguments
     tags: tuple[str, ...] = ()  # tags of the specification
     parameters: tuple[Parameter, ...] = ()  # arguments outside the body
     body: BodySpec | None = None  # None without a body

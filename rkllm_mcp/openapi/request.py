@@ -86,11 +86,6 @@ def scalar_text(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value)
 
 
-def is_absent(value: Any) -> bool:
-    """Return True if a value counts as absent outside a body."""
-    return value is None or (isinstance(value, (list, tuple, Mapping)) and not value)
-
-
 def in_path(parameter: Parameter, value: Any) -> str:
     """Return the text that replaces ``{name}`` in the path."""
     if parameter.style == "json":
@@ -111,9 +106,8 @@ def in_query(parameter: Parameter, value: Any) -> list[str]:
     if parameter.style == "json":
         return [f"{name}={_encoded(to_json(value), safe)}"]
     if parameter.style == "deepObject" and isinstance(value, Mapping):
-        return [
-            f"{_encoded(parameter.name + path)}={_encoded(scalar_text(inner), safe)}" for path, inner in _deep(value, 0)
-        ]
+        leaves = ((_encoded(parameter.name + path), scalar_text(leaf)) for path, leaf in _deep(value, 0))
+        return [f"{key}={_encoded(text, safe)}" for key, text in leaves]
     delimiter = _DELIMITERS.get(parameter.style, ",")
     return _pairs(name, value, explode=parameter.explode, delimiter=delimiter, safe=safe)
 
@@ -145,11 +139,8 @@ def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = 
 
 
 def _members(value: Mapping[str, Any], joint: str, safe: str = "") -> list[str]:
-    return [
-        f"{_encoded(str(key))}{joint}{_encoded(scalar_text(inner), safe)}"
-        for key, inner in value.items()
-        if inner is not None
-    ]
+    given = ((_encoded(str(key)), scalar_text(inner)) for key, inner in value.items() if inner is not None)
+    return [f"{key}{joint}{_encoded(text, safe)}" for key, text in given]
 
 
 def _deep(value: Any, depth: int) -> list[tuple[str, Any]]:
@@ -187,10 +178,8 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
         given += [(BodyField(name, name), value) for name, value in arguments.items() if name not in keys]
     if not given and not body.required:
         return None
-    return _form(body.media_type, given, boundary) or (
-        body.media_type,
-        _json({field.name: value for field, value in given}),
-    )
+    form = _form(body.media_type, given, boundary)
+    return form or (body.media_type, _json({field.name: value for field, value in given}))
 
 
 def _whole_body(body: BodySpec, value: Any, boundary: str) -> tuple[str, bytes]:
@@ -210,10 +199,9 @@ def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str
     if media_type == "application/x-www-form-urlencoded":
         return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
     if media_type.startswith("multipart/"):
-        parts = [
-            f"--{boundary}\r\n".encode() + part + b"\r\n" for field, value in given for part in _parts(field, value)
-        ]
-        return f"{media_type}; boundary={boundary}", b"".join(parts) + f"--{boundary}--\r\n".encode()
+        mark = f"--{boundary}".encode()
+        parts = [mark + b"\r\n" + part + b"\r\n" for field, value in given for part in _parts(field, value)]
+        return f"{media_type}; boundary={boundary}", b"".join(parts) + mark + b"--\r\n"
     return None
 
 
@@ -283,32 +271,26 @@ class Request:
     content: bytes | None = field(default=None, repr=False)  # None without a body
 
 
-def request_for(
-    operation: Operation, arguments: Mapping[str, Any], credentials: Credentials, *, boundary: str = ""
-) -> Request:
-    """Return the request for a call.
+def request_for(operation: Operation, arguments: Mapping[str, Any], credentials: Credentials) -> Request:
+    """Return the request for a call; an ArgumentError if an argument is missing, unknown, or cannot be sent.
 
     ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
-    A multipart body without ``boundary`` gets a random one.
-
-    Raises:
-        ArgumentError: an argument is missing, unknown, or cannot be sent.
     """
     given = _given(operation, arguments)
     query = [pair for one in _placed(operation, given, "query") for pair in in_query(*one)]
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
-    headers.update(
-        (parameter.name, _one_line(parameter.key, in_header(parameter, value)))
-        for parameter, value in _placed(operation, given, "header")
-    )
+    for parameter, value in _placed(operation, given, "header"):
+        headers[parameter.name] = text = in_header(parameter, value)
+        if _LINE_BREAK.search(text):
+            raise ArgumentError(f"The argument '{parameter.key}' must be one line.")
     cookies = [pair for one in _placed(operation, given, "cookie") for pair in in_cookie(*one)]
     cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     outside = {parameter.key for parameter in operation.parameters}
     in_body = {key: value for key, value in given.items() if key not in outside}
-    body = body_of(operation.body, in_body, boundary or secrets.token_hex(16)) if operation.body else None
+    body = body_of(operation.body, in_body, secrets.token_hex(16)) if operation.body else None
     headers = _overridden(headers, credentials.headers)
     if body is not None:
         # The Content-Type must match the boundary of the body.
@@ -320,7 +302,6 @@ def request_for(
 
 
 def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked arguments by key."""
     properties: Mapping[str, Any] = operation.input_schema["properties"]
     body = operation.body
     own_names = {parameter.name: parameter.key for parameter in operation.parameters}
@@ -337,23 +318,21 @@ def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _placed(operation: Operation, given: Mapping[str, Any], place: str) -> list[tuple[Parameter, Any]]:
-    return [
-        (parameter, given[parameter.key])
-        for parameter in operation.parameters
-        if parameter.place == place and not is_absent(given.get(parameter.key))
-    ]
+    """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
+    values = ((each, given.get(each.key)) for each in operation.parameters if each.place == place)
+    return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
 
 
 def _path(operation: Operation, given: Mapping[str, Any]) -> str:
-    by_name = {parameter.name: parameter for parameter in operation.parameters if parameter.place == "path"}
+    keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.place == "path"}
+    texts = {parameter.name: in_path(parameter, value) for parameter, value in _placed(operation, given, "path")}
 
     def value(match: re.Match[str]) -> str:
         before, name, after = match.groups()
-        parameter = by_name[name]
-        text = "" if is_absent(given.get(parameter.key)) else in_path(parameter, given[parameter.key])
+        text = texts.get(name)
         if not text:
             # An empty value would address /users/ instead of /users/{id}.
-            raise ArgumentError(f"The argument '{parameter.key}' must not be empty.")
+            raise ArgumentError(f"The argument '{keys[name]}' must not be empty.")
         return text.replace("%2F", "/") if before or after else text
 
     path = PLACEHOLDER.sub(value, sent_path(operation.path))
@@ -367,9 +346,3 @@ def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, 
     # Header names are case-insensitive.
     taken = {name.lower() for name in by}
     return {**{name: value for name, value in headers.items() if name.lower() not in taken}, **by}
-
-
-def _one_line(key: str, value: str) -> str:
-    if _LINE_BREAK.search(value):
-        raise ArgumentError(f"The argument '{key}' must be one line.")
-    return value

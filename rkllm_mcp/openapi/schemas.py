@@ -90,8 +90,6 @@ class Schemas:
         fields = self._own_fields(self._joined(branch, (), 0)[0])
         return fields if fields.properties else None
 
-    # --- one schema --------------------------------------------------------------------------------------------------
-
     def _small(self, schema: Any, depth: int, trail: tuple[str, ...], words: str | None = None) -> dict[str, Any]:
         joined, inner_trail = self._joined(schema, trail, 0)
         if words is None:
@@ -122,8 +120,7 @@ class Schemas:
             small = {key: value for key, value in small.items() if value is not None}
         if "array" in types or (not types and "items" in schema):
             small.setdefault("type", "array")
-            items = self._small(schema.get("items"), depth - 1, trail) if depth > 0 else {}
-            small["items"] = items
+            small["items"] = self._small(schema.get("items"), depth - 1, trail) if depth > 0 else {}
         elif "object" in types:
             self._add_properties(small, schema, depth, trail)
         return small
@@ -155,14 +152,11 @@ class Schemas:
     def _union(self, branches: Sequence[Any], depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
         """Return the schema keys contributed by the branches of a union."""
         smalls: list[dict[str, Any]] = []
-        if len(branches) <= _MAX_BRANCHES:
-            for branch in branches:
-                small = self._small(branch, depth, trail)
-                if small not in smalls:
-                    smalls.append(small)
+        for branch in branches if len(branches) <= _MAX_BRANCHES else ():
+            small = self._small(branch, depth, trail)
+            if small not in smalls:
+                smalls.append(small)
         return _as_one(smalls)
-
-    # --- joining -----------------------------------------------------------------------------------------------------
 
     def _joined(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
         """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""

@@ -22,19 +22,15 @@ from rkllm_mcp.openapi.operations import Operation, Scheme
 class Credentials:
     """Credentials of one request."""
 
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    cookies: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    query: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    cookies: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
     """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
-    found: dict[str, Scheme] = {}
-    for name, definition in definitions.items():
-        scheme = _scheme(str(name), references.resolved(definition))
-        if scheme is not None:
-            found[str(name)] = scheme
-    return found
+    found = {str(name): _scheme(str(name), references.resolved(node)) for name, node in definitions.items()}
+    return {name: scheme for name, scheme in found.items() if scheme is not None}
 
 
 def _scheme(name: str, definition: Node) -> Scheme | None:
@@ -63,21 +59,15 @@ def credentials_for(
     """
     schemes = [scheme for alternative in operation.security for scheme in alternative]
     elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
-    headers: dict[str, str] = {}
-    query: dict[str, str] = {}
-    cookies: dict[str, str] = {}
-    places = {"query": query, "cookie": cookies}
+    found = Credentials()
+    places = {"query": found.query, "cookie": found.cookies}
     for name, value in written.items():
-        scheme = elsewhere.get(name.lower())
-        if scheme is None:
-            headers[name] = value
-        else:
-            places[scheme.kind][scheme.key] = value
-    settled = {name.lower() for name in (*headers, *query, *cookies)}
+        scheme = elsewhere.get(name.lower(), Scheme("", "header", name))
+        places.get(scheme.kind, found.headers)[scheme.key] = value
+    settled = {name.lower() for name in (*found.headers, *found.query, *found.cookies)}
     for scheme, token in _satisfied(operation.security, settled, tokens, server):
-        place = places.get(scheme.kind, headers)
-        place[scheme.key] = _formatted_token(scheme, token)
-    return Credentials(headers, query, cookies)
+        places.get(scheme.kind, found.headers)[scheme.key] = _formatted_token(scheme, token)
+    return found
 
 
 def _satisfied(
@@ -88,14 +78,10 @@ def _satisfied(
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
             return []
-        found = [(scheme, _token(scheme, tokens, server)) for scheme in open_schemes]
+        found = [(each, (tokens.get(each.name) or tokens.get(server) or "").strip()) for each in open_schemes]
         if found and all(token for _, token in found):
             return found
     return []
-
-
-def _token(scheme: Scheme, tokens: Mapping[str, str], server: str) -> str:
-    return (tokens.get(scheme.name) or tokens.get(server) or "").strip()
 
 
 def _formatted_token(scheme: Scheme, token: str) -> str:

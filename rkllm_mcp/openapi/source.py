@@ -33,7 +33,6 @@ from rkllm_mcp.openapi.document import (
     as_list,
     as_node,
     as_text,
-    is_swagger,
     parse_document,
     upgraded,
 )
@@ -67,8 +66,6 @@ class Conversion:
 
 @dataclass
 class _ConversionState:
-    """State of one conversion."""
-
     root: Node
     base_url: str
     spec_url: str
@@ -87,8 +84,7 @@ def convert(
     specification did not come from a URL. ``supplied`` holds the lower-case names of headers, query parameters and
     cookies that the configuration fills; they are not arguments of the tools.
     """
-    if is_swagger(document):
-        document = upgraded(document)
+    document = upgraded(document)
     references = References(document)
     schemes = schemes_of(as_node(as_node(document.get("components")).get("securitySchemes")), references)
     state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
@@ -200,10 +196,8 @@ class RestApi:
 async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> AsyncGenerator[RestApi]:
     """Load a specification.
 
-    ``note`` receives a line for each omitted part.
-
-    Raises:
-        ServerUnavailableError: the specification cannot be loaded or read, or names no address of the API.
+    ``note`` receives a line for each omitted part. A ServerUnavailableError if the specification cannot be loaded or
+    read, or names no address of the API.
     """
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.openapi.client", abandon_on_cancel=True)
     from rkllm_mcp.openapi.client import open_http_client
@@ -254,12 +248,9 @@ def tool_of(operation: Operation) -> ToolSpec:
         description=operation.description,
         input_schema=operation.input_schema,
         read_only=operation.method in _READ_METHODS,
-        destructive=operation.method == "DELETE" if operation.method not in _READ_METHODS else False,
+        destructive=operation.method == "DELETE",
         keywords=" ".join((*operation.tags, sent_path(operation.path))),
     )
-
-
-# --- where a specification is ----------------------------------------------------------------------------------------
 
 
 async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[str, Any] | bytes, str]:

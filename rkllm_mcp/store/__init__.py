@@ -31,11 +31,7 @@ class Store:
     responses: StoredResponses  # answers that clients continue by their ids
 
     async def settled(self) -> None:
-        """Wait until all queued data is written.
-
-        Raises:
-            StoreError: some of it could not be written.
-        """
+        """Wait until all queued data is written; a StoreError if some of it could not be written."""
         await self.database.settled()
 
     async def texts(self, kind: str) -> KeyValue:
@@ -58,10 +54,8 @@ async def open_store(
 ) -> AsyncGenerator[Store, None]:
     """Open the stored data; everything is written at the end of the block.
 
-    ``path`` defaults to the user's own file; for the rest see ``open_database``.
-
-    Raises:
-        StoreError: the file is required and cannot be used.
+    ``path`` defaults to the user's own file; for the rest see ``open_database``. A StoreError if the file is required
+    and cannot be used.
     """
     where = state_file(os.environ) if path is None else path
     async with open_database(where, on_problem=on_problem or (lambda _: None), required=required) as database:

@@ -57,8 +57,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
 _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
-_SIZE = """
-SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) FROM messages WHERE tenant = ?"""
 _UPDATE_TURN = """
 UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
 _TURNS = """
@@ -99,15 +97,6 @@ class HistoryLimits:
     conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
 
 
-@dataclass(frozen=True)
-class HistoryStats:
-    """Size of one tenant's history."""
-
-    conversations: int
-    messages: int
-    characters: int  # of all messages
-
-
 def title_of(words: str) -> str:
     """Return the first words of a text on one line, ending at a blank if possible."""
     # More words than a title has characters are not needed: splitting megabytes holds the interpreter's lock.
@@ -121,7 +110,6 @@ def title_of(words: str) -> str:
 
 
 def _storable(turn: StoredTurn) -> StoredTurn:
-    """Return a turn that the database can store."""
     texts = {name: _utf8(getattr(turn, name)) for name in ("text", "thinking", "context", "events")}
     return replace(turn, **texts)
 
@@ -154,10 +142,8 @@ def _append(
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     whose = (tenant, conversation.id)
     position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
-    unknown = connection.execute(
-        f"SELECT created, role, text {where} AND position >= ? ORDER BY position",
-        (*whose, conversation.kept_turns),
-    ).fetchall()
+    query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
+    unknown = connection.execute(query, (*whose, conversation.kept_turns)).fetchall()
     new = turns[_written(unknown, turns) :]
     _insert(tenant, conversation.id, position, new, connection)
     others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
@@ -257,7 +243,6 @@ def _sought(tenant: str, search: str) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Escape the text for LIKE."""
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
@@ -307,12 +292,9 @@ class Conversations:
         return await self._database.change(_UPDATE_TURN, values, durable=True) > 0
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
-        """Save the turns of ``conversation.unkept`` in place of its draft.
+        """Save the turns of ``conversation.unkept`` in place of its draft; return how many others have added meanwhile.
 
         After an error or cancellation they are still ``unkept``, and the next save repeats the attempt.
-
-        Returns:
-            The number of turns that others have added since this conversation was last saved or loaded.
         """
         count = len(conversation.unkept)
         if not count and conversation.draft is None:
@@ -381,11 +363,6 @@ class Conversations:
         """Return the number of conversations that ``latest`` would list without a limit."""
         query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
         return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
-
-    async def stats(self, tenant: str) -> HistoryStats:
-        """Return the size of a tenant's history."""
-        (messages,) = await self._database.rows(_SIZE, (tenant,))
-        return HistoryStats(await self.count(tenant), *messages)
 
     async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
         """Change a conversation's title; return False if no conversation has that id."""

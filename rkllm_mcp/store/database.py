@@ -31,17 +31,12 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
 
     Each tenant has a folder below the owner's; the owner is the empty name.
     """
-    folder = _state_folder(env)
+    named = env.get(OVERRIDE, "")
+    folder = Path(named).expanduser() if named else user_folder("state", env)
     if tenant:
         # A tenant's name can contain any character; its hash is a valid folder name.
         folder = folder / "tenants" / hashlib.sha256(tenant.encode()).hexdigest()[:16]
     return folder / FILE_NAME
-
-
-def _state_folder(env: Mapping[str, str]) -> Path:
-    if named := env.get(OVERRIDE, ""):
-        return Path(named).expanduser()
-    return user_folder("state", env)
 
 
 # Statements of each migration, in order.
@@ -56,13 +51,9 @@ class NewerSchemaError(Exception):
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Apply the missing migrations.
+    """Apply the missing migrations; the connection must be in autocommit mode (``isolation_level=None``).
 
-    The connection must be in autocommit mode (``isolation_level=None``).
-
-    Raises:
-        NewerSchemaError: the file has migrations that this version does not know.
-        sqlite3.Error: the file cannot be read or written, or is not a database.
+    A NewerSchemaError if this version does not know those of the file; a sqlite3.Error if it is no usable database.
     """
     if steps_taken(connection) == len(MIGRATIONS):
         return
@@ -80,12 +71,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def steps_taken(connection: sqlite3.Connection) -> int:
-    """Return the number of applied migrations.
-
-    Raises:
-        NewerSchemaError: more than this version knows.
-        sqlite3.Error: the file cannot be read, or is not a database.
-    """
+    """Return the number of applied migrations; a NewerSchemaError if this version knows fewer, or a sqlite3.Error."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise NewerSchemaError
@@ -103,23 +89,18 @@ Work = Callable[[sqlite3.Connection], _Result]
 
 
 class Database:
-    """An open database; created by ``open_database``.
-
-    Attributes:
-        is_lasting: data that is written now survives the process.
-        failing: the reason why nothing can be stored at present; None if the last durable write succeeded.
-    """
+    """An open database; created by ``open_database``."""
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path = path
         self._on_problem = on_problem
-        # The first ``tell`` that was not written.
-        self._problem: StoreError | None = None
+        self._problem: StoreError | None = None  # the first ``tell`` that was not written
+        # The reason why nothing can be stored at present; None if the last durable write succeeded.
         self.failing: StoreError | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
-        self.is_lasting = False
+        self.is_lasting = False  # data that is written now survives the process
 
     @property
     def is_whole(self) -> bool:
@@ -129,51 +110,37 @@ class Database:
     async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
-        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
-
-        Raises:
-            StoreError: the file cannot be read or written.
+        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns. A
+        StoreError if the file cannot be read or written.
         """
-        transact = self._transact_durably if durable else self._transact
         try:
-            done = self._thread.submit(transact, work)
+            done = self._thread.submit(self._transact, work, durable=durable)
         except RuntimeError:
             raise StoreError(str(self.path), "it is closed already", _REPORT) from None
-        if not durable:
-            return await asyncio.wrap_future(done)
         try:
             result = await asyncio.wrap_future(done)
         except StoreError as error:
-            self._fail(error)
+            if durable:
+                self._fail(error)
             raise
-        if self.failing is not None and self.is_lasting:
+        if durable and self.failing is not None and self.is_lasting:
             self.failing = None
             self._on_problem("[State: data is saved again.]")
         return result
 
     async def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Return the rows of a query.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return the rows of a query; a StoreError if the file cannot be read."""
         return await self.ask(lambda connection: connection.execute(query, values).fetchall())
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
-        """Execute a statement and return the number of rows that it changed; ``durable`` is that of ``ask``.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
         return await self.ask(lambda connection: connection.execute(statement, values).rowcount, durable=durable)
 
     async def erase(self, work: Work[int]) -> int:
         """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file.
 
-        The write-ahead log is truncated, while another process reads when the file is closed.
-
-        Raises:
-            StoreError: the file cannot be written.
+        The write-ahead log is truncated, while another process reads when the file is closed. A StoreError if the file
+        cannot be written.
         """
         count = await self.ask(work, durable=True)
         if count:
@@ -188,21 +155,13 @@ class Database:
             self._report(StoreError(str(self.path), "it is closed already", _REPORT))
 
     async def settled(self) -> None:
-        """Wait until all queued work is done.
-
-        Raises:
-            StoreError: some of it failed.
-        """
+        """Wait until all queued work is done; a StoreError if some of it failed."""
         await self.ask(lambda _: None)
         if self._problem is not None:
             raise self._problem
 
     async def open(self, *, required: bool) -> None:
-        """Open the file, or an in-memory database if it cannot be used and is not ``required``.
-
-        Raises:
-            StoreError: the file is required and cannot be used.
-        """
+        """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""
         try:
             await asyncio.wrap_future(self._thread.submit(self._open_file))
             self.is_lasting = True
@@ -252,10 +211,13 @@ class Database:
             raise
         self._connection = connection
 
-    def _transact(self, work: Work[_Result]) -> _Result:
+    def _transact(self, work: Work[_Result], *, durable: bool = False) -> _Result:
+        """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
         if connection is None:
             raise StoreError(str(self.path), "it is not open", _REPORT)
+        if durable:
+            connection.execute("PRAGMA synchronous = FULL")
         try:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
@@ -269,18 +231,10 @@ class Database:
             if isinstance(error, UnicodeError):
                 raise StoreError(str(self.path), "a name is not valid Unicode", "use another one") from None
             raise
-        return result
-
-    def _transact_durably(self, work: Work[_Result]) -> _Result:
-        """Run ``_transact`` and sync the write-ahead log to disk, which costs one fsync."""
-        connection = self._connection
-        if connection is not None:
-            connection.execute("PRAGMA synchronous = FULL")
-        try:
-            return self._transact(work)
         finally:
-            if connection is not None:
+            if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
+        return result
 
     def _empty_log(self) -> None:
         try:
@@ -337,10 +291,8 @@ async def open_database(
     """Open the database at ``path``, creating file and folder; write everything and close it at the end of the block.
 
     ``on_problem`` takes a line when data cannot be stored, once until it can be stored again, and another line then.
-    With ``required`` an unusable file is an error instead of being replaced by an in-memory database.
-
-    Raises:
-        StoreError: the file is required and cannot be used.
+    With ``required`` an unusable file is an error instead of being replaced by an in-memory database. A StoreError if
+    the file is required and cannot be used.
     """
     database = Database(path, on_problem)
     try:

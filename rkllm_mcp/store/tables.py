@@ -122,10 +122,7 @@ class DailyUsage:
         self._database = database
 
     async def add(self, day: str, tokens: int = 0) -> int:
-        """Add tokens to the day's total and return it; with 0 only return it.
-
-        A different day than the last one starts at 0.
-        """
+        """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it."""
 
         def work(connection: sqlite3.Connection) -> int:
             kind, key = _TOKENS
@@ -192,10 +189,9 @@ class DeviceKeys:
     async def _devices(self) -> list[tuple[Device, str]]:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
-        rows = [
-            (number, json.loads(text), linked) for number, text, linked in await self._database.rows(query, (_KEYS,))
-        ]
-        return [(Device(number, name, linked), entry) for number, (name, entry), linked in rows]
+        rows = await self._database.rows(query, (_KEYS,))
+        found = ((number, json.loads(text), linked) for number, text, linked in rows)
+        return [(Device(number, name, linked), entry) for number, (name, entry), linked in found]
 
 
 def _digest(code: str) -> str:

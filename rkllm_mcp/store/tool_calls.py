@@ -72,10 +72,8 @@ class CallHistory:
     ) -> list[CallRecord]:
         """Return the latest calls, newest first.
 
-        The filters select calls of one server, failed or refused calls, and calls of one conversation by its id.
-
-        Raises:
-            StoreError: the file cannot be read.
+        The filters select calls of one server, failed or refused calls, and calls of one conversation by its id. A
+        StoreError if the file cannot be read.
         """
         where, values = "TRUE", list[Any]()
         for column, value in (("server", server), ("conversation", conversation)):

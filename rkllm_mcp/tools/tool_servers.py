@@ -18,7 +18,7 @@ from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig,
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.mcp_client.callbacks import Answers
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ConnectionServices, Timings, ToolServer
+from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ConnectionServices, ToolServer
 from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_for
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import ToolSpec
@@ -59,7 +59,7 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
         spec: ServerConfig,
         opener: Opener,
         *,
-        restart_pause_s: float = Timings.restart_pause_s,
+        restart_pause_s: float = ConnectionServices.restart_pause_s,
         on_change: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(spec, on_change, restart_pause_s)
@@ -141,7 +141,7 @@ def source_of(
         opener = partial(open_openapi, spec)
     else:
         return connection_for(spec, host, on_change)
-    return LocalToolServer(spec, opener, restart_pause_s=host.timings.restart_pause_s, on_change=on_change)
+    return LocalToolServer(spec, opener, restart_pause_s=host.restart_pause_s, on_change=on_change)
 
 
 @asynccontextmanager

@@ -93,7 +93,7 @@ async def test_a_line_about_a_tenants_server_names_the_tenant(tmp_path: Path) ->
 async def test_a_new_configuration_keeps_the_model_and_the_assistants_that_it_does_not_change(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [TIME_SERVER], extra=TENANTS)
     async with opened(demo) as tenants:
-        await tenants.ready()
+        await tenants.model_host.ready()
         model_host, owner, ann, bob = tenants.model_host, *(tenants.tenant(name).app for name in ("", "ann", "bob"))
         pid = model_host.board.engine.worker_pid
         assert await tenants.reload(changed(demo, "You serve Ann.", "You serve Ann well."))
@@ -109,7 +109,7 @@ async def test_a_new_configuration_keeps_the_model_and_the_assistants_that_it_do
 async def test_an_answer_under_way_ends_before_its_assistant_is_replaced(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [TIME_SERVER], extra=TENANTS)
     async with opened(demo) as tenants:
-        await tenants.ready()
+        await tenants.model_host.ready()
         ann = tenants.tenant("ann").app
         async with aclosing(ann.reply(ann.new_conversation(), QUESTION)) as stream:
             await anext(stream)
@@ -123,7 +123,7 @@ async def test_an_answer_under_way_ends_before_its_assistant_is_replaced(tmp_pat
 async def test_another_model_is_loaded_anew_and_one_that_is_missing_changes_nothing(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [], model="max_new_tokens = 100\n")
     async with opened(demo) as tenants:
-        await tenants.ready()
+        await tenants.model_host.ready()
         model_host = tenants.model_host
         with pytest.raises(ModelNotFoundError):
             await tenants.reload(changed(demo, 'name = "demo"', 'name = "nonesuch"'))

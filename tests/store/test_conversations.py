@@ -15,7 +15,7 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits, HistoryStats, title_of
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits, title_of
 from rkllm_mcp.store.database import MIGRATIONS, open_database
 
 pytestmark = pytest.mark.anyio
@@ -58,8 +58,7 @@ async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
         kept = StoredConversation("c1", "東京の天気は？", NOW, NOW + 10, turns, "Be brief.", 4)
         assert await conversations.get("", "c1") == kept
         assert await conversations.get("", "c2") is None
-        characters = sum(len(turn.text + turn.thinking + turn.context) for turn in turns)
-        assert await conversations.stats("") == HistoryStats(1, 4, characters)
+        assert [(one.id, one.messages) for one in await conversations.latest("")] == [("c1", 4)]
 
 
 async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Pa
         assert await conversations.delete_all("") == 1
         assert await conversations.clean("mia") == 2
         assert [await conversations.count(tenant) for tenant in ("", "mia", "leo")] == [0, 0, 1]
-        assert (await conversations.stats("leo")).messages == 2
+        assert [one.messages for one in await conversations.latest("leo")] == [2]
 
 
 async def test_the_latest_come_first_page_by_page_whatever_the_clock_says(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def served(
 def _run(it: Served, config: Path, stop: threading.Event) -> None:
     async def serve() -> None:
         async with open_tenants(load_config(config)) as tenants:
-            await tenants.ready()
+            await tenants.model_host.ready()
             service = ServiceState(tenants, config_file=config, reload=lambda: tenants.reload(load_config(config)))
             settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")
             server = uvicorn.Server(settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
@@ -38,7 +39,7 @@ def open_channel(
         OSError: the program cannot be started, or the host cannot be reached (on entering).
         ServerUnavailableError: the program is not allowed, or its sandbox or in-process object cannot be used.
     """
-    grace_s = host.timings.stop_grace_s
+    grace_s = host.stop_grace_s
     if spec.name in host.in_process:
         return nullcontext(_in_process(host.in_process[spec.name]))
     if isinstance(spec, StdioServer):
@@ -49,10 +50,11 @@ def open_channel(
         from rkllm_mcp.mcp_client.transports.websocket import open_websocket
 
         return open_websocket(spec, headers or {}, notes, grace_s)
-    from rkllm_mcp.mcp_client.transports.http import remote_streams
+    from rkllm_mcp.mcp_client.transports.http import sse, streamable_http
 
     auth = host.sign_in.auth(spec, waiting_for_person)
-    return nullcontext(Channel(remote_streams(spec, transport or spec.transport, headers or {}, auth, grace_s)))
+    streams = sse if (transport or spec.transport) == "sse" else streamable_http
+    return nullcontext(Channel(partial(streams, spec, headers or {}, auth, grace_s)))
 
 
 def _in_process(server: object) -> Channel:

@@ -61,10 +61,7 @@ def _without_lone_surrogates(frame: bytes | str) -> bytes | str:
 
 
 async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> bool:
-    """Deliver the message in a frame; return False if the session has ended.
-
-    An invalid frame is noted with its ``source``.
-    """
+    """Deliver the message in a frame, or note an invalid one with its ``source``; False if the session has ended."""
     message = message_in(frame)
     if message is None:
         shown = frame[:_SHOWN_CHARS]

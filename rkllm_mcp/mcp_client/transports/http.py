@@ -14,7 +14,6 @@ import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -28,17 +27,12 @@ from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, message_i
 if TYPE_CHECKING:
     import httpx2
     from anyio.streams.memory import MemoryObjectSendStream
-    from mcp.client import Transport
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context that trusts the system's CA certificates and those in ``ca_file``.
-
-    Raises:
-        ServerUnavailableError: the file cannot be read, or contains no certificate.
-    """
+    """Return a context with the system's CAs and those in ``ca_file``; a ServerUnavailableError if that is unusable."""
     context = ssl.create_default_context()
     if ca_file is not None:
         try:
@@ -59,17 +53,11 @@ _CONNECTION_CLOSED = -32000
 Deliver = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-def remote_streams(
-    spec: RemoteServer, transport: str, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
-) -> Callable[[], Transport]:
-    """Return the function that opens the streams of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
-    return partial(_sse if transport == "sse" else _streamable_http, spec, headers, auth, stop_grace_s)
-
-
 @asynccontextmanager
-async def _streamable_http(
+async def streamable_http(
     spec: RemoteServer, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
+    """Open the streams of a server behind Streamable HTTP."""
     from mcp.client.streamable_http import streamable_http_client
 
     # The first byte may take as long as a whole call; the limit of the call expires before this one.
@@ -82,9 +70,10 @@ async def _streamable_http(
 
 
 @asynccontextmanager
-async def _sse(
+async def sse(
     spec: RemoteServer, sent: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
+    """Open the streams of a server behind HTTP with SSE."""
     from mcp.client.sse import sse_client
 
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)

@@ -43,17 +43,14 @@ def environment(spec: StdioServer, host: Mapping[str, str]) -> dict[str, str]:
 
 
 class Child:
-    """A running process and its pipes; created and ended by ``open_child``.
-
-    ``was_stopped`` is True if the process ended because it was signalled.
-    """
+    """A running process and its pipes; created and ended by ``open_child``."""
 
     def __init__(self, process: subprocess.Popen[bytes], stderr: LastLines) -> None:
         self._process = process
         self._stderr = stderr
         self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
         self._exited = _exit_notice(process.pid)
-        self.was_stopped = False
+        self.was_stopped = False  # it ended because it was signalled
         self._sent_bytes = 0
         self._is_unread = False
 
@@ -77,11 +74,7 @@ class Child:
         return await _read(self._stdout)
 
     async def send(self, data: bytes) -> None:
-        """Write to stdin.
-
-        Raises:
-            OSError: the process has closed its stdin.
-        """
+        """Write to stdin; an OSError if the process has closed its stdin."""
         rest = memoryview(data)
         while rest:
             await anyio.wait_writable(self._stdin.fileno())
@@ -186,7 +179,6 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _unread_bytes(pipe: IO[bytes]) -> int:
-    """Return the number of bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,7 @@ class LineSplitter:
         self._line_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines completed by ``chunk``, without newlines.
-
-        Raises:
-            LineTooLongError: an unfinished line has more than ``max_line_bytes``.
-        """
+        """Return the lines completed by ``chunk``, without newlines; a LineTooLongError beyond ``max_line_bytes``."""
         head, newline, rest = chunk.partition(b"\n")
         self._append(head)
         if not newline:
@@ -62,22 +59,20 @@ class LineSplitter:
             self._pieces.append(piece)
 
 
+@dataclass
 class _Program:
-    """A running program and its messages."""
-
-    def __init__(self, child: Child, notes: LastLines, grace_s: float) -> None:
-        self._child = child
-        self._notes = notes
-        self._grace_s = grace_s
-        self._output_ended = anyio.Event()
-        self._too_long = False
+    child: Child
+    notes: LastLines
+    grace_s: float
+    output_ended: anyio.Event = field(default_factory=anyio.Event)
+    has_line_too_long: bool = False
 
     def ending(self) -> str:
         """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
-        code = self._child.exit_code
-        if self._too_long:
+        code = self.child.exit_code
+        if self.has_line_too_long:
             return f"sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
-        if code is None or self._child.was_stopped:
+        if code is None or self.child.was_stopped:
             return ""
         if code >= 0:
             return f"exited with code {code}"
@@ -90,23 +85,23 @@ class _Program:
         """Deliver the lines of the program's stdout to a session."""
         splitter = LineSplitter(MAX_MESSAGE_BYTES)
         with session:
-            while chunk := await self._child.receive():
+            while chunk := await self.child.receive():
                 try:
                     lines = splitter.feed(chunk)
                 except LineTooLongError:
-                    self._too_long = True
+                    self.has_line_too_long = True
                     return
                 for line in lines:
-                    if not await delivered(line, session, self._notes, "stdout"):
+                    if not await delivered(line, session, self.notes, "stdout"):
                         return
-        self._output_ended.set()
+        self.output_ended.set()
 
     async def write_messages(self, session: Outgoing, incoming: Incoming) -> None:
         """Write a session's messages as lines to the program's stdin; end the session when that is closed."""
         async for item in session:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             try:
-                await self._child.send(line.encode() + b"\n")
+                await self.child.send(line.encode() + b"\n")
             except OSError:
                 break
         else:
@@ -114,8 +109,8 @@ class _Program:
         # The child has closed its stdin. Deliver the output it has already written, then end the session: requests that
         # are pending would otherwise wait forever.
         session.close()
-        with anyio.move_on_after(self._grace_s):
-            await self._output_ended.wait()
+        with anyio.move_on_after(self.grace_s):
+            await self.output_ended.wait()
         incoming.close()
 
 

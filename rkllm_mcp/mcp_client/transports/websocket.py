@@ -59,12 +59,7 @@ async def _write_messages(socket: ClientConnection, session: Outgoing, _incoming
 async def open_websocket(
     spec: RemoteServer, headers: Mapping[str, str], notes: LastLines, stop_grace_s: float
 ) -> AsyncGenerator[Channel]:
-    """Connect; close the socket on exit.
-
-    Raises:
-        OSError: the host cannot be reached.
-        WebSocketException: the peer is not a WebSocket server.
-    """
+    """Connect; close the socket on exit. An OSError if the host is not reached, else a WebSocketException."""
     from websockets.exceptions import InvalidStatus
     from websockets.typing import Subprotocol
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any, TypeVar
 
 from rkllm_mcp.config.servers import RemoteServer, ServerBase, StdioServer
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, Timings
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from tests.support.shared import REPOSITORY
 
 # Far beyond what a server needs on a loaded machine; a test that meets it has found a hang.
@@ -51,9 +51,9 @@ def unruly(behaviour: str, name: str = "", **settings: Any) -> StdioServer:
     return _spec(name or behaviour, "unruly", (behaviour,), settings)
 
 
-def timed(**timings: float) -> ConnectionServices:
+def timed(**timings: Any) -> ConnectionServices:
     """Services with other timings than the default ones."""
-    return ConnectionServices(timings=Timings(**timings))
+    return ConnectionServices(**timings)
 
 
 def _spec(name: str, module: str, words: tuple[str, ...], settings: dict[str, Any]) -> StdioServer:

@@ -37,7 +37,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config), status=lines.append) as house:
-            await house.ready()
+            await house.model_host.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
             database = house.tenant("").app.store.database
@@ -84,7 +84,7 @@ async def test_what_cannot_be_deleted_is_told_without_a_path(tmp_path: Path) -> 
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config)) as house:
-            await house.ready()
+            await house.model_host.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
             async with client:

@@ -64,7 +64,7 @@ async def in_house(demo: Demo) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClie
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config)) as tenants:
-            await tenants.ready()
+            await tenants.model_host.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             async with client:

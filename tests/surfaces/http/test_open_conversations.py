@@ -33,7 +33,7 @@ async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_an
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config)) as tenants:
-            await tenants.ready()
+            await tenants.model_host.ready()
             ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
             alone = OpenConversations(kept=4)
             assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4

@@ -95,7 +95,7 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
         for name, value in zoo.demo.environment.items():
             patch.setenv(name, value)
         async with open_tenants(load_config(zoo.demo.config)) as tenants:
-            await tenants.ready()
+            await tenants.model_host.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             owner = tenants.tenant("").app
@@ -119,5 +119,5 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
                 assert (await client.get("/healthz")).status_code == 200
                 await anyio.to_thread.run_sync(zoo.gate.write_text, "go on")
                 assert [event async for event in events][-1] == End("answered")
-            await tenants.ready()
+            await tenants.model_host.ready()
             assert tenants.model_host.name == "owl"
