@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, as_mapping
 from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, as_mapping, wire_id
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
 
 _STOPS: Mapping[str, FinishPart] = {
     "length": FinishPart("length"),

@@ -16,8 +16,8 @@ from typing import Any
 
 from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
+from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.providers.remote_settings import RemoteSettings
-from rkllm_mcp.providers.wire_messages import as_mapping
 
 # Limit for messages; some services send an HTML page.
 _MOST_CHARS = 200

@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
@@ -132,11 +132,6 @@ def _safe(name: str) -> str:
     safe = _UNSAFE.sub("_", name)[:MAX_NAME_CHARS]
     # Some services require a name to begin with a letter or an underscore.
     return safe if safe[:1].isalpha() or safe[:1] == "_" else f"t_{safe}"[:MAX_NAME_CHARS]
-
-
-def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a value of a service's JSON that should be an object; empty if it is none."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def as_count(value: object) -> int:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.parsers import ParsedCall
@@ -170,32 +170,24 @@ def names_in(text: str) -> tuple[str, ...]:
 def signature(tool: ToolSpec) -> str:
     """Return the tool as one short line: ``get_weather(location: string, days?: integer)``."""
     schema = tool.input_schema
-    properties = _mapping(schema.get("properties"))
-    wanted: object = schema.get("required")
-    required = {key for key in cast("list[Any]", wanted) if isinstance(key, str)} if isinstance(wanted, list) else ()
+    properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     inside = ", ".join(
-        f"{key}{'' if key in required else '?'}: {_type_name(_mapping(item))}" for key, item in properties.items()
+        f"{key}{'' if key in required else '?'}: {_type_name(as_mapping(item))}" for key, item in properties.items()
     )
     line = _one_line(f"{tool.name}({inside})")
     return line if len(line) <= _MAX_SIGNATURE else line[: _MAX_SIGNATURE - 2] + "…)"
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
 def _type_name(schema: Mapping[str, Any]) -> str:
-    listed: object = schema.get("enum")
-    if isinstance(listed, list) and listed:
-        return "|".join(shown(item, 30) for item in cast("list[Any]", listed)[:8])
+    if listed := as_list(schema.get("enum")):
+        return "|".join(shown(item, 30) for item in listed[:8])
     wanted: object = schema.get("type")
-    if isinstance(wanted, list):
-        return "|".join(str(name) for name in cast("list[Any]", wanted))
     if isinstance(wanted, str):
         return wanted
-    branches: object = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(branches, list):
-        return "|".join(dict.fromkeys(_type_name(_mapping(branch)) for branch in cast("list[Any]", branches)))
+    if kinds := as_list(wanted):
+        return "|".join(map(str, kinds))
+    if branches := as_list(schema.get("anyOf") or schema.get("oneOf")):
+        return "|".join(dict.fromkeys(_type_name(as_mapping(branch)) for branch in branches))
     return "object" if "$ref" in schema else "any"
 
 
@@ -224,7 +216,7 @@ def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
 
 def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     """Return the arguments under the tool's own names, and True if names or structure had to change."""
-    properties = _mapping(tool.input_schema.get("properties"))
+    properties = as_mapping(tool.input_schema.get("properties"))
     if call.as_text and len(value) == 1:
         (key, text), *_ = value.items()
         if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
@@ -261,7 +253,7 @@ def _decoded(text: str) -> Any:
 
 def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
     """Return arguments written next to the name instead of under ``arguments``, if all of them belong to the tool."""
-    properties = _mapping(tool.input_schema.get("properties"))
+    properties = as_mapping(tool.input_schema.get("properties"))
     stray = [key for key in call.rest if key not in properties]
     if stray:
         raise MismatchError("", "must stand in an object under 'arguments'", stray[0])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
@@ -51,8 +52,7 @@ def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, b
 
 def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the arguments in ``schema`` that select a part of a long result, recognised by name."""
-    properties = schema.get("properties")
-    names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
+    names = as_mapping(schema.get("properties"))
     return tuple(name for name in names if name.replace("_", "").replace("-", "").lower() in _PAGING)
 
 
@@ -72,29 +72,16 @@ def sources_of(result: Mapping[str, Any]) -> tuple[Source, ...] | None:
     A passage has a text, the name of its document, and a score, a page or an address; the last three may also be in its
     ``metadata``.
     """
-    structured: Any = result.get("structuredContent")
-    if not isinstance(structured, Mapping):
-        return None
-    table = cast("Mapping[str, Any]", structured)
-    for name in _LISTS:
-        found = table.get(name)
-        if not isinstance(found, list):
-            continue
-        listed = cast("list[Any]", found)
-        if not listed and name == "results" and not table.get("error"):
-            return ()
-        sources = [source for each in listed[:_MAX_SOURCES] if (source := _source(each)) is not None]
-        if sources:
-            return tuple(sources)
-    return None
+    table = as_mapping(result.get("structuredContent"))
+    if table.get("results") == [] and not table.get("error"):
+        return ()
+    found = (tuple(filter(None, map(_source, as_list(table.get(name))[:_MAX_SOURCES]))) for name in _LISTS)
+    return next(filter(None, found), None)
 
 
 def _source(value: Any) -> Source | None:
-    if not isinstance(value, Mapping):
-        return None
-    entry = cast("Mapping[str, Any]", value)
-    inner: Any = entry.get("metadata")
-    parts = {**(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}), **entry}
+    entry = as_mapping(value)
+    parts = {**as_mapping(entry.get("metadata")), **entry}
     passage, document = _first(parts, _PASSAGE, str), _first(parts, _DOCUMENT, str)
     page, score = _first(parts, _PAGE, int), _first(parts, _SCORE, (int, float))
     is_found = page is not None or score is not None or any(isinstance(parts.get(name), str) for name in ("uri", "url"))

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
 
-from rkllm_mcp.toolcalls.arguments import resolved_reference
+from rkllm_mcp.messages import resolved_reference
 
 # Compiling takes up to 5 µs for each character.
 MOST_PATTERN_CHARS = 1000
