@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, product
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
@@ -111,10 +112,7 @@ def optional(*atoms: str) -> tuple[tuple[str, ...], ...]:
 
 def _shapes(*parts: Iterable[Sequence[str]]) -> list[Shape]:
     """Return the shapes of every choice of one sequence of atoms from each part."""
-    select_syntaxes: list[tuple[str, ...]] = [()]
-    for part in parts:
-        select_syntaxes = [(*before, *atoms) for before in select_syntaxes for atoms in part]
-    return [Shape(*atoms) for atoms in select_syntaxes]
+    return [Shape(*chain.from_iterable(choice)) for choice in product(*parts)]
 
 
 SPACED = ((SPACE,),)
@@ -202,42 +200,37 @@ def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Patter
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
-def _json(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
-    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
+def _format(
+    name: str, openers: str | tuple[str, ...], closers: tuple[str, ...], body: str, settings: dict[str, Any]
+) -> CallFormat:
+    """Declare a format behind a marker; its example has ``body`` between the first opener and closer by default."""
     openers = (openers,) if isinstance(openers, str) else openers
+    settings.setdefault("example", f"{openers[0]}{body}{closers[0] if closers else ''}")
+    return CallFormat(name=name, openers=openers, closers=closers, **settings)
+
+
+def _json(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
+    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
     defaults: dict[str, Any] = {
         "confirm": JSON,
+        "scanner": json_scanner,
         "read": read_json_calls,
         "another": (_ANOTHER_OBJECT,),
         "gives_up": _behind_bracket(closers) if closers else NEVER,
     }
-    return CallFormat(
-        name=name,
-        openers=openers,
-        scanner=json_scanner,
-        example=example or f"{openers[0]}{_JSON_EXAMPLE}{closers[0] if closers else ''}",
-        closers=closers,
-        **{**defaults, **settings},
-    )
+    return _format(name, openers, closers, _JSON_EXAMPLE, {**defaults, **settings})
 
 
-def _python(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
+def _python(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
     """Declare Python-like calls behind a marker; ``settings`` are those of a ``CallFormat``."""
-    openers = (openers,) if isinstance(openers, str) else openers
     defaults: dict[str, Any] = {
         "confirm": PYTHON_OR_JSON,
+        "scanner": python_scanner,
+        "read": read_python_calls,
         "another": (_ANOTHER_PYTHON, _ANOTHER_OBJECT),
         "gives_up": _behind_bracket(closers, r")}\]") if closers else _ENDS_ANSWER,
     }
-    return CallFormat(
-        name=name,
-        openers=openers,
-        scanner=python_scanner,
-        read=read_python_calls,
-        example=example or f"{openers[0]}[{_PYTHON_EXAMPLE}]{closers[0] if closers else ''}",
-        closers=closers,
-        **{**defaults, **settings},
-    )
+    return _format(name, openers, closers, f"[{_PYTHON_EXAMPLE}]", {**defaults, **settings})
 
 
 HERMES = _json("hermes", "<tool_call>", "</tool_call>")
@@ -570,17 +563,13 @@ DRIFT_XML = replace(QWEN3_XML, name="drift_xml", openers=_DRIFTED)
 class Syntax:
     """The call formats and thinking tags of one model family."""
 
-    # Name in configuration and ``--syntax``.
-    name: str
-    # Its formats; of two with the same opener the first is tried first.
-    formats: tuple[CallFormat, ...]
-    # Its marks of thinking; a name of ``THINKING``.
-    thinking: str = "think"
+    name: str  # in configuration and ``--syntax``
+    formats: tuple[CallFormat, ...]  # of two with the same opener the first is tried first
+    thinking: str = "think"  # its marks of thinking; a name of ``THINKING``
     # Its formats without a marker are calls behind a sentence on the same line too, for families that write one
     # first; for others they are calls at the beginning of the answer and as lines of their own.
     bare_behind_sentence: bool = False
-    # They are calls anywhere.
-    bare_anywhere: bool = False
+    bare_anywhere: bool = False  # they are calls anywhere
 
 
 _SYNTAXES = (
@@ -651,13 +640,10 @@ DEFAULT_FORMATS: tuple[CallFormat, ...] = (*_MARKED, DRIFT_JSON, DRIFT_PYTHON, D
 class SyntaxSelection:
     """The formats and tags of one detector."""
 
-    # Formats that count in the whole answer.
-    anywhere: tuple[CallFormat, ...]
-    # Formats that count at the beginning of the answer; includes ``anywhere``.
-    first: tuple[CallFormat, ...]
+    anywhere: tuple[CallFormat, ...]  # formats that count in the whole answer
+    first: tuple[CallFormat, ...]  # formats that count at the beginning of the answer; includes ``anywhere``
     thinking: tuple[ThinkingTags, ...]
-    # Formats without a marker count inside a sentence too.
-    bare_anywhere: bool = False
+    bare_anywhere: bool = False  # formats without a marker count inside a sentence too
 
 
 def select_syntaxes(names: Sequence[str | Syntax] | None) -> SyntaxSelection:
@@ -675,13 +661,8 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
     syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names or ()]
-    own = [call_format for each in syntaxes for call_format in each.formats]
-    anywhere = [
-        call_format
-        for each in syntaxes
-        for call_format in each.formats
-        if not call_format.bare or each.bare_anywhere or each.bare_behind_sentence
-    ]
+    own = [(each, call_format) for each in syntaxes for call_format in each.formats]
+    anywhere = [form for each, form in own if not form.bare or each.bare_anywhere or each.bare_behind_sentence]
     marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
     thinking = (
         tuple(replace(tags, anywhere=False) for tags in THINKING.values())
@@ -690,7 +671,7 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     )
     return SyntaxSelection(
         tuple(dict.fromkeys((*anywhere, *marked))),
-        tuple(dict.fromkeys((*own, *marked))),
+        tuple(dict.fromkeys((*(form for _, form in own), *marked))),
         thinking,
         any(syntax.bare_anywhere for syntax in syntaxes),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, ParsedValue, SourceFloat, UnreadableError, plain, read_value
 
 _SPACE = re.compile(r"[\s\ufeff]*")
@@ -232,20 +233,14 @@ def _character(escape: re.Match[str]) -> str:
 class ParsedCall:
     """A call as it was written."""
 
-    # The name as written, without white space around it.
-    name: str
-    # The value given for the arguments; an object, or another value if the model made a mistake.
-    arguments: Any
+    name: str  # as written, without white space around it
+    arguments: Any  # the value given for them; an object, or another value if the model made a mistake
     # Other keys next to name and arguments; models that forget the nesting write the arguments there.
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # The text was not valid as written.
-    repaired: bool = False
-    # The ends of its strings had to be guessed.
-    guessed: bool = False
-    # The values are text whose types only the schema defines.
-    as_text: bool = False
-    # Values without a name.
-    positional: tuple[Any, ...] = ()
+    repaired: bool = False  # the text was not valid as written
+    guessed: bool = False  # the ends of its strings had to be guessed
+    as_text: bool = False  # the values are text whose types only the schema defines
+    positional: tuple[Any, ...] = ()  # values without a name
 
 
 # Every template asks for the first; models trained on other interfaces write the others.
@@ -263,8 +258,7 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     """
     starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
-    value: Any = reading.value
-    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    values = as_list(reading.value) or [reading.value]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
         raise UnreadableError("the call is not a JSON object")
@@ -275,18 +269,15 @@ def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
     rest = dict(value)
     name: Any = None
     for key in NAME_KEYS:
-        if isinstance(rest.get(key), dict) and key == "function":
-            return _json_call(cast("dict[str, Any]", rest[key]), reading)
+        if key == "function" and isinstance(rest.get(key), dict):
+            return _json_call(rest[key], reading)
         if isinstance(rest.get(key), str):
             name = rest.pop(key)
             break
     if not isinstance(name, str) or not name.strip():
         raise UnreadableError("the call has no 'name'")
-    arguments: Any = None
-    for key in ARGUMENT_KEYS:
-        if key in rest:
-            arguments = rest.pop(key)
-            break
+    given = next((key for key in ARGUMENT_KEYS if key in rest), "")
+    arguments: Any = rest.pop(given, None)
     rest = {key: item for key, item in rest.items() if key not in _IGNORED_KEYS}
     return ParsedCall(name.strip(), arguments, rest, reading.repaired, reading.guessed)
 
@@ -324,17 +315,13 @@ def named_head(head: str) -> str:
 def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
     """Parse a list of objects whose only key is the name: ``[{"get_weather": {…}}]`` (Apertus)."""
     reading = read_value(body[max(body.find("["), 0) :])
-    value: Any = reading.value
-    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
-    calls: list[ParsedCall] = []
-    for value in values:
-        if not isinstance(value, dict):
-            raise UnreadableError("the call is not a JSON object")
-        for name, arguments in cast("dict[str, Any]", value).items():
-            calls.append(ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed))
-    if not calls:
+    values = as_list(reading.value) or [reading.value]
+    pairs = [pair for value in values for pair in as_mapping(value).items()]
+    if not pairs or not all(isinstance(value, dict) for value in values):
         raise UnreadableError("the call is not a JSON object")
-    return tuple(calls)
+    return tuple(
+        ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed) for name, arguments in pairs
+    )
 
 
 _FENCE = re.compile(r"\s*```[a-zA-Z_]*\s")

@@ -110,10 +110,8 @@ class Resolution:
     """The result of one body: its calls and failed calls."""
 
     events: tuple[ToolCallDetected | ToolCallFailed, ...]
-    # False if a repair had to guess.
-    sure: bool
-    # True if the body is a call of a declared tool, right or wrong.
-    named: bool = True
+    sure: bool  # False if a repair had to guess
+    named: bool = True  # True if the body is a call of a declared tool, right or wrong
 
 
 def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
@@ -276,14 +274,10 @@ class RestReader(Protocol):
 class ResolvedPart:
     """One body with the markers that belong to it."""
 
-    # The opener; empty for a further body behind the same one.
-    lead: str
-    # The text that the scanner followed.
-    body: str
-    # Closer and white space.
-    tail: str
-    # Reason why the body has no end of its own; empty if it has one.
-    unended: str = ""
+    lead: str  # the opener; empty for a further body behind the same one
+    body: str  # the text that the scanner followed
+    tail: str  # closer and white space
+    unended: str = ""  # reason why the body has no end of its own; empty if it has one
 
     @cached_property
     def raw(self) -> str:
@@ -314,7 +308,10 @@ def resolve(
             return Outcome(part.raw, (Text(part.raw),))
         # Extra closing brackets were left out of the body, which is a repair.
         has_extra = part.tail.lstrip()[:1] in {"}", "]"}
-        events = tuple(_repaired(event) for event in resolution.events) if has_extra else resolution.events
+        events = tuple(
+            replace(event, repaired=True) if has_extra and isinstance(event, ToolCallDetected) else event
+            for event in resolution.events
+        )
         if resolution.sure:
             return Outcome(part.raw, events)
     cut = None if reader is None else _cut(part, call_format, catalogue, reader)
@@ -323,10 +320,6 @@ def resolve(
 
 def _failed(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
     return ToolCallFailed(raw, unreadable(rule, raw, call_format, catalogue))
-
-
-def _repaired(event: ToolCallDetected | ToolCallFailed) -> ToolCallDetected | ToolCallFailed:
-    return replace(event, repaired=True) if isinstance(event, ToolCallDetected) else event
 
 
 def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
