@@ -99,11 +99,6 @@ class WireNames:
         return name
 
 
-def in_words(call: ToolCall) -> str:
-    """Return a call as text, for a model that cannot make calls."""
-    return f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]"
-
-
 def _turn(
     message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
 ) -> WireTurn:
@@ -112,7 +107,8 @@ def _turn(
     if message.role == "assistant":
         answered = {result.call_id for later in following for result in later.results if with_calls}
         calls = tuple(call for call in message.calls if call.id in answered)
-        texts = (in_words(call) for call in message.calls if call.id not in answered)
+        others = (call for call in message.calls if call.id not in answered)
+        texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in others)
         return WireTurn("assistant", _joined((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)
