@@ -153,20 +153,19 @@ class TurnPreparation:
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
-        if request.options.continues:
+        parts: list[str] = []
+        if not request.options.continues:
+            said = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
+            findings = await self._findings(request, with_earlier_words(request.asked.text, said), context, emit)
+            news = await self._tell_tools(conversation, request)
+            told = instruct(conversation, self._standing_instructions())
+            asked = instructions.after(finding.tool for finding in findings)
+            parts = [told, news, request.asked.context, *map(_quoted, findings), *asked]
+        elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
-            if not conversation.listed_tools:
-                await self._tell_tools(conversation, request)
-            tool_set = self._tool_set(conversation, request)
-            return PreparedTurn(tool_set, self._caller(conversation, request), "", instructions)
-        earlier = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
-        findings = await self._findings(request, with_earlier_words(request.asked.text, earlier), context, emit)
-        news = await self._tell_tools(conversation, request)
-        told = instruct(conversation, self._standing_instructions())
-        asked = instructions.after(finding.tool for finding in findings)
-        parts = filter(None, (told, news, request.asked.context, *map(_quoted, findings), *asked))
-        tool_set = self._tool_set(conversation, request)
-        return PreparedTurn(tool_set, self._caller(conversation, request), "\n\n".join(parts), instructions)
+            await self._tell_tools(conversation, request)
+        tool_set, caller = self._tool_set(conversation, request), self._caller(conversation, request)
+        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions)
 
     def _standing_instructions(self) -> list[str]:
         own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []

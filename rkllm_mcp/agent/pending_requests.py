@@ -22,8 +22,6 @@ from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EmitEvent
 
 PendingRequest: TypeAlias = Approval | Elicitation
 
-NO_APPROVER = ElicitationAnswer("cancel")
-
 
 class PendingRequests:
     """The open requests of one assistant; each waits ``patience_s`` seconds for its response."""
@@ -119,7 +117,7 @@ class StreamApprover:
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the form's content; ``cancel`` if there was no response in time."""
-        return cast("ElicitationAnswer | None", await self._asked(question)) or NO_APPROVER
+        return cast("ElicitationAnswer | None", await self._asked(question)) or ElicitationAnswer("cancel")
 
     async def _asked(self, question: PendingRequest) -> Decision | ElicitationAnswer | None:
         with anyio.CancelScope() as scope:

@@ -35,10 +35,8 @@ SHORTEST_RESULT_CHARS = 200
 class Budget:
     """The context window and the requested length of the answer."""
 
-    # The window that the model was loaded with.
-    context_tokens: int
-    # The longest requested answer.
-    max_new_tokens: int
+    context_tokens: int  # the window that the model was loaded with
+    max_new_tokens: int  # the longest requested answer
 
     @property
     def prompt_limit_tokens(self) -> int:
@@ -154,20 +152,13 @@ def _short_enough(
 
 
 def _with_short_texts(message: Message, limit_chars: int) -> Message:
-    results = tuple(
-        replace(
-            result, text=f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]", truncated=True
-        )
-        if len(result.text) > limit_chars
-        else result
-        for result in message.results
-    )
-    return replace(message, results=results, context=_without_its_middle(message.context, limit_chars))
-
-
-def _without_its_middle(text: str, limit_chars: int) -> str:
-    """Shorten the text before a user's words; its end, where instructions stand, is preserved."""
-    if len(text) <= limit_chars:
-        return text
-    half = limit_chars // 2
-    return f"{text[:half]}\n[shortened from {len(text)} characters]\n{text[-half:]}"
+    results, context = list(message.results), message.context
+    for index, result in enumerate(results):
+        if len(result.text) > limit_chars:
+            text = f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]"
+            results[index] = replace(result, text=text, truncated=True)
+    if len(context) > limit_chars:
+        # The end of the text before a user's words, where instructions stand, is preserved.
+        half = limit_chars // 2
+        context = f"{context[:half]}\n[shortened from {len(context)} characters]\n{context[-half:]}"
+    return replace(message, results=tuple(results), context=context)

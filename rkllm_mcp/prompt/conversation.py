@@ -28,12 +28,9 @@ _LONGEST_CHARACTER = 6
 class Prompt:
     """Input of the engine."""
 
-    # The whole prompt.
-    ids: list[int]
-    # The longest answer that fits behind it.
-    max_new_tokens: int
-    # Sentence about dropped messages; empty if the conversation is complete.
-    notice: str = ""
+    ids: list[int]  # the whole prompt
+    max_new_tokens: int  # the longest answer that fits behind it
+    notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Toolbox:
 
     async def connected(self) -> None:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
-        for connection in self._connections.values():
+        for connection in self.connections:
             await connection.settled()
 
     def retry(self) -> None:
@@ -133,20 +133,18 @@ class Toolbox:
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
         """Connect the servers that need a request's tokens and list their tools, inside this block.
 
-        Args:
-            tokens: values by placeholder of ``headers_template``, or by server name.
+        ``tokens`` are values by placeholder of ``headers_template``, or by server name.
         """
         return self.offerings.attending(tokens) if tokens else nullcontext()
 
     def servers(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the configuration."""
-        return tuple(connection.describe() for connection in self._connections.values())
+        return tuple(connection.describe() for connection in self.connections)
 
     def tools(self, *, disabled: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools that may be shown to a model, in the order of the configuration, then in each server's.
+        """Return the tools that may be shown to a model, or the ``disabled`` ones.
 
-        Args:
-            disabled: return the disabled tools instead.
+        They are in the order of the configuration, then in each server's.
         """
         tools = self._current().tools.values()
         return tuple(tool for tool in tools if self.is_on(tool) != disabled)
@@ -188,12 +186,7 @@ class Toolbox:
         return (tool,)
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
-        """Run a call. Every failure is an error result; only cancellation is raised.
-
-        Args:
-            call: the call, with a short or a long name.
-            context: progress and approval callbacks, and the tokens that the call may use.
-        """
+        """Run a call of a short or a long name. Every failure is an error result; only cancellation is raised."""
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
@@ -260,20 +253,15 @@ class Toolbox:
         return shown
 
     def _unknown(self, name: str) -> str:
-        sharing = [
-            tool.name for tool in self._current().tools.values() if name in (tool.wire_name, safe_name(tool.wire_name))
-        ]
+        tools = self._current().tools.values()
+        sharing = [tool.name for tool in tools if name in (tool.wire_name, safe_name(tool.wire_name))]
         if sharing:
             return f"Several servers have a tool '{name}'; name one of {', '.join(sharing)}."
         close = self.suggest(name)
         if close:
             return f"There is no tool '{name}'; did you mean '{close}'?"
         names = ", ".join(tool.name for tool in self.tools()[:_NAMED_TOOLS])
-        return (
-            f"There is no tool '{name}'; the tools are: {names}."
-            if names
-            else f"There is no tool '{name}'; no tools are available."
-        )
+        return f"There is no tool '{name}'; {f'the tools are: {names}' if names else 'no tools are available'}."
 
     # --- status ------------------------------------------------------------------------------------------------------
 
