@@ -16,7 +16,6 @@ from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, S
 _UNIONS = ("anyOf", "oneOf")
 # Below this depth, and where a schema refers to itself, an object is written without its properties.
 _MAX_DEPTH = 4
-_SPACE = re.compile(r"\s+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 
@@ -108,7 +107,7 @@ def _name(name: str) -> str:
 
 
 def _one_line(text: Any) -> str:
-    return _SPACE.sub(" ", str(text)).strip()
+    return " ".join(str(text).split())
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
-from rkllm_mcp.toolcalls.lenient_json import ParsedValue, SourceFloat, UnreadableError, plain, read_value
+from rkllm_mcp.toolcalls.lenient_json import ParsedValue, SourceFloat, UnreadableError, no_constant, plain, read_value
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -57,7 +57,7 @@ def inferred(text: str) -> Any:
     if text in _PYTHON_WORDS:
         return _PYTHON_WORDS[text]
     try:
-        value = plain(json.loads(text, parse_constant=_no_constant), 0)
+        value = plain(json.loads(text, parse_constant=no_constant), 0)
     except (ValueError, RecursionError, UnreadableError):
         return text
     # Quotes around bare text are part of it, because the format has no quotes of its own.
@@ -69,10 +69,6 @@ _BOOLEANS: Mapping[str, bool] = {
     **dict.fromkeys(("true", "yes", "on", "はい", "オン", "有効"), True),
     **dict.fromkeys(("false", "no", "off", "いいえ", "オフ", "無効"), False),
 }
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _to_null(text: str, exact: bool) -> None:
@@ -116,20 +112,14 @@ def _to_number(text: str, exact: bool) -> int | float:
     return value
 
 
-def _to_string(text: str, _exact: bool) -> str:
-    return text
-
-
 # In the order of trial. ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for
-# another type. Lists and objects are read by ``arguments``.
+# another type. Lists and objects are read elsewhere.
 CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
     "null": _to_null,
     "boolean": _to_boolean,
     "integer": _to_integer,
     "number": _to_number,
-    "array": _to_string,
-    "object": _to_string,
-    "string": _to_string,
+    **dict.fromkeys(("array", "object", "string"), lambda text, _exact: text),
 }
 
 

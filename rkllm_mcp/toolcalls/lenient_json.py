@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn, cast
 
@@ -186,21 +187,17 @@ def read_value(text: str) -> ParsedValue:
 def _unfenced(text: str) -> str:
     text = text.strip().strip("\ufeff").strip()
     if text.startswith("```"):
-        text = text.removesuffix("```").lstrip("`").strip()
-        text = text.removeprefix("json").strip()
+        text = text.removesuffix("```").lstrip("`").strip().removeprefix("json").strip()
     return text
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which the json module reads."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _strict(text: str) -> Any:
-    return json.loads(text, parse_constant=_no_constant, parse_float=SourceFloat)
-
-
-def _with_raw_controls(text: str) -> Any:
-    return json.loads(text, strict=False, parse_constant=_no_constant, parse_float=SourceFloat)
+_strict = partial(json.loads, parse_constant=no_constant, parse_float=SourceFloat)
+_with_raw_controls = partial(_strict, strict=False)
 
 
 def _with_lone_backslashes(text: str) -> Any:

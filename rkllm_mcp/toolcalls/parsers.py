@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -100,41 +100,32 @@ class LiteralReader:
         if mark:
             return self._string(mark, depth)
         if self.takes("["):
-            return self._items("]", depth)
+            return [self.value(depth + 1) for _ in self.items("]")]
         if self.takes("("):
-            return self._items(")", depth)
+            return [self.value(depth + 1) for _ in self.items(")")]
         if self.takes("{"):
-            return self.pairs("}", ":", depth)
+            return self.pairs(depth)
         return self._word()
 
-    def pairs(self, closer: str, separator: str, depth: int = 0) -> dict[str, Any]:
-        """Return keys and values up to ``closer``, which is read."""
+    def pairs(self, depth: int = 0) -> dict[str, Any]:
+        """Return keys and values up to the closing brace, which is read."""
         result: dict[str, Any] = {}
-        while not self.takes(closer):
-            key = self.key(separator)
+        for _ in self.items("}"):
+            key = self.key(":")
             if key is None:
-                has_set = depth > 0 or separator == ":"
-                raise UnreadableError(
-                    "a value in braces has no key; write a list, such as [1, 2], for a set"
-                    if has_set
-                    else "a value has no name"
-                )
+                raise UnreadableError("a value in braces has no key; write a list, such as [1, 2], for a set")
             if key in result:
                 raise UnreadableError(f"'{key}' is given twice")
             result[key] = self.value(depth + 1)
-            if not self.takes(","):
-                self.expect(closer)
-                break
         return result
 
-    def _items(self, closer: str, depth: int) -> list[Any]:
-        items: list[Any] = []
+    def items(self, closer: str) -> Iterator[None]:
+        """Yield where each item up to ``closer`` is to be read, and read the commas behind them and ``closer``."""
         while not self.takes(closer):
-            items.append(self.value(depth + 1))
+            yield
             if not self.takes(","):
                 self.expect(closer)
-                break
-        return items
+                return
 
     def _mark(self) -> str:
         """Return the quote or delimiter at this position, or an empty string."""
@@ -392,7 +383,7 @@ def _python_call(reader: LiteralReader) -> ParsedCall:
         return inner
     positional: list[Any] = []
     values: dict[str, Any] = {}
-    while not reader.takes(")"):
+    for _ in reader.items(")"):
         key = reader.key("=")
         if key in values:
             raise UnreadableError(f"'{key}' is given twice")
@@ -400,9 +391,6 @@ def _python_call(reader: LiteralReader) -> ParsedCall:
             positional.append(_plain(reader.value()))
         else:
             values[key] = _plain(reader.value())
-        if not reader.takes(","):
-            reader.expect(")")
-            break
     return ParsedCall(
         found.group(),
         values,
@@ -433,7 +421,7 @@ def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
         return (ParsedCall(name, {}, repaired=True),)
     reader = LiteralReader(body, GEMMA_DELIMITERS, bare_text=True)
     reader.at = len(head) + 1
-    values = _plain(reader.pairs("}", ":"))
+    values = _plain(reader.pairs())
     if not _is_done(reader):
         raise UnreadableError("there is text behind the call")
     return (ParsedCall(name, values, repaired=reader.repaired),)
