@@ -31,8 +31,7 @@ LEFT_OUT = "(left out: the resources before it have taken all the room there is)
 # What RFC 3986 lets an address consist of.
 _ADDRESS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _BEHIND_AN_ADDRESS = ".,;:!?)]'"
-# What is mentioned behind so many has no room in any prompt.
-_MOST_MENTIONS = 1000
+_MOST_MENTIONS = 1000  # what is mentioned behind so many has no room in any prompt
 
 
 class ResourceSource(Protocol):
@@ -139,8 +138,7 @@ async def _address(run: str, server: str, source: ResourceSource) -> str:
     return max(listed, key=len, default=plain)
 
 
-# The name that most search tools give the argument.
-_USUAL_NAME = "query"
+_USUAL_NAME = "query"  # the name that most search tools give the argument
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
-# What one search tells; more costs more prefill than another search.
-FOUND_TOOLS = 5
+FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
 # Further matches, of which it tells the names.
 _ALTERNATIVES = 5
 _NAMES = ("find_tools", "find_more_tools", "host_find_tools")
-# A list of servers says what there may be to find; a long one says nothing more.
-_SERVERS_NAMED = 12
+_SERVERS_NAMED = 12  # a list of servers says what there may be to find; a long one says nothing more
 
 
 class Search(Protocol):

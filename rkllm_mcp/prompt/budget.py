@@ -25,10 +25,8 @@ ANSWER_SHARE = 0.25
 COMPACTED_SHARE = 0.6
 # Counting stops at this many windows: a prompt of megabytes is refused anyway, and counting it takes seconds.
 COUNTED_WINDOWS = 4
-# A text with this many characters per available token is certainly too long.
-_MOST_CHARS_PER_TOKEN = 16
-# A shorter tool result is useless.
-SHORTEST_RESULT_CHARS = 200
+_MOST_CHARS_PER_TOKEN = 16  # a text with this many characters per available token is certainly too long
+SHORTEST_RESULT_CHARS = 200  # a shorter tool result is useless
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,14 @@ class Budget:
 class Compaction:
     """A view of one conversation that fits: the number of dropped leading messages, and the shortened tool turns.
 
-    It is valid for one history and its continuations; another history is shown whole again.
+    It is valid for one history and its continuations; another history is shown whole again. Its attributes are replaced
+    and never changed, so that a copy of it is independent.
     """
 
     def __init__(self) -> None:
         self._history: list[Message] = []
         self._dropped = 0
         self._shortened: dict[int, Message] = {}
-
-    def copied(self) -> Compaction:
-        """Return the same view for a conversation that begins as this one."""
-        other = Compaction()
-        other._history, other._dropped, other._shortened = list(self._history), self._dropped, dict(self._shortened)
-        return other
 
     def view(self, body: Sequence[Message]) -> list[Message]:
         """Return the messages to render of ``body``, the conversation without its system message."""

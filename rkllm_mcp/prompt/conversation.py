@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -20,8 +21,7 @@ from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 
-# Number of tokens that one character may take.
-_LONGEST_CHARACTER = 6
+_LONGEST_CHARACTER = 6  # number of tokens that one character may take
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,9 @@ class ConversationPrompt:
 
     def copied(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
-        other = ConversationPrompt(self._tokenizer, self._template, thinking=self._thinking)
-        other._ledger.extend(self._ledger)
-        other._prefix, other._prefix_end, other._before_first = self._prefix, self._prefix_end, self._before_first
-        other._turns = list(self._turns)
-        other._compaction = self._compaction.copied()
+        other: ConversationPrompt = copy(self)
+        other._ledger, other._turns = self._ledger[:], list(self._turns)
+        other._compaction = copy(self._compaction)
         return other
 
     def prepare(

@@ -72,8 +72,7 @@ _NEVER = "(?!)"
 _UNHEARD_OF = "\U0010fffd"
 # Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
-# Approximate characters per token of ordinary text.
-_CHARS_PER_TOKEN = 4
+_CHARS_PER_TOKEN = 4  # approximate characters per token of ordinary text
 
 
 @dataclass(frozen=True)

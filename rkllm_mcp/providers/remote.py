@@ -97,12 +97,9 @@ def round_of(
     )
 
 
-# Limit for closing a connection, seconds.
-CLOSE_S = 1.0
-# Number of conversations whose compaction is stored.
-VIEWS_KEPT = 64
-# Tokens reserved for an answer without a limit.
-_ANSWER_TOKENS = 1024
+CLOSE_S = 1.0  # limit for closing a connection, seconds
+VIEWS_KEPT = 64  # number of conversations whose compaction is stored
+_ANSWER_TOKENS = 1024  # tokens reserved for an answer without a limit
 # Required parameters; max_tokens by Anthropic only.
 _REQUIRED = frozenset({"model", "messages", "max_tokens"})
 # The SDKs require a key, and would read one from the environment, which must not be sent to another service.

@@ -13,8 +13,7 @@ from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 
 Schema = Mapping[str, Any]
 
-# Deeper than the arguments that a model can fill in.
-_MAX_DEPTH = 12
+_MAX_DEPTH = 12  # deeper than the arguments that a model can fill in
 # Bounds the expansion of mutually recursive references; real tools have less than a tenth of this.
 _MAX_SCHEMAS = 2000
 _DROPPED = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "$ref", "title", "examples"})

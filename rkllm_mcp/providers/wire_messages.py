@@ -21,8 +21,7 @@ from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 MAX_NAME_CHARS = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-# First suffix for a tool whose safe name is taken.
-_FIRST_SUFFIX = 2
+_FIRST_SUFFIX = 2  # first suffix for a tool whose safe name is taken
 # First user turn of a conversation that begins with the assistant, which no service accepts.
 BEGINNING = "[The conversation begins.]"
 

@@ -29,15 +29,7 @@ from rkllm_mcp.toolcalls.scanners import (
     json_scanner,
     python_scanner,
 )
-from rkllm_mcp.toolcalls.syntax import (
-    NEVER,
-    THINKING,
-    TOOL_NAME,
-    Another,
-    CallFormat,
-    Confirmation,
-    ThinkingTags,
-)
+from rkllm_mcp.toolcalls.syntax import NEVER, THINKING, TOOL_NAME, Another, CallFormat, Confirmation, ThinkingTags
 from rkllm_mcp.toolcalls.tag_parser import TagReader
 
 _FENCE = (*literal("```"), r"[a-zA-Z_]{0,12}")
@@ -46,39 +38,24 @@ _QUOTE = "[\"'“”]"
 NAME = (r"[^\W\d]", r"[\w.\-]{0,80}")
 _NAME_RUN = re.compile(r"[\w.\-/]*")
 # A key with or without quotes. Other text behind a brace (``{json}``, ``{...}``) is an explanation of the format.
-_KEY = (
-    (r"\{", SPACE, "[\"'“”{}]"),
-    (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"),
-)
+_KEY = ((r"\{", SPACE, "[\"'“”{}]"), (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"))
 # Keys of arguments in objects without markers; the other keys that are accepted are too common in plain data.
 _ARGUMENT_KEYS = ("arguments", "parameters", "args")
 
 
 def followed_by(*shapes: Shape) -> Confirmation:
     """Return a confirmation by any of several shapes, for any declared names."""
-
-    def confirm(text: str, _names: frozenset[str]) -> bool | None:
-        return _any(shape.at(text, 0) for shape in shapes)
-
-    return confirm
+    return lambda text, _names: _any(shape.at(text, 0) for shape in shapes)
 
 
 def any_of(*confirmations: Confirmation) -> Confirmation:
     """Return a confirmation by any of several others."""
-
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        return _any(confirmation(text, names) for confirmation in confirmations)
-
-    return confirm
+    return lambda text, names: _any(confirmation(text, names) for confirmation in confirmations)
 
 
 def declared_behind(leads: Sequence[Shape], *behind: Shape) -> Confirmation:
     """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``behind``."""
-
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        return _any(_declared(text, lead, behind, names) for lead in leads)
-
-    return confirm
+    return lambda text, names: _any(_declared(text, lead, behind, names) for lead in leads)
 
 
 def _declared(text: str, lead: Shape, behind: Sequence[Shape], names: frozenset[str]) -> bool | None:
@@ -154,11 +131,8 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
     whole = any_of(declared_behind(named, _NAME_ENDS), followed_by(*others))
 
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        # Code is full of brackets, and nearly always the next character decides.
-        return whole(text, names) if begins.match(text) else False
-
-    return confirm
+    # Code is full of brackets, and nearly always the next character decides.
+    return lambda text, names: whole(text, names) if begins.match(text) else False
 
 
 FENCED_JSON = any_of(
@@ -275,13 +249,7 @@ APERTUS = _json(
 
 BARE_JSON = _json("bare_json", "{", example=_JSON_EXAMPLE, confirm=bare_json(in_list=False), keeps=None, bare=True)
 JSON_LIST = _json(
-    "json_list",
-    "[",
-    example=f"[{_JSON_EXAMPLE}]",
-    confirm=bare_json(in_list=True),
-    another=(),
-    keeps=None,
-    bare=True,
+    "json_list", "[", example=f"[{_JSON_EXAMPLE}]", confirm=bare_json(in_list=True), another=(), keeps=None, bare=True
 )
 JSON_FENCE = _json(
     "json_fence",
@@ -315,11 +283,7 @@ PYTHON_CALLS = _python(
     bare=True,
 )
 TOOL_CODE = _python(
-    "tool_code",
-    ("```tool_code", "```tool_call"),
-    "```",
-    example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```",
-    fenced=True,
+    "tool_code", ("```tool_code", "```tool_call"), "```", example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```", fenced=True
 )
 PYTHON_FENCE = _python(
     "python_fence",

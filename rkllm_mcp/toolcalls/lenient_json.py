@@ -28,8 +28,7 @@ _EMPTY = re.compile(r"\"\"|''|“”|\[\s*\]|\{\s*\}")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "„": "“", "`": "`"}
 _CLOSING_QUOTES = frozenset(_QUOTES.values())
 _STRUCTURE = frozenset("{}[]:,\"'\n")
-# Maximum number of occurrences that are examined.
-_MAX_PLACES = 64
+_MAX_PLACES = 64  # maximum number of occurrences that are examined
 
 
 def guess(text: str) -> Any:
@@ -50,7 +49,8 @@ def guess(text: str) -> Any:
     keys, leaves, empties = _contents(value)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
     kept = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
-    if not (kept and all(_is_key(key, text) for key in keys) and all(_is_text(leaf, text) for leaf in leaves)):
+    has_keys = kept and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
+    if not has_keys or not all(_is_text(leaf, text) for leaf in leaves):
         return None
     return cast("Any", value)
 
@@ -98,10 +98,6 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(escape.group(1), 16)) if escape.group(1) else " "
 
 
-def _is_key(key: str, text: str) -> bool:
-    return re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) is not None
-
-
 def _is_text(leaf: str, text: str) -> bool:
     """Return True if ``leaf`` occurs between two quotes, or without quotes and without structural characters."""
     place = text.find(leaf)
@@ -119,10 +115,8 @@ def _is_text(leaf: str, text: str) -> bool:
     return False
 
 
-# No tool takes a deeper value, and json and ast fail by recursion slightly above it.
-MAX_DEPTH = 64
-# ast needs a hundred times a text's size in memory.
-_MAX_PYTHON_CHARACTERS = 64 * 1024
+MAX_DEPTH = 64  # no tool takes a deeper value, and json and ast fail by recursion slightly above it
+_MAX_PYTHON_CHARACTERS = 64 * 1024  # ast needs a hundred times a text's size in memory
 
 _BRACKETS = {"{": "}", "[": "]"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)

@@ -163,7 +163,7 @@ class LiteralReader:
         if found is None:
             raise UnreadableError("a string is not closed")
         self.at = found.end()
-        return _unescaped(found.group(1))
+        return _ESCAPE.sub(_character, found.group(1))
 
     def _with_raw_quotes(self, mark: str) -> str:
         begin = at = self.at + 1
@@ -179,7 +179,7 @@ class LiteralReader:
         text = self.text[begin : ends[0]]
         self.guessed = self.guessed or mark in text.replace(f"\\{mark}", "")
         self.at = ends[0] + 1
-        return _unescaped(text)
+        return _ESCAPE.sub(_character, text)
 
     def _word(self) -> Any:
         number = _NUMBER.match(self.text, self.at)
@@ -203,12 +203,6 @@ class LiteralReader:
     def _skip_delimiters(self) -> None:
         while any(self.takes(stray) for stray in self._delimiters):
             self.repaired = True
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_character, text)
 
 
 def _character(escape: re.Match[str]) -> str:

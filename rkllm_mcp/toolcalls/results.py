@@ -19,8 +19,7 @@ from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 _PAGING = frozenset(
     {"offset", "startindex", "start", "page", "cursor", "skip", "line", "startline", "head", "tail", "position", "from"}
 )
-# base64: four characters encode three bytes.
-_BYTES_PER_BASE64_CHAR = 3 / 4
+_BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
 def result_text(result: Mapping[str, Any]) -> str:
@@ -133,24 +132,19 @@ def _block_text(block: Mapping[str, Any]) -> str:
     if kind == "text":
         return _compacted(str(block.get("text", "")))
     if kind in ("image", "audio"):
-        return f"[{kind}: {block.get('mimeType', 'unknown type')}, {_base64_size(block.get('data'))}, not shown]"
+        return f"[{kind}: {_base64_note(block, 'data')}]"
     if kind == "resource_link":
         about = [str(block[key]) for key in ("title", "description", "mimeType") if block.get(key)]
         size = block.get("size")
         about += [size_text(size)] if isinstance(size, int) else []
         return f"[resource {block.get('name', '')}: {block.get('uri', '')}{''.join(f', {item}' for item in about)}]"
     if kind == "resource":
-        return _resource_text(cast("Mapping[str, Any]", block.get("resource") or {}))
+        resource = as_mapping(block.get("resource"))
+        uri = resource.get("uri", "")
+        if "text" in resource:
+            return f"[resource {uri}]\n{_compacted(str(resource['text']))}"
+        return f"[resource {uri}: {_base64_note(resource, 'blob')}]"
     return to_json(dict(block))
-
-
-def _resource_text(resource: Mapping[str, Any]) -> str:
-    uri = resource.get("uri", "")
-    if "text" in resource:
-        return f"[resource {uri}]\n{_compacted(str(resource['text']))}"
-    return (
-        f"[resource {uri}: {resource.get('mimeType', 'unknown type')}, {_base64_size(resource.get('blob'))}, not shown]"
-    )
 
 
 def _compacted(text: str) -> str:
@@ -164,8 +158,10 @@ def _compacted(text: str) -> str:
     return compact if len(compact) < len(text) else text
 
 
-def _base64_size(data: Any) -> str:
-    return size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
+def _base64_note(block: Mapping[str, Any], key: str) -> str:
+    data = block.get(key)
+    size = size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
+    return f"{block.get('mimeType', 'unknown type')}, {size}, not shown"
 
 
 def size_text(size_bytes: int) -> str:

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 
-# Compiling takes up to 5 µs for each character.
-MOST_PATTERN_CHARS = 1000
+MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 # Ways in which a text can be tried, the first place and every repetition and choice multiplied.
 _MOST_WAYS = 50_000
 _WITHOUT_END = 1 << 20
@@ -287,10 +286,8 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
 # Schemas in a schema with every reference written out. No tool that is used has a tenth of it.
 MOST_NODES = 2000
 MOST_DEPTH = 64
-# Keys, choices and names are compared much faster than schemas are read.
-_ITEMS_OF_NODE = 32
-# Patterns are compiled: 2 to 5 µs for each character.
-_MOST_PATTERNS_CHARS = 3000
+_ITEMS_OF_NODE = 32  # keys, choices and names are compared much faster than schemas are read
+_MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each character
 # An answer nearly always ends before so many characters of what a pattern is for.
 USUAL_CHARS = 40
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")

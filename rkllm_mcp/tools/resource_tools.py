@@ -25,8 +25,7 @@ LIST, READ = "list_resources", "read_resource"
 _LISTED = 20
 _TEXT_CHARS = 120
 _KEYWORD_CHARS = 2000
-# Larger contents are not parsed to count their records.
-_COUNTED_CHARS = 1_000_000
+_COUNTED_CHARS = 1_000_000  # larger contents are not parsed to count their records
 
 
 class ResourceTools:

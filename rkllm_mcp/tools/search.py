@@ -31,10 +31,8 @@ _K1 = 1.2
 _LENGTH = 0.5
 # A request with less evidence than two rare words has no certain meaning, even if a tool matches it.
 _LEAST_EVIDENCE = 4.0
-# A synonym is less certain than the word itself.
-_SIMILARITY_WEIGHT = 0.7
-# Of the terms that may stand for one, the best counts, and this part of the others.
-_OTHERS_WEIGHT = 0.2
+_SIMILARITY_WEIGHT = 0.7  # a synonym is less certain than the word itself
+_OTHERS_WEIGHT = 0.2  # of the terms that may stand for one, the best counts, and this part of the others
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ _SUMMARY_WEIGHT = 1.0
 _KEYWORD_WEIGHT = 0.4
 _PARAMETER_NAME_WEIGHT = 0.5
 _PARAMETER_WEIGHT = 0.2
-# Descriptions start with the purpose of the tool; rules of use follow.
-_DESCRIPTION_CHARS = 400
+_DESCRIPTION_CHARS = 400  # descriptions start with the purpose of the tool; rules of use follow
 # Weights of other words for a word of the request: one with the same root, one that its katakana spell.
 _ROOT_WEIGHT = 0.7
 _LOAN_WEIGHT = 0.9
@@ -124,8 +121,7 @@ _READS_INSTEAD = 0.8
 # them (for an organization, for a repository), so they count among many tools: half of it with this number.
 _UNWANTED = 0.5
 _MANY_TOOLS = 100
-# Only so many of the best are compared in this way.
-_COMPARED = 300
+_COMPARED = 300  # only so many of the best are compared in this way
 # Requests that want to know something, and meanings of those that want something done.
 _ASKS = re.compile(
     r"[?？]$|教えて|見せて|見たい|知りたい|一覧|リスト|表示|探して|検索|調べて|読んで|読みたい|読む|確認|"
@@ -143,10 +139,8 @@ _PAST_WEIGHT = 0.35
 _MEANING_WEIGHT = 0.2
 # Of a longer text the start and the end are used; they contain the request. Characters.
 _REQUEST_CHARS = 2000
-# Words of a request for which others are looked up.
-_EXPANDED = 100
-# Number of past calls to consider.
-_PAST_CALLS = 500
+_EXPANDED = 100  # words of a request for which others are looked up
+_PAST_CALLS = 500  # number of past calls to consider
 
 
 @dataclass(frozen=True)

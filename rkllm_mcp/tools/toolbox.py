@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.tools.resource_tools import ResourceTools
 
-# Most servers connect faster than this and need no status line.
-PATIENCE_S = 3.0
+PATIENCE_S = 3.0  # most servers connect faster than this and need no status line
 
 
 async def report_slow_servers(
@@ -48,8 +47,7 @@ async def report_slow_servers(
 ToolKey: TypeAlias = tuple[str, str]
 # The error for an unknown name lists at most this many tools: it uses the model's context.
 _NAMED_TOOLS = 12
-# Number of a failed server's last output lines in its status line.
-_SHOWN_LINES = 5
+_SHOWN_LINES = 5  # number of a failed server's last output lines in its status line
 
 
 @dataclass(frozen=True)
