@@ -156,7 +156,9 @@ class TurnPreparation:
         parts: list[str] = []
         if not request.options.continues:
             said = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
-            findings = await self._findings(request, with_earlier_words(request.asked.text, said), context, emit)
+            words, allowed = with_earlier_words(request.asked.text, said), {tool.name for tool in request.tools}
+            wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
+            findings = await gather_context(wanted, words, self._tools, context, emit) if wanted else []
             news = await self._tell_tools(conversation, request)
             told = instruct(conversation, self._standing_instructions())
             asked = instructions.after(finding.tool for finding in findings)
@@ -170,13 +172,6 @@ class TurnPreparation:
     def _standing_instructions(self) -> list[str]:
         own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
-
-    async def _findings(
-        self, request: TurnRequest, words: str, context: CallContext, emit: EmitEvents
-    ) -> list[ContextResult]:
-        allowed = {tool.name for tool in request.tools}
-        wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-        return await gather_context(wanted, words, self._tools, context, emit) if wanted else []
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""

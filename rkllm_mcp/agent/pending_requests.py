@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from types import TracebackType
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -104,9 +103,7 @@ class StreamApprover:
     def __enter__(self) -> StreamApprover:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._is_over = True
         for scope in self._open:
             scope.cancel()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rkllm_mcp.messages import ToolSpec, as_mapping
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
 from rkllm_mcp.prompt.tool_list import CallStyle, spaced_json
 
@@ -103,9 +103,7 @@ def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
     kind: Any = schema.get("type")
     if isinstance(kind, str):
         yield kind
-    elif isinstance(kind, Sequence):
-        yield from (str(name) for name in cast("Sequence[Any]", kind))
-    for keyword in ("anyOf", "oneOf"):
-        for inner in cast("Sequence[Any]", schema.get(keyword) or ()):
-            if isinstance(inner, Mapping):
-                yield from _kinds(cast("Mapping[str, Any]", inner))
+    else:
+        yield from map(str, as_list(kind))
+    for inner in (*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))):
+        yield from _kinds(as_mapping(inner))

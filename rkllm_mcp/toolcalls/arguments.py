@@ -23,7 +23,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
-from rkllm_mcp.toolcalls.lenient_json import ParsedValue, SourceFloat, UnreadableError, no_constant, plain, read_value
+from rkllm_mcp.toolcalls.lenient_json import (
+    ParsedValue,
+    SourceFloat,
+    UnreadableError,
+    nested,
+    no_constant,
+    plain,
+    read_value,
+)
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -266,7 +274,7 @@ class _Coercion:
         self._left -= count
         if self._left < 0 and not self._is_extended:
             self._is_extended = True
-            self._left += _STEPS_FOR_VALUE * _size(self._arguments)
+            self._left += _STEPS_FOR_VALUE * sum(1 for _ in nested(self._arguments))
         return self._left >= 0
 
     def _resolved(self, schema: Schema) -> Schema:
@@ -313,9 +321,8 @@ class _Coercion:
                     return outcome
                 mismatches.append(outcome)
         wanted = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
-        if not mismatches:
-            raise MismatchError(path, f"must be {wanted}" if wanted else "does not fit", value)
-        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path))
+        nothing = MismatchError(path, "does not fit", value)
+        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
         if wanted and deepest.path == path:
             raise MismatchError(path, f"must be {wanted}", value)
         raise deepest
@@ -452,19 +459,6 @@ _TYPE_NAMES: Mapping[str, str] = {
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf"})
 _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
-
-
-def _size(value: Any) -> int:
-    """Return the number of values in a value, including itself."""
-    count, left = 0, [value]
-    while left:
-        item = left.pop()
-        count += 1
-        if isinstance(item, Mapping):
-            left.extend(cast("Mapping[str, Any]", item).values())
-        elif isinstance(item, (list, tuple)):
-            left.extend(cast("Sequence[Any]", item))
-    return count
 
 
 def _folded(value: Any) -> str:

@@ -12,7 +12,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -46,17 +46,19 @@ def guess(text: str) -> Any:
         return None
     if not isinstance(value, dict if text.startswith("{") else list):
         return None
-    keys, leaves, empties = _contents(value)
+    parts = list(nested(value))
+    empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
     kept = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
+    keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
     has_keys = kept and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
-    if not has_keys or not all(_is_text(leaf, text) for leaf in leaves):
+    if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
         return None
     return cast("Any", value)
 
 
 def _in_order(value: Any) -> list[Any]:
-    """Yield keys and leaves in the order in which they are written."""
+    """Return keys and leaves in the order in which they are written."""
     items: list[Any] = []
     waiting: list[Any] = [value]
     while waiting:
@@ -71,23 +73,16 @@ def _in_order(value: Any) -> list[Any]:
     return items
 
 
-def _contents(value: Any) -> tuple[list[str], list[str], int]:
-    """Return keys, texts, and the number of empty texts, lists and objects."""
-    keys: list[str] = []
-    leaves: list[str] = []
-    empties = 0
+def nested(value: Any) -> Iterator[Any]:
+    """Yield a value of JSON and every value in it."""
     waiting: list[Any] = [value]
     while waiting:
         part = waiting.pop()
-        empties += part in ("", [], {})
-        if isinstance(part, dict):
-            keys += cast("dict[str, Any]", part).keys()
-            waiting += cast("dict[str, Any]", part).values()
-        elif isinstance(part, list):
+        yield part
+        if isinstance(part, Mapping):
+            waiting += cast("Mapping[str, Any]", part).values()
+        elif isinstance(part, (list, tuple)):
             waiting += cast("list[Any]", part)
-        elif isinstance(part, str) and part:
-            leaves.append(part)
-    return keys, leaves, empties
 
 
 def _words(text: str) -> str:

@@ -142,9 +142,8 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
 
 def _is_data(call: ParsedCall) -> bool:
     """Return True for an object with other keys than a call's, such as the declaration of a tool."""
-    arguments: Any = call.arguments
-    has_schema = isinstance(arguments, dict) and cast("dict[str, Any]", arguments).get("type") == "object"
-    return arguments is not None and (bool(call.rest) or has_schema)
+    has_schema = as_mapping(call.arguments).get("type") == "object"
+    return call.arguments is not None and (bool(call.rest) or has_schema)
 
 
 def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:

@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.risk import risk_of_name
@@ -101,15 +101,6 @@ def _saturated(count: float) -> float:
     return count * (_K1 + 1) / (count + _K1)
 
 
-# Weights by field; names describe a tool best.
-_NAME_WEIGHT = 3.0
-_SERVER_WEIGHT = 1.0
-# The whole description, with its first sentence; both count for that one.
-_DESCRIPTION_WEIGHT = 0.5
-_SUMMARY_WEIGHT = 1.0
-_KEYWORD_WEIGHT = 0.4
-_PARAMETER_NAME_WEIGHT = 0.5
-_PARAMETER_WEIGHT = 0.2
 _DESCRIPTION_CHARS = 400  # descriptions start with the purpose of the tool; rules of use follow
 # Weights of other words for a word of the request: one with the same root, one that its katakana spell.
 _ROOT_WEIGHT = 0.7
@@ -228,15 +219,16 @@ def _only_reads(tool: ToolSpec) -> bool:
 def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
     name = terms_of(tool.wire_name or tool.name, glossary)
     parameter_names = [stem(word) for key in tool.input_schema.get("properties") or () for word in words_of(key)]
-    # Repeated words of a name count once: read_file and read_text_file match "file" equally.
     return [
-        RankedField(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
-        RankedField(terms_of(tool.server, glossary), _SERVER_WEIGHT),
-        RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), _DESCRIPTION_WEIGHT),
-        RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), _SUMMARY_WEIGHT),
-        RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), _KEYWORD_WEIGHT),
-        RankedField(parameter_names, _PARAMETER_NAME_WEIGHT),
-        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), _PARAMETER_WEIGHT),
+        # Names describe a tool best. Repeated words count once: read_file and read_text_file match "file" equally.
+        RankedField(tuple(dict.fromkeys(name)), weight=3.0),
+        RankedField(terms_of(tool.server, glossary), weight=1.0),
+        # The whole description, with its first sentence; both count for that one.
+        RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), weight=0.5),
+        RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), weight=1.0),
+        RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), weight=0.4),
+        RankedField(parameter_names, weight=0.5),
+        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), weight=0.2),
     ]
 
 
@@ -319,11 +311,9 @@ def _relevant_part(request: str) -> str:
 
 def _parameter_texts(tool: ToolSpec) -> Iterable[str]:
     """Yield the names and descriptions of a tool's parameters."""
-    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    for name, schema in properties.items():
+    for name, schema in as_mapping(tool.input_schema.get("properties")).items():
         yield name
-        if isinstance(schema, dict):
-            yield str(cast("Mapping[str, Any]", schema).get("description", ""))
+        yield str(as_mapping(schema).get("description", ""))
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
