@@ -506,11 +506,8 @@ GLM4 = _tagged(
 
 def _drifted() -> tuple[str, ...]:
     """Return the openers that small models confuse with their own: <toolcall>, <|tool_calls|>, <FunctionCall>."""
-    spelled = [
-        f"{kind}{joint}{call}"
-        for kind, call in (("tool", "call"), ("tool", "calls"), ("function", "call"), ("function", "calls"))
-        for joint in ("_", "-", "")
-    ]
+    parts = product(("tool", "function"), ("call", "calls"), ("_", "-", ""))
+    spelled = [f"{kind}{joint}{call}" for kind, call, joint in parts]
     words = dict.fromkeys((*spelled, *(word.upper() for word in spelled), *(word.title() for word in spelled)))
     camel = [f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")]
     brackets = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))

@@ -65,13 +65,11 @@ def _times(found: re.Match[str]) -> tuple[int, int]:
     mark, least, comma, most = found.group(1, 2, 3, 4)
     if mark == "?":
         return 0, 1
-    if mark in {"*", "+"}:
-        return 0, _WITHOUT_END
-    if not (least or comma):
+    if mark not in {"*", "+"} and not (least or comma):
         return 1, 1  # Braces with nothing in them are text.
-    if (comma and not most) or len(least) > 6 or len(most) > 6:
+    if mark in {"*", "+"} or (comma and not most) or len(least) > 6 or len(most) > 6:
         return 0, _WITHOUT_END
-    return (int(least or 0), int(most)) if comma else (int(least or 0), int(least or 0))
+    return int(least or 0), int(most if comma else least)
 
 
 def _repeated(ways: int, least: int, most: int, length: int) -> int:

@@ -184,7 +184,12 @@ class Toolbox:
         return (tool,)
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
-        """Run a call of a short or a long name. Every failure is an error result; only cancellation is raised."""
+        """Run a call. Every failure is an error result; only cancellation is raised.
+
+        Args:
+            call: the call, with a short or a long name.
+            context: progress and approval callbacks, and the tokens that the call may use.
+        """
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
