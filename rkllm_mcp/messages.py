@@ -1,4 +1,4 @@
-"""Conversations, tools, calls and results, resources and prompt templates."""
+"""Conversations, tools, calls and results, resources and prompt templates; parts of JSON values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from rkllm_mcp.events import EndReason, Source
 
@@ -275,3 +275,21 @@ def _marked(name: str, whole: str) -> str:
 
 def _mark(whole: str) -> str:
     return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a value of JSON that should be an object; empty if it is none."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> Sequence[Any]:
+    """Return a value of JSON that should be a list; empty if it is none."""
+    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+
+
+def resolved_reference(root: Mapping[str, Any], reference: str) -> object:
+    """Return the part of ``root`` that a local reference points to; an empty schema otherwise."""
+    target: object = root if reference.startswith("#") else {}
+    for step in filter(None, reference.removeprefix("#").split("/")):
+        target = as_mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
+    return target

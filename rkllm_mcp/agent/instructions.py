@@ -153,31 +153,25 @@ class TurnPreparation:
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
-        if request.options.continues:
+        parts: list[str] = []
+        if not request.options.continues:
+            said = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
+            words, allowed = with_earlier_words(request.asked.text, said), {tool.name for tool in request.tools}
+            wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
+            findings = await gather_context(wanted, words, self._tools, context, emit) if wanted else []
+            news = await self._tell_tools(conversation, request)
+            told = instruct(conversation, self._standing_instructions())
+            asked = instructions.after(finding.tool for finding in findings)
+            parts = [told, news, request.asked.context, *map(_quoted, findings), *asked]
+        elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
-            if not conversation.listed_tools:
-                await self._tell_tools(conversation, request)
-            tool_set = self._tool_set(conversation, request)
-            return PreparedTurn(tool_set, self._caller(conversation, request), "", instructions)
-        earlier = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
-        findings = await self._findings(request, with_earlier_words(request.asked.text, earlier), context, emit)
-        news = await self._tell_tools(conversation, request)
-        told = instruct(conversation, self._standing_instructions())
-        asked = instructions.after(finding.tool for finding in findings)
-        parts = filter(None, (told, news, request.asked.context, *map(_quoted, findings), *asked))
-        tool_set = self._tool_set(conversation, request)
-        return PreparedTurn(tool_set, self._caller(conversation, request), "\n\n".join(parts), instructions)
+            await self._tell_tools(conversation, request)
+        tool_set, caller = self._tool_set(conversation, request), self._caller(conversation, request)
+        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions)
 
     def _standing_instructions(self) -> list[str]:
         own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
-
-    async def _findings(
-        self, request: TurnRequest, words: str, context: CallContext, emit: EmitEvents
-    ) -> list[ContextResult]:
-        allowed = {tool.name for tool in request.tools}
-        wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-        return await gather_context(wanted, words, self._tools, context, emit) if wanted else []
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""

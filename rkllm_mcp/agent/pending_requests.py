@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from types import TracebackType
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -21,8 +20,6 @@ from rkllm_mcp.events import Approval, Elicitation, QuestionAnswered
 from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EmitEvents, FixedApprover
 
 PendingRequest: TypeAlias = Approval | Elicitation
-
-NO_APPROVER = ElicitationAnswer("cancel")
 
 
 class PendingRequests:
@@ -106,9 +103,7 @@ class StreamApprover:
     def __enter__(self) -> StreamApprover:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._is_over = True
         for scope in self._open:
             scope.cancel()
@@ -119,7 +114,7 @@ class StreamApprover:
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the form's content; ``cancel`` if there was no response in time."""
-        return cast("ElicitationAnswer | None", await self._asked(question)) or NO_APPROVER
+        return cast("ElicitationAnswer | None", await self._asked(question)) or ElicitationAnswer("cancel")
 
     async def _asked(self, question: PendingRequest) -> Decision | ElicitationAnswer | None:
         with anyio.CancelScope() as scope:

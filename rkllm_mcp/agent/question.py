@@ -8,12 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from rkllm_mcp.agent.tool_runner import completed, first_line, source_events, start_line, together
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
-from rkllm_mcp.messages import FilledPrompt, Message, Resource, ResourceContent, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import (
+    FilledPrompt,
+    Message,
+    Resource,
+    ResourceContent,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    as_list,
+    as_mapping,
+)
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
 
 END = "[end of resource]"
@@ -21,8 +31,7 @@ LEFT_OUT = "(left out: the resources before it have taken all the room there is)
 # What RFC 3986 lets an address consist of.
 _ADDRESS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _BEHIND_AN_ADDRESS = ".,;:!?)]'"
-# What is mentioned behind so many has no room in any prompt.
-_MOST_MENTIONS = 1000
+_MOST_MENTIONS = 1000  # what is mentioned behind so many has no room in any prompt
 
 
 class ResourceSource(Protocol):
@@ -45,17 +54,11 @@ class ResourceSource(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, ready for the loop.
+    """A question, ready for the loop."""
 
-    Args:
-        text: the words of the turn to answer.
-        context: context that the model reads before the words, in the same turn.
-        preceding: earlier turns that are not in the conversation yet.
-    """
-
-    text: str
-    context: str = ""
-    preceding: tuple[Message, ...] = ()
+    text: str  # the words of the turn to answer
+    context: str = ""  # the model reads it before the words, in the same turn
+    preceding: tuple[Message, ...] = ()  # earlier turns that are not in the conversation yet
     foreign: bool = False  # the words are those of a server's prompt
 
 
@@ -71,30 +74,22 @@ async def attach(
 ) -> Question:
     """Read the resources that a message mentions; return it with the heading of each in place of its mention.
 
-    Args:
-        text: the user's words.
-        source: the resources of all servers.
-        limit_chars: size limit of all resources together, characters.
-        emit: takes an event for each resource that was read.
-        context: the call context, for requests from the server.
+    ``limit_chars`` bounds all resources together; ``emit`` takes the events of each that was read.
 
     Raises:
         ToolboxError: a resource cannot be read; the message names it.
     """
     mentions = await _mentions(text, source)
-    contents: dict[str, ResourceContent] = {}
+    blocks: dict[str, str] = {}
     left = limit_chars
     for mention in mentions:
-        if mention.reference in contents:
+        if mention.reference in blocks:
             continue
         content = await source.read_resource(mention.reference, max(1, left), context)
-        contents[mention.reference] = content
-        left -= len(content.text) if left > 0 else 0
-        await emit([ResourceRead(content.uri)])
-        await emit([Status(f"[MCP: Fetched resource: {content.uri}]")])
-    if not mentions:
-        return Question(text)
-    return Question(_with_headings(text, mentions), _blocks(contents, limit_chars))
+        blocks[mention.reference] = block_of(mention.reference, content.text if left > 0 else LEFT_OUT)
+        left -= len(content.text)
+        await emit([ResourceRead(content.uri), Status(f"[MCP: Fetched resource: {content.uri}]")])
+    return Question(_with_headings(text, mentions), "\n".join(blocks.values()))
 
 
 def block_of(reference: str, text: str) -> str:
@@ -105,15 +100,6 @@ def block_of(reference: str, text: str) -> str:
 
 def _heading(reference: str) -> str:
     return f"[resource {reference}]"
-
-
-def _blocks(contents: dict[str, ResourceContent], limit_chars: int) -> str:
-    blocks: list[str] = []
-    left = limit_chars
-    for reference, content in contents.items():
-        blocks.append(block_of(reference, content.text if left > 0 else LEFT_OUT))
-        left -= len(content.text)
-    return "\n".join(blocks)
 
 
 def _with_headings(text: str, mentions: Sequence[_Mention]) -> str:
@@ -152,8 +138,7 @@ async def _address(run: str, server: str, source: ResourceSource) -> str:
     return max(listed, key=len, default=plain)
 
 
-# The name that most search tools give the argument.
-_USUAL_NAME = "query"
+_USUAL_NAME = "query"  # the name that most search tools give the argument
 
 
 @dataclass(frozen=True)
@@ -166,8 +151,9 @@ class ContextResult:
 
 def text_argument(tool: ToolSpec) -> str | None:
     """Return the argument for the user's words: the only required text, else ``query``, else the only text."""
-    schemas: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    texts = [name for name, schema in schemas.items() if _takes_text(schema)]
+    properties = as_mapping(tool.input_schema.get("properties"))
+    kinds = {name: as_mapping(schema).get("type") for name, schema in properties.items()}
+    texts = [name for name, kind in kinds.items() if kind == "string" or "string" in as_list(kind)]
     required = [name for name in texts if name in tool.input_schema.get("required", ())]
     if len(required) == 1:
         return required[0]
@@ -243,11 +229,6 @@ def _is_follow_up(text: str) -> bool:
     without_pointers = _POINTER.sub(" ", plain)
     own = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))
     return own == 0 or (own <= _MOST_OWN_WORDS and without_pointers != plain)
-
-
-def _takes_text(schema: Any) -> bool:
-    kind: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
-    return kind == "string" or (isinstance(kind, list) and "string" in kind)
 
 
 # A prompt that ends with the assistant's turn has begun an answer, which the model takes up.

@@ -20,23 +20,13 @@ from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
 class ModelSampler:
-    """A ``Sampler`` on a chat model.
+    """A ``Sampler`` on a chat model, whose ``name`` is part of the response.
 
-    Args:
-        model: the model that answers.
-        name: the model's name in the response.
-        limit_tokens: upper limit of an answer, regardless of the request.
-        bill: counts the tokens.
-        tenant: the tenant that the answer belongs to.
+    ``limit_tokens`` is the upper limit of an answer, regardless of the request; ``bill`` counts the tokens.
     """
 
     def __init__(
-        self,
-        model: StatefulModel,
-        name: str,
-        limit_tokens: int,
-        bill: UsageCounter | None = None,
-        tenant: str = "",
+        self, model: StatefulModel, name: str, limit_tokens: int, bill: UsageCounter | None = None, tenant: str = ""
     ) -> None:
         self.use(model, name)
         self._limit_tokens = limit_tokens

@@ -20,7 +20,7 @@ import anyio
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
-from rkllm_mcp.protocols import CallContext, EmitEvents, OnProgress
+from rkllm_mcp.protocols import CallContext, EmitEvents
 
 
 async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -107,8 +107,11 @@ class CallRunner:
         await self._emit([finished, *source_events(result)])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            await self._emit([ToolProgress(call.id, progress, total, message)])
+
         start = start_line(call.name, self._emit)
-        context = replace(self._context, on_progress=self._progress_of(call), on_start=start, emit=self._emit)
+        context = replace(self._context, on_progress=on_progress, on_start=start, emit=self._emit)
         result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
@@ -126,12 +129,6 @@ class CallRunner:
             tool = self._tool_set.tool(result.name)
             if tool is not None and tool.read_only:
                 del self._results[key]
-
-    def _progress_of(self, call: ToolCall) -> OnProgress:
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            await self._emit([ToolProgress(call.id, progress, total, message)])
-
-        return on_progress
 
 
 def start_line(name: str, emit: EmitEvents) -> Callable[[], Awaitable[None]]:

@@ -13,13 +13,11 @@ from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
-# What one search tells; more costs more prefill than another search.
-FOUND_TOOLS = 5
+FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
 # Further matches, of which it tells the names.
 _ALTERNATIVES = 5
 _NAMES = ("find_tools", "find_more_tools", "host_find_tools")
-# A list of servers says what there may be to find; a long one says nothing more.
-_SERVERS_NAMED = 12
+_SERVERS_NAMED = 12  # a list of servers says what there may be to find; a long one says nothing more
 
 
 class Search(Protocol):
@@ -62,14 +60,10 @@ def is_host_tool(tool: ToolSpec) -> bool:
 
 
 class ToolFinder:
-    """A ``ToolCaller`` that answers ``find_tools`` itself.
+    """A ``ToolCaller`` that answers ``find_tools`` itself and passes all other calls to ``inner``.
 
-    Args:
-        inner: runs all other calls.
-        search: finds tools.
-        find: the specification of ``find_tools`` in the prompt.
-        tools: the tools to search.
-        told: tools whose parameters were revealed in the conversation, by name; found tools are added.
+    ``find`` is the specification of ``find_tools`` in the prompt. The ``tools`` that it finds join those whose
+    parameters were revealed in the conversation.
     """
 
     def __init__(
@@ -116,13 +110,10 @@ def named(tool: ToolSpec) -> ToolSpec:
 
 
 class ToolSet:
-    """The tools of one answer.
+    """The tools of one answer: the ``listed`` ones as they stand in the prompt, and all current ``tools``.
 
-    Args:
-        listed: the tools in the prompt's list, in the form in which they are listed.
-        tools: all current tools; the listed ones if not given.
-        told: tools whose parameters were revealed in the conversation, by name; grows during the answer.
-        two_steps: parameters are revealed at the first call of a tool.
+    ``told`` are those whose parameters were revealed in the conversation, by name; with ``two_steps`` that happens at
+    the first call of a tool.
     """
 
     def __init__(
@@ -134,7 +125,7 @@ class ToolSet:
         two_steps: bool = False,
     ) -> None:
         self.listed = tuple(listed)
-        self._tools = {tool.name: tool for tool in (*listed, *(() if tools is None else tools))}
+        self._tools = {tool.name: tool for tool in (*listed, *(tools or ()))}
         self._told: dict[str, ToolSpec] = {} if told is None else told
         self.two_steps = two_steps
 
@@ -185,26 +176,17 @@ _TOLD_AT_ONCE = 3
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """Settings of the tool selection.
+    """Settings of the tool selection."""
 
-    Args:
-        budget_tokens: token limit of the list.
-        auto_select: ``auto`` selects if the list would cost more; True always selects, False never.
-        two_steps: the list has names only.
-    """
-
-    budget_tokens: int
-    auto_select: bool | Literal["auto"] = "auto"
-    two_steps: bool = False
+    budget_tokens: int  # limit of the list
+    auto_select: bool | Literal["auto"] = "auto"  # auto selects if the list would cost more; True always, False never
+    two_steps: bool = False  # the list has names only
 
 
 class ToolSelection:
     """Select the tools of conversations.
 
-    Args:
-        open_search: creates the search for tools; called when there are too many to list.
-        cost: tokens of one listed tool.
-        settings: the selection settings.
+    ``open_search`` creates the search when there are too many to list; ``cost`` returns the tokens of a listed tool.
     """
 
     def __init__(
@@ -220,13 +202,7 @@ class ToolSelection:
         return self._open_search()
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
-        """Return the tool list of a new conversation.
-
-        Args:
-            request: the first question.
-            tools: all current tools.
-            forced: the name of a tool that the list must contain.
-        """
+        """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
         shown = [self._shown(tool) for tool in tools]
         if not self._has_to_choose(shown):
             return tuple(shown)
@@ -282,9 +258,8 @@ class ToolSelection:
 
     def _has_changed(self, known: ToolSpec, tool: ToolSpec) -> bool:
         """Return True if the model knows a tool in an outdated form."""
-        return (known.description, known.input_schema) not in [
-            (now.description, now.input_schema) for now in (tool, self._shown(tool))
-        ]
+        forms = ((now.description, now.input_schema) for now in (tool, self._shown(tool)))
+        return (known.description, known.input_schema) not in forms
 
     def _has_to_choose(self, shown: Sequence[ToolSpec]) -> bool:
         choice = self.settings.auto_select

@@ -25,20 +25,16 @@ ANSWER_SHARE = 0.25
 COMPACTED_SHARE = 0.6
 # Counting stops at this many windows: a prompt of megabytes is refused anyway, and counting it takes seconds.
 COUNTED_WINDOWS = 4
-# A text with this many characters per available token is certainly too long.
-_MOST_CHARS_PER_TOKEN = 16
-# A shorter tool result is useless.
-SHORTEST_RESULT_CHARS = 200
+_MOST_CHARS_PER_TOKEN = 16  # a text with this many characters per available token is certainly too long
+SHORTEST_RESULT_CHARS = 200  # a shorter tool result is useless
 
 
 @dataclass(frozen=True)
 class Budget:
     """The context window and the requested length of the answer."""
 
-    # The window that the model was loaded with.
-    context_tokens: int
-    # The longest requested answer.
-    max_new_tokens: int
+    context_tokens: int  # the window that the model was loaded with
+    max_new_tokens: int  # the longest requested answer
 
     @property
     def prompt_limit_tokens(self) -> int:
@@ -59,19 +55,14 @@ class Budget:
 class Compaction:
     """A view of one conversation that fits: the number of dropped leading messages, and the shortened tool turns.
 
-    It is valid for one history and its continuations; another history is shown whole again.
+    It is valid for one history and its continuations; another history is shown whole again. Its attributes are replaced
+    and never changed, so that a copy of it is independent.
     """
 
     def __init__(self) -> None:
         self._history: list[Message] = []
         self._dropped = 0
         self._shortened: dict[int, Message] = {}
-
-    def copied(self) -> Compaction:
-        """Return the same view for a conversation that begins as this one."""
-        other = Compaction()
-        other._history, other._dropped, other._shortened = list(self._history), self._dropped, dict(self._shortened)
-        return other
 
     def view(self, body: Sequence[Message]) -> list[Message]:
         """Return the messages to render of ``body``, the conversation without its system message."""
@@ -154,20 +145,13 @@ def _short_enough(
 
 
 def _with_short_texts(message: Message, limit_chars: int) -> Message:
-    results = tuple(
-        replace(
-            result, text=f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]", truncated=True
-        )
-        if len(result.text) > limit_chars
-        else result
-        for result in message.results
-    )
-    return replace(message, results=results, context=_without_its_middle(message.context, limit_chars))
-
-
-def _without_its_middle(text: str, limit_chars: int) -> str:
-    """Shorten the text before a user's words; its end, where instructions stand, is preserved."""
-    if len(text) <= limit_chars:
-        return text
-    half = limit_chars // 2
-    return f"{text[:half]}\n[shortened from {len(text)} characters]\n{text[-half:]}"
+    results, context = list(message.results), message.context
+    for index, result in enumerate(results):
+        if len(result.text) > limit_chars:
+            text = f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]"
+            results[index] = replace(result, text=text, truncated=True)
+    if len(context) > limit_chars:
+        # The end of the text before a user's words, where instructions stand, is preserved.
+        half = limit_chars // 2
+        context = f"{context[:half]}\n[shortened from {len(context)} characters]\n{context[-half:]}"
+    return replace(message, results=tuple(results), context=context)

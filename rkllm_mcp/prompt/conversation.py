@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -20,20 +21,16 @@ from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 
-# Number of tokens that one character may take.
-_LONGEST_CHARACTER = 6
+_LONGEST_CHARACTER = 6  # number of tokens that one character may take
 
 
 @dataclass(frozen=True)
 class Prompt:
     """Input of the engine."""
 
-    # The whole prompt.
-    ids: list[int]
-    # The longest answer that fits behind it.
-    max_new_tokens: int
-    # Sentence about dropped messages; empty if the conversation is complete.
-    notice: str = ""
+    ids: list[int]  # the whole prompt
+    max_new_tokens: int  # the longest answer that fits behind it
+    notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,9 @@ class ConversationPrompt:
 
     def copied(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
-        other = ConversationPrompt(self._tokenizer, self._template, thinking=self._thinking)
-        other._ledger.extend(self._ledger)
-        other._prefix, other._prefix_end, other._before_first = self._prefix, self._prefix_end, self._before_first
-        other._turns = list(self._turns)
-        other._compaction = self._compaction.copied()
+        other: ConversationPrompt = copy(self)
+        other._ledger, other._turns = self._ledger[:], list(self._turns)
+        other._compaction = copy(self._compaction)
         return other
 
     def prepare(

@@ -69,9 +69,6 @@ class Templates(Mapping[str, ChatTemplate]):
             self._read[name] = self._template(tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8")))
         return self._read[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
 from rkllm_mcp.prompt.tool_list import CallStyle, spaced_json
 
@@ -78,7 +78,7 @@ def _properties(properties: Mapping[str, Any]) -> list[Segment]:
 def _property(schema: Any) -> list[Segment]:
     """Return one parameter: description, keywords of its type, and the type last, in capitals."""
     # JSON Schema also knows true and false.
-    table: Mapping[str, Any] = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
+    table = as_mapping(schema)
     kinds = list(_kinds(table))
     kind = next((name for name in kinds if name != "null"), "string")
     fields: list[list[Segment]] = []
@@ -103,9 +103,7 @@ def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
     kind: Any = schema.get("type")
     if isinstance(kind, str):
         yield kind
-    elif isinstance(kind, Sequence):
-        yield from (str(name) for name in cast("Sequence[Any]", kind))
-    for keyword in ("anyOf", "oneOf"):
-        for inner in cast("Sequence[Any]", schema.get(keyword) or ()):
-            if isinstance(inner, Mapping):
-                yield from _kinds(cast("Mapping[str, Any]", inner))
+    else:
+        yield from map(str, as_list(kind))
+    for inner in (*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))):
+        yield from _kinds(as_mapping(inner))

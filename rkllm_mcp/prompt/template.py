@@ -1,12 +1,12 @@
 """Chat templates: turns and the prompt prefix as segments of control tokens and plain text.
 
-Families place system text and tool list differently: one system turn for both, a turn for each, or the first user turn.
-Each way is a function in ``LAYOUTS``. A prefix may end inside an open user turn, which the first question continues.
+Families place system text and tool list differently: one system turn for both, a turn for each, or the first user turn
+(``Layout``). A prefix may end inside an open user turn, which the first question continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,120 +18,27 @@ Layout = Literal["system_turn", "tools_first", "tools_turn", "tools_in_user_turn
 """system_turn: system text, then tools; tools_first: the other way round, in the same turn; tools_turn: a turn for
 each; tools_in_user_turn: a system turn, the tools before the first question; user_turn: both before it."""
 
-_BLANK_LINE = "\n\n"
-
 
 @dataclass(frozen=True)
 class PrefixLayout:
     """Position and extra texts of the prompt prefix of a family; the defaults are ChatML's."""
 
     layout: Layout = "system_turn"
-    # Beginning of every prompt: the beginning-of-text token, if the family has one.
-    beginning: str = ""
-    # Around the tool list if it is a turn of its own; otherwise ``tools_closing`` follows a system turn
-    # with tools.
+    beginning: str = ""  # of every prompt: the beginning-of-text token, if the family has one
+    # Around the tool list if it is a turn of its own; otherwise ``tools_closing`` follows a system turn with tools.
     tools_opening: str = ""
     tools_closing: str = ""
-    # Texts in the system turn before the owner's text, the first only with tools. A system turn with
-    # a preface exists even if it is otherwise empty.
+    # In the system turn before the owner's text, the first only with tools; with a preface there is always such a turn.
     before_tools_preface: str = ""
     preface: str = ""
     # Last part of the preface, with thinking on or off.
     thinking_preface: str = ""
     no_thinking_preface: str = ""
-    # Text behind the owner's text, if there is one, within its turn.
-    after_system: str = ""
-
-    def whole_preface(self, *, tools: bool, thinking: bool) -> str:
-        """Return the preface of a system turn."""
-        first = self.before_tools_preface if tools else ""
-        return first + self.preface + (self.thinking_preface if thinking else self.no_thinking_preface)
+    after_system: str = ""  # behind the owner's text, if there is one, within its turn
 
 
 PLAIN_PREFIX = PrefixLayout()
 
-
-@dataclass(frozen=True)
-class PrefixParts:
-    """The parts of a prefix: strings of the template, and contents."""
-
-    system_opening: str
-    system_closing: str
-    user_opening: str
-    form: PrefixLayout
-    preface: str
-    system: str
-    listing: Sequence[Segment]
-
-    @property
-    def system_text(self) -> list[Segment]:
-        """The owner's text and the text behind it; empty without a system text."""
-        return [PlainText(self.system), ControlText(self.form.after_system)] if self.system else []
-
-    @property
-    def leading_listing(self) -> list[Segment]:
-        """The tool list without the blank line that separates it from a text before it."""
-        if not self.listing:
-            return []
-        return [ControlText(self.listing[0].text.lstrip("\n")), *self.listing[1:]]
-
-
-def _system_turn(parts: PrefixParts) -> list[Segment]:
-    if not (parts.preface or parts.system or parts.listing):
-        return []
-    listing = parts.listing if parts.system else parts.leading_listing
-    closing = parts.system_closing + (parts.form.tools_closing if parts.listing else "")
-    return [ControlText(parts.system_opening + parts.preface), *parts.system_text, *listing, ControlText(closing)]
-
-
-def _tools_first(parts: PrefixParts) -> list[Segment]:
-    if not (parts.preface or parts.system or parts.listing):
-        return []
-    between = _BLANK_LINE if parts.system and parts.listing else ""
-    opening = ControlText(parts.system_opening + parts.preface)
-    return [
-        opening,
-        *parts.leading_listing,
-        ControlText(between),
-        *parts.system_text,
-        ControlText(parts.system_closing),
-    ]
-
-
-def _system_alone(parts: PrefixParts) -> list[Segment]:
-    if not (parts.preface or parts.system):
-        return []
-    return [ControlText(parts.system_opening + parts.preface), *parts.system_text, ControlText(parts.system_closing)]
-
-
-def _tools_turn(parts: PrefixParts) -> list[Segment]:
-    form = parts.form
-    tools = (
-        [ControlText(form.tools_opening), *parts.leading_listing, ControlText(form.tools_closing)]
-        if parts.listing
-        else []
-    )
-    return [*_system_alone(parts), *tools]
-
-
-def _tools_in_user_turn(parts: PrefixParts) -> list[Segment]:
-    tools = [ControlText(parts.user_opening), *parts.leading_listing] if parts.listing else []
-    return [*_system_alone(parts), *tools]
-
-
-def _user_turn(parts: PrefixParts) -> list[Segment]:
-    if not (parts.system or parts.listing):
-        return []
-    return [ControlText(parts.user_opening), *parts.system_text, *parts.leading_listing]
-
-
-LAYOUTS: Mapping[Layout, Callable[[PrefixParts], list[Segment]]] = {
-    "system_turn": _system_turn,
-    "tools_first": _tools_first,
-    "tools_turn": _tools_turn,
-    "tools_in_user_turn": _tools_in_user_turn,
-    "user_turn": _user_turn,
-}
 
 Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
 """The text before a turn: a closed prefix, a prefix with an open user turn, or a turn of that role; ``calls`` is an
@@ -158,28 +65,21 @@ class ChatTemplate:
     # Around the results of a round.
     results_opening: str
     results_closing: str
-    # The text that the model continues.
-    assistant_opening: str
-    # Text behind an answer; begins with ``end_of_turn``.
-    assistant_closing: str
+    assistant_opening: str  # the text that the model continues
+    assistant_closing: str  # text behind an answer; begins with ``end_of_turn``
     # Control token that ends an answer, usually written by the model; empty if the family has none.
     end_of_turn: str
-    # Further control tokens that end an answer.
-    stop: tuple[str, ...]
+    stop: tuple[str, ...]  # further control tokens that end an answer
     tool_form: ToolForm
     # Text behind ``assistant_opening`` with thinking off; empty for models that never think.
     no_thinking: str = ""
     # Text behind ``assistant_opening`` with thinking on; empty if the model opens the block itself.
     open_thinking: str = ""
     head_form: PrefixLayout = PLAIN_PREFIX
-    # Text behind an answer that ends in calls, if it is not ``assistant_closing``.
-    calls_end_turn: str | None = None
-    # Results are part of the assistant's turn, which the model continues.
-    results_stay_in_turn: bool = False
-    # Text between ``assistant_opening`` and an answer, if the model writes it itself.
-    before_answer: str = ""
-    # Plain text that ends an answer, if it is a single token of the vocabulary.
-    stop_texts: tuple[str, ...] = ()
+    calls_end_turn: str | None = None  # text behind an answer that ends in calls, if it is not ``assistant_closing``
+    results_stay_in_turn: bool = False  # results are part of the assistant's turn, which the model continues
+    before_answer: str = ""  # between ``assistant_opening`` and an answer, if the model writes it itself
+    stop_texts: tuple[str, ...] = ()  # plain text that ends an answer, if it is a single token of the vocabulary
     # Applied to untrusted text, if the family separates turns by plain text.
     clean: Callable[[str], str] | None = None
 
@@ -199,19 +99,37 @@ class ChatTemplate:
     def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
         """Return the beginning of every prompt: system text and tool list; empty for most families if both are."""
         form = self.head_form
-        preface = form.whole_preface(tools=bool(tools), thinking=thinking)
+        preface = (form.before_tools_preface if tools else "") + form.preface
+        preface += form.thinking_preface if thinking else form.no_thinking_preface
+        words: list[Segment] = [PlainText(system), ControlText(form.after_system)] if system else []
         listing = self.tool_form.listing(tools)
-        strings = (self.system_opening, self.system_closing, self.user_opening)
-        segments = LAYOUTS[form.layout](PrefixParts(*strings, form, preface, system, listing))
-        return self._cleaned([ControlText(form.beginning), *segments] if form.beginning else segments)
+        # Without the blank line that separates it from a text before it.
+        leading = [ControlText(listing[0].text.lstrip("\n")), *listing[1:]] if listing else []
+        if form.layout == "system_turn":
+            closing = form.tools_closing if listing else ""
+            turns = self._system_turn(preface, [*words, *(listing if words else leading)], closing)
+        elif form.layout == "tools_first":
+            between = [ControlText("\n\n")] if words and listing else []
+            turns = self._system_turn(preface, [*leading, *between, *words])
+        elif form.layout == "user_turn":
+            turns = [ControlText(self.user_opening), *words, *leading] if words or listing else []
+        else:
+            is_turn = form.layout == "tools_turn"
+            opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
+            behind = [ControlText(opening), *leading, ControlText(closing)] if listing else []
+            turns = [*self._system_turn(preface, words), *behind]
+        return self._cleaned([ControlText(form.beginning), *turns] if form.beginning else turns)
+
+    def _system_turn(self, preface: str, content: Sequence[Segment], closing: str = "") -> list[Segment]:
+        if not (preface or content):
+            return []
+        opening = ControlText(self.system_opening + preface)
+        return [opening, *content, ControlText(self.system_closing + closing)]
 
     def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
         """Return the state in which the prefix leaves the first turn."""
-        if self.head_form.layout == "tools_in_user_turn":
-            is_open = bool(tools)
-        else:
-            is_open = self.head_form.layout == "user_turn" and bool(system or tools)
-        return "open_user_turn" if is_open else "start"
+        in_user_turn = {"tools_in_user_turn": tools, "user_turn": system or tools}
+        return "open_user_turn" if in_user_turn.get(self.head_form.layout) else "start"
 
     def turn(self, message: Message, before: Before = "start") -> list[Segment]:
         """Return one whole turn, closed; ``before`` describes the text in front of it.

@@ -67,12 +67,12 @@ def _without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
 # Added tokens that are neither special nor a tag, such as Gemma's runs of newlines, are ordinary text.
 # SentencePiece's sign for a space may precede a tag (Code Llama's fill-in marks).
 _TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
+_NEVER = "(?!)"
 # A character of no script: its ids are those of any text outside the vocabulary.
 _UNHEARD_OF = "\U0010fffd"
 # Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
-# Approximate characters per token of ordinary text.
-_CHARS_PER_TOKEN = 4
+_CHARS_PER_TOKEN = 4  # approximate characters per token of ordinary text
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,19 @@ class ModelTokenizer:
         keep_leading_spaces(self._tokenizer)
         self._controls: dict[str, int] = {}
         all_added = self._tokenizer.get_added_tokens_decoder()
-        self._special = frozenset(token_id for token_id, added in all_added.items() if added.special)
+        # Special tokens, whose text is never part of an answer.
+        self.special_ids = frozenset(token_id for token_id, added in all_added.items() if added.special)
         for token_id, added in all_added.items():
             if len(added.content) > 1 and (added.special or _TAG.match(added.content)):
                 self._controls[added.content] = token_id
         self._contents = {token_id: content for content, token_id in self._controls.items()}
+        # The special tokens, and the others that are written as a tag.
+        self.control_ids = frozenset(self._contents)
         # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
         self._forbidden = self._contents.keys() - set(unknown)
         longest_first = sorted(self._controls, key=len, reverse=True)
-        self._named = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._named = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
 
     @property
     def size(self) -> int:
@@ -133,16 +136,6 @@ class ModelTokenizer:
     def piece(self, token_id: int) -> str | None:
         """Return a token as the vocabulary spells it, such as ``Ġthe``; None if there is none of this id."""
         return self._tokenizer.id_to_token(token_id)
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids of special tokens, whose text is never part of an answer."""
-        return self._special
-
-    @property
-    def control_ids(self) -> frozenset[int]:
-        """The ids of control tokens: the special ones, and the others that are written as a tag."""
-        return frozenset(self._contents)
 
     def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
         """Return the token ids of ``segments``, joined.
@@ -181,26 +174,15 @@ class ModelTokenizer:
             if isinstance(segment, PlainText):
                 text += segment.text
                 continue
-            for is_control, piece in self._named_controls(segment.text):
-                if is_control:
+            # The control tokens that it names are every second piece.
+            for index, piece in enumerate(self._named.split(segment.text)):
+                if index % 2:
                     yield text
                     yield self._controls[piece]
                     text = ""
                 else:
                     text += piece
         yield text
-
-    def _named_controls(self, text: str) -> Iterable[tuple[bool, str]]:
-        """Split ``text`` at the control tokens it names: pairs of (is a control token, piece)."""
-        if self._named is None:
-            yield False, text
-            return
-        end = 0
-        for match in self._named.finditer(text):
-            yield False, text[end : match.start()]
-            yield True, match.group()
-            end = match.end()
-        yield False, text[end:]
 
     def _encode_plain(self, text: str, limit: int) -> list[int]:
         """Return the ids of text without control tokens, or more than ``limit`` of them."""
@@ -227,10 +209,9 @@ class ModelTokenizer:
     def _split_control_names(self, text: str) -> Iterable[str]:
         """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""
         start = 0
-        position = 0
-        while self._named is not None and (match := self._named.search(text, position)) is not None:
+        while (match := self._named.search(text, start)) is not None:
             yield text[start : match.start() + 1]
-            start = position = match.start() + 1
+            start = match.start() + 1
         if start < len(text):
             yield text[start:]
 

@@ -6,16 +6,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from rkllm_mcp.events import to_json
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, as_mapping, resolved_reference
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 
 _UNIONS = ("anyOf", "oneOf")
 # Below this depth, and where a schema refers to itself, an object is written without its properties.
 _MAX_DEPTH = 4
-_SPACE = re.compile(r"\s+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 
@@ -37,7 +37,7 @@ def signature(tool: ToolSpec) -> str:
     notes = [
         f"{_name(name)}: {description}"
         for name, inner in _properties(schema).items()
-        if (description := _one_line(_table(inner).get("description", "")))
+        if (description := _one_line(as_mapping(inner).get("description", "")))
     ]
     description = _one_line(tool.description)
     if description and notes and description[-1] not in ".!?。！？":
@@ -57,7 +57,7 @@ def _parameters(schema: Mapping[str, Any], place: _Place) -> str:
 
 
 def _type(schema: Any, place: _Place) -> str:
-    table, references = _resolved(_table(schema), place.root)
+    table, references = _resolved(as_mapping(schema), place.root)
     if "enum" in table or "const" in table:
         values: Sequence[Any] = table["enum"] if "enum" in table else [table["const"]]
         return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
@@ -91,20 +91,15 @@ def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mappin
     seen: set[str] = set()
     while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in seen:
         seen.add(reference)
-        found: Any = root
-        for part in reference[2:].split("/"):
-            found = _table(found).get(part.replace("~1", "/").replace("~0", "~"))
-        table = {**_table(found), **{key: value for key, value in table.items() if key != "$ref"}}
+        table = {
+            **as_mapping(resolved_reference(root, reference)),
+            **{key: value for key, value in table.items() if key != "$ref"},
+        }
     return table, frozenset(seen)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _table(schema.get("properties"))
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    """Return a schema as a table; JSON Schema also allows true and false."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    return as_mapping(schema.get("properties"))
 
 
 def _name(name: str) -> str:
@@ -112,17 +107,15 @@ def _name(name: str) -> str:
 
 
 def _one_line(text: Any) -> str:
-    return _SPACE.sub(" ", str(text)).strip()
+    return " ".join(str(text).split())
 
 
 @dataclass(frozen=True)
 class CallStyle:
     """One way to write a call."""
 
-    # The call up to its arguments, from its name.
-    begin: Callable[[str], str]
-    # The arguments and the end of the call.
-    rest: Callable[[Mapping[str, Any]], list[Segment]]
+    begin: Callable[[str], str]  # the call up to its arguments, from its name
+    rest: Callable[[Mapping[str, Any]], list[Segment]]  # the arguments and the end of the call
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> list[Segment]:
         """Return the whole call."""
@@ -136,19 +129,14 @@ def spaced_json(value: Any) -> str:
 
 def json_call_style(arguments_key: str) -> CallStyle:
     """Return the style ``{"name": …, "arguments": {…}}``; some families write ``parameters``."""
-
-    def begin(name: str) -> str:
-        return f'{{"name": {spaced_json(name)}, "{arguments_key}": '
-
-    return CallStyle(begin, lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}}}")])
+    return CallStyle(
+        lambda name: f'{{"name": {spaced_json(name)}, "{arguments_key}": ',
+        lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}}}")],
+    )
 
 
 def _python_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
     return [PlainText(f"{', '.join(f'{key}={value!r}' for key, value in arguments.items())})")]
-
-
-def _fenced_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
-    return [PlainText(f"{spaced_json(dict(arguments))}\n```")]
 
 
 def _tagged_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
@@ -164,7 +152,9 @@ JSON_CALL_WITH_PARAMETERS = json_call_style("parameters")
 # f(k='v', n=3, flag=True): JSON's values are Python's, so repr writes each of them.
 PYTHON_CALL = CallStyle(lambda name: f"{name}(", _python_arguments)
 # The name, then the arguments alone in a code fence (DeepSeek R1).
-FENCED_CALL = CallStyle(lambda name: f"{name}\n```json\n", _fenced_arguments)
+FENCED_CALL = CallStyle(
+    lambda name: f"{name}\n```json\n", lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}\n```")]
+)
 # A tag for the function and one for each parameter, strings bare (Qwen3.5, Qwen3-Coder).
 TAGGED_CALL = CallStyle(lambda name: f"<function={name}>\n", _tagged_arguments)
 
@@ -234,26 +224,21 @@ def signed_tool(tool: ToolSpec) -> list[Segment]:
 class ToolForm:
     """One way to write tools, calls and results; ``HERMES`` and ``MARKERS`` below are shared by several families."""
 
-    # Text before the list.
-    introduction: str
-    # Text after the list; ends with the format of a call.
-    conclusion: str
+    introduction: str  # before the list
+    conclusion: str  # after the list; ends with the format of a call
     # Around one call.
     call_opening: str
     call_closing: str
     # Around one result; ``{name}`` is replaced by the tool's name.
     result_opening: str
     result_closing: str
-    # Syntaxes for the detector of a model with such a prompt.
-    syntaxes: tuple[str, ...]
-    # Writes one tool of the list.
-    tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool
+    syntaxes: tuple[str, ...]  # for the detector of a model with such a prompt
+    tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool  # writes one tool of the list
     # Around one tool of the list, and between two.
     tool_opening: str = "\n"
     tool_closing: str = ""
     tool_separator: str = ""
-    # Name and arguments of a call between its markers.
-    call_style: CallStyle = JSON_CALL
+    call_style: CallStyle = JSON_CALL  # name and arguments of a call between its markers
     # Around all calls of an answer.
     calls_opening: str = ""
     calls_closing: str = ""
@@ -261,10 +246,8 @@ class ToolForm:
     text_separator: str = "\n"
     call_separator: str = "\n"
     result_separator: str = "\n"
-    # Writes a result's text; unchanged by default.
-    result_text: Callable[[str], str] = str
-    # A note of the host is written as one more result, if only results may stand there.
-    note_is_result: bool = False
+    result_text: Callable[[str], str] = str  # writes a result's text; unchanged by default
+    note_is_result: bool = False  # a note of the host is written as one more result, if only results may stand there
 
     def listed_as(self, listing: ToolListing) -> ToolForm:
         """Return the same format with this kind of tool list."""
@@ -335,50 +318,16 @@ class ToolForm:
         return [ControlText(self.calls_opening + self.call_opening), PlainText(begun)]
 
 
-# The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).
-HERMES = ToolForm(
-    introduction=(
-        "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
-        "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
-    ),
-    conclusion=(
-        "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
-        '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
-        "</tool_call>"
-    ),
-    call_opening="<tool_call>\n",
-    call_closing="\n</tool_call>",
-    result_opening="<tool_response>\n",
-    result_closing="\n</tool_response>",
-    syntaxes=("hermes", "project_json", "project_xml"),
-)
+# hermes: what Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).
+# markers: the project's own, for models without a format of their own. The format comes last, because small models
+# follow the last text they read. Texts that a family was trained on have no translation.
+_FORMS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("tool_forms.json").read_text("utf-8"))
+_JAPANESE: Mapping[str, str] = {_FORMS["markers"][key]: text for key, text in _FORMS.pop("markers_ja").items()}
 
-# The project's own markers, for models without a format of their own. The format comes last, because small models
-# follow the last text they read.
-MARKERS = ToolForm(
-    introduction="\n\nYou can use these tools. One JSON object describes each:\n",
-    conclusion=(
-        "\n\nUse a tool only when it is needed; otherwise answer directly. To use a tool, write exactly this and "
-        "then stop:\n"
-        '[TOOL_CALL]\n{"name": "tool_name", "arguments": {"argument": "value"}}\n[END_TOOL_CALL]'
-    ),
-    call_opening="[TOOL_CALL]\n",
-    call_closing="\n[END_TOOL_CALL]",
-    result_opening="[TOOL_RESULT {name}]\n",
-    result_closing="\n[END_TOOL_RESULT]",
-    syntaxes=("project_json", "project_xml"),
-)
-
-# The same in Japanese. Texts that a family was trained on are part of its format and have no translation.
-_JAPANESE: Mapping[str, str] = {
-    MARKERS.introduction: "\n\n次のツールを利用できます。1 行の JSON が 1 つのツールの説明です:\n",
-    MARKERS.conclusion: (
-        "\n\nツールは必要なときだけ使い、不要なら直接答えてください。ツールを使うときは、次の形式だけをそのまま書いて止まってください:\n"
-        '[TOOL_CALL]\n{"name": "tool_name", "arguments": {"argument": "value"}}\n[END_TOOL_CALL]'
-    ),
+TOOL_FORMS: Mapping[str, ToolForm] = {
+    name: ToolForm(syntaxes=tuple(texts.pop("syntaxes")), **texts) for name, texts in _FORMS.items()
 }
-
-TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
+HERMES, MARKERS = TOOL_FORMS["hermes"], TOOL_FORMS["markers"]
 
 
 class ToolCosts:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, as_mapping
 from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
 from rkllm_mcp.providers.turn_builder import TurnBuilder
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, as_mapping, wire_id
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
 
 # Default for max_tokens, which the interface requires.
 DEFAULT_MAX_TOKENS = 4096
@@ -45,11 +45,11 @@ def request_of(
         body["system"] = [{"type": "text", "text": asked.system, "cache_control": _CACHED}]
     if asked.options.stop:
         body["stop_sequences"] = list(asked.options.stop)
-    body.update(
-        (key, value)
-        for key, value in (("temperature", _temperature(asked)), ("top_p", asked.options.sampling.top_p))
-        if value is not None
-    )
+    sampling = asked.options.sampling
+    if sampling.temperature is not None:
+        body["temperature"] = min(sampling.temperature, 1.0)  # the interface's maximum
+    if sampling.top_p is not None:
+        body["top_p"] = sampling.top_p
     if asked.tools:
         body["tools"] = [
             {
@@ -143,33 +143,23 @@ def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
 def _result(result: ToolResult) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
     # The service rejects an empty text block, but accepts a result without content.
-    return {
-        **block,
-        **({"content": result.text} if result.text.strip() else {}),
-        **({"is_error": True} if result.is_error else {}),
-    }
-
-
-def _temperature(asked: Round) -> float | None:
-    """Limit the temperature to 1, the interface's maximum."""
-    temperature = asked.options.sampling.temperature
-    return None if temperature is None else min(temperature, 1.0)
+    if result.text.strip():
+        block["content"] = result.text
+    if result.is_error:
+        block["is_error"] = True
+    return block
 
 
 def _choice(asked: Round) -> dict[str, Any]:
     options = asked.options
-    choice: dict[str, Any] = {}
     if options.tool_choice == "none":
         return {"tool_choice": {"type": "none"}}
+    choice: dict[str, Any] = {"type": "any" if options.tool_choice == "required" else "auto"}
     if options.forced_tool is not None:
         choice = {"type": "tool", "name": asked.names.wire(options.forced_tool)}
-    elif options.tool_choice == "required":
-        choice = {"type": "any"}
-    elif options.single_call:
-        choice = {"type": "auto"}
     if options.single_call:
         choice["disable_parallel_tool_use"] = True
-    return {"tool_choice": choice} if choice else {}
+    return {} if choice == {"type": "auto"} else {"tool_choice": choice}
 
 
 class AnthropicModel(RemoteModel):

@@ -72,12 +72,7 @@ async def embed_texts(
 
 
 async def rank_documents(
-    engine: Evaluator,
-    tokenizer: ModelTokenizer,
-    query: str,
-    documents: Sequence[str],
-    *,
-    instruction: str = SEARCH,
+    engine: Evaluator, tokenizer: ModelTokenizer, query: str, documents: Sequence[str], *, instruction: str = SEARCH
 ) -> list[float]:
     """Return a score from 0 to 1 for each document: how well it answers the query.
 

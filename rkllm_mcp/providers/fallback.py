@@ -41,13 +41,11 @@ class FallbackModel:
             return await self._first.respond(conversation, tools, options, emit)
         length = len(conversation.messages)
         if conversation.id not in self._handed_over:
-            if self._answering and "busy" in self._rules:
-                because = "the first model is busy with another answer"
-            else:
-                outcome = await self._run_first(conversation, tools, options, emit)
-                if isinstance(outcome, Turn):
-                    return outcome
-                because = outcome
+            because: Turn | str = "the first model is busy with another answer"
+            if not self._answering or "busy" not in self._rules:
+                because = await self._run_first(conversation, tools, options, emit)
+            if isinstance(because, Turn):
+                return because
             self._handed_over.add(conversation.id)
             second = f"'{self._second.name}' at {self._second.service.host}"
             # Only the problem: the remedy after the semicolon has become unnecessary.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, as_list, as_mapping
 from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, as_mapping, wire_id
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
 
-_STOPS: Mapping[str, FinishPart] = {
-    "length": FinishPart("length"),
-    "content_filter": FinishPart("withheld"),
-}
+_STOPS: Mapping[str, FinishPart] = {"length": FinishPart("length"), "content_filter": FinishPart("withheld")}
 # Fields in which services stream thinking.
 _THINKING = ("reasoning_content", "reasoning")
 
@@ -53,8 +50,7 @@ def request_of(service: RemoteSettings, asked: Round, refused: frozenset[str]) -
 
 def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
     """Yield the parts of one chunk; invalid values are skipped."""
-    choices = chunk.get("choices")
-    for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
+    for choice in as_list(chunk.get("choices")):
         delta = as_mapping(as_mapping(choice).get("delta"))
         yield from _pieces(delta)
         reason = as_mapping(choice).get("finish_reason")
@@ -67,15 +63,12 @@ def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
 
 
 def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
-    thinking = next((text for key in _THINKING if isinstance(text := delta.get(key), str) and text), "")
+    texts = {key: text for key, text in delta.items() if isinstance(text, str) and text}
+    thinking = next((texts[key] for key in _THINKING if key in texts), "")
     if thinking:
         yield ThinkingPart(thinking)
-    for key in ("content", "refusal"):
-        text = delta.get(key)
-        if isinstance(text, str) and text:
-            yield TextPart(text)
-    calls = delta.get("tool_calls")
-    for place, call in enumerate(cast("list[Any]", calls) if isinstance(calls, list) else ()):
+    yield from (TextPart(texts[key]) for key in ("content", "refusal") if key in texts)
+    for place, call in enumerate(as_list(delta.get("tool_calls"))):
         yield _call_part(as_mapping(call), place)
 
 
@@ -107,12 +100,8 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
 
 
 def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {
-        "id": wire_id(call.id),
-        "type": "function",
-        "function": {"name": names.wire(call.name), "arguments": arguments},
-    }
+    function = {"name": names.wire(call.name), "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+    return {"id": wire_id(call.id), "type": "function", "function": function}
 
 
 def _result_text(result: ToolResult) -> str:
@@ -132,14 +121,9 @@ def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> di
 
 
 def _sampling(asked: Round) -> dict[str, float]:
-    sampling = asked.options.sampling
-    values = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "frequency_penalty": sampling.frequency_penalty,
-        "presence_penalty": sampling.presence_penalty,
-    }
-    return {key: value for key, value in values.items() if value is not None}
+    names = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+    values = ((name, getattr(asked.options.sampling, name)) for name in names)
+    return {name: value for name, value in values if value is not None}
 
 
 def _choice(asked: Round) -> dict[str, Any]:

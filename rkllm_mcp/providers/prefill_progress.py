@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from rkllm_mcp.generation import RunStats
 
-# Shorter prefills consist mostly of fixed cost and do not predict a long one.
-_MIN_MEASURED_TOKENS = 32
+_MIN_MEASURED_TOKENS = 32  # shorter prefills consist mostly of fixed cost and do not predict a long one
 
 
 @dataclass(frozen=True)

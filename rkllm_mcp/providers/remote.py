@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
@@ -77,10 +77,7 @@ def round_of(
 ) -> Round:
     """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
     sampling = options.sampling
-    if sampling.temperature is None:
-        sampling = replace(sampling, temperature=service.temperature)
-    if sampling.top_p is None:
-        sampling = replace(sampling, top_p=service.top_p)
+    defaults = {key: getattr(service, key) for key in ("temperature", "top_p") if getattr(sampling, key) is None}
     if not service.is_vendors_own:
         # Such a service may render a template and read control tokens out of the whole text.
         messages = [escaped(message) for message in messages]
@@ -94,18 +91,15 @@ def round_of(
         options=replace(
             options,
             max_new_tokens=options.max_new_tokens or service.max_new_tokens,
-            sampling=sampling,
+            sampling=replace(sampling, **defaults),
             tool_choice=choice,
         ),
     )
 
 
-# Limit for closing a connection, seconds.
-CLOSE_S = 1.0
-# Number of conversations whose compaction is stored.
-VIEWS_KEPT = 64
-# Tokens reserved for an answer without a limit.
-_ANSWER_TOKENS = 1024
+CLOSE_S = 1.0  # limit for closing a connection, seconds
+VIEWS_KEPT = 64  # number of conversations whose compaction is stored
+_ANSWER_TOKENS = 1024  # tokens reserved for an answer without a limit
 # Required parameters; max_tokens by Anthropic only.
 _REQUIRED = frozenset({"model", "messages", "max_tokens"})
 # The SDKs require a key, and would read one from the environment, which must not be sent to another service.
@@ -115,8 +109,6 @@ _T = TypeVar("_T")
 
 class ChunkStream(Protocol):
     """Response stream of an SDK."""
-
-    def __aiter__(self) -> AsyncIterator[Any]: ...
 
     async def __anext__(self) -> Any: ...
 
@@ -266,7 +258,9 @@ class RemoteModel(ABC):
             raise broken_off(self.service) if first else no_stream(self.service)
         closing = turn.finish()
         self._answered(conversation, turn)
-        usage = _usage(turn.usage_part or _estimate(asked, turn), begun, first or last, last)
+        # An estimate if the service reports none.
+        counted = turn.usage_part or UsagePart(_prompt_tokens(asked), 0, estimated_message_tokens(turn.message()))
+        usage = _usage(counted, begun, first or last, last)
         await emit([*closing, usage])
         return usage
 
@@ -387,11 +381,6 @@ def _prompt_tokens(asked: Round) -> int:
     turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in asked.turns)
     tokens = estimated_tokens(asked.system) + sum(map(estimated_message_tokens, turns))
     return tokens + sum(map(estimated_tool_tokens, asked.tools))
-
-
-def _estimate(asked: Round, answer: TurnBuilder) -> UsagePart:
-    """Estimate the usage if the service reports none."""
-    return UsagePart(_prompt_tokens(asked), 0, estimated_message_tokens(answer.message()))
 
 
 def _usage(counted: UsagePart, begun: float, first: float, last: float) -> Usage:

@@ -16,8 +16,8 @@ from typing import Any
 
 from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
+from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.providers.remote_settings import RemoteSettings
-from rkllm_mcp.providers.wire_messages import as_mapping
 
 # Limit for messages; some services send an HTML page.
 _MOST_CHARS = 200
@@ -108,19 +108,15 @@ def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
 
 def is_about_tools(problem: ServiceProblem) -> bool:
     """Return True if the service reports that its model does not support tools."""
-    if problem.status not in _CLIENT_ERRORS:
-        return False
-    return (problem.parameter == "tools" and bool(_REFUSED.search(problem.message))) or bool(
-        _NO_TOOLS.search(problem.message)
-    )
+    is_refused = problem.parameter == "tools" and _REFUSED.search(problem.message) is not None
+    return problem.status in _CLIENT_ERRORS and (is_refused or _NO_TOOLS.search(problem.message) is not None)
 
 
 def dispensable_in(problem: ServiceProblem, request: Mapping[str, Any]) -> str | None:
     """Return the optional parameter that the service rejected, or None."""
     if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
         return None
-    named = (key for key in DISPENSABLE if key in request and _names(problem, key))
-    return next(named, None)
+    return next((key for key in DISPENSABLE if key in request and _names(problem, key)), None)
 
 
 def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> GenerationError:
@@ -136,20 +132,19 @@ def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    words = _shown(str(cause) or type(cause).__name__, service)
-    return ServiceError(
-        service.host,
-        f"cannot be reached ({words})",
-        f"check the network and {service.section}.base_url, then ask again",
-    )
+    return _unconnected(f"({_shown(str(cause) or type(cause).__name__, service)})", service)
+
+
+def _unconnected(how: str, service: RemoteSettings) -> ServiceError:
+    remedy = f"check the network and {service.section}.base_url, then ask again"
+    return ServiceError(service.host, f"cannot be reached {how}", remedy)
 
 
 def silent(service: RemoteSettings, error: Exception | None = None) -> ServiceError:
     """Return the exception for a timeout; ``error`` is the SDK's, None if the whole answer took too long."""
     # Both SDKs raise one exception for all timeouts; only its cause tells which one.
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
-        found = f"cannot be reached within {service.connect_timeout_s:g} s"
-        return ServiceError(service.host, found, f"check the network and {service.section}.base_url, then ask again")
+        return _unconnected(f"within {service.connect_timeout_s:g} s", service)
     if error is not None:
         found, remedy = f"sent no data for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
     else:
@@ -184,35 +179,34 @@ def _too_long(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: i
     return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
 
 
+# By status the problem and the remedy, with fields of the problem and the service.
+_SENTENCES: Mapping[int, tuple[str, str]] = {
+    402: ("requires payment", "check your account with the service"),
+    404: ("has no model '{model}', or no such address", "check {section}.model and {section}.base_url: {example}"),
+    **dict.fromkeys((408, 504), ("took too long", "ask again")),
+    **dict.fromkeys((429, 503, 529), ("is busy or has reached its rate limit", "ask again {wait}")),
+}
+
+
 def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, str]:
     """Return the problem and the remedy."""
-    status, detail = problem.status, f" ({problem.message})" if problem.message else ""
+    status, section = problem.status, service.section
     if 300 <= status < 400:
-        return f"redirects requests to {problem.location or 'another address'}", (
-            f"set {service.section}.base_url to that address if you trust it"
-        )
-    if status in {401, 403}:
-        found = "requires a key" if service.api_key is None else "rejects the key"
-        return f"{found}{detail}", f"check {service.section}.api_key"
-    if status == 402:
-        return f"requires payment{detail}", "check your account with the service"
-    if status == 404:
-        return f"has no model '{service.model}', or no such address{detail}", (
-            f"check {service.section}.model and {service.section}.base_url: {_example(service)}"
-        )
-    if status in {408, 504}:
-        return f"took too long{detail}", "ask again"
-    if status in {429, 503, 529}:
+        found = f"redirects requests to {problem.location or 'another address'}"
+        return found, f"set {section}.base_url to that address if you trust it"
+    if status in _SENTENCES:
         wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
-        return f"is busy or has reached its rate limit{detail}", f"ask again {wait}"
-    if status >= 500:
-        return f"failed with status {status}{detail}", "ask again"
-    if status:
-        return (
-            f"rejects the request with status {status}{detail}",
-            f"check {service.section}.model and the tools in use",
-        )
-    return f"reports an error{detail}", "ask again"
+        words = {"model": service.model, "section": section, "example": _example(service), "wait": wait}
+        found, remedy = (text.format(**words) for text in _SENTENCES[status])
+    elif status in {401, 403}:
+        found, remedy = "requires a key" if service.api_key is None else "rejects the key", f"check {section}.api_key"
+    elif status >= 500:
+        found, remedy = f"failed with status {status}", "ask again"
+    elif status:
+        found, remedy = f"rejects the request with status {status}", f"check {section}.model and the tools in use"
+    else:
+        found, remedy = "reports an error", "ask again"
+    return f"{found} ({problem.message})" if problem.message else found, remedy
 
 
 def _example(service: RemoteSettings) -> str:

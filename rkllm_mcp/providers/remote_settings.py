@@ -12,14 +12,10 @@ from rkllm_mcp.config.sections import Config, ModelSection, RemoteSection
 from rkllm_mcp.messages import Message, ToolSpec
 
 Kind = Literal["openai", "anthropic"]
-OWN_URLS: Mapping[Kind, str] = {
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-}
+OWN_URLS: Mapping[Kind, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 # Context window assumed for the selection of tools if none is configured; typical of current small models.
 ASSUMED_CONTEXT_TOKENS = 32_768
-# Estimate for a turn's role and separators.
-_TURN_TOKENS = 4
+_TURN_TOKENS = 4  # estimate for a turn's role and separators
 # English and JSON have about four characters per token, other scripts about one; the estimate is on the high side.
 _ASCII_CHARS_A_TOKEN = 3.5
 

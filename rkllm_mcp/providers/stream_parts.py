@@ -62,48 +62,34 @@ class FinishPart:
 StreamPart: TypeAlias = TextPart | ThinkingPart | CallPart | UsagePart | FinishPart
 
 
-@dataclass
-class _Open:
-    """A call whose parts are still arriving."""
-
-    index: int
-    id: str
-    name: str = ""
-    arguments: str = ""
-
-    def add(self, part: CallPart) -> None:
-        # Some services repeat the name with every part of the arguments.
-        if part.name != self.name or not self.arguments:
-            self.name += part.name
-        self.arguments += part.arguments
-        self.id = self.id or part.id
-
-
 class CallParts:
     """The calls of one answer; ``names`` maps the service's tool names back."""
 
     def __init__(self, catalogue: ToolCatalogue, names: WireNames) -> None:
         self._catalogue = catalogue
         self._names = names
-        self._open: list[_Open] = []
+        self._open: list[CallPart] = []  # each joined from its parts so far
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def add(self, part: CallPart) -> None:
         """Add a part to its call."""
-        call = next((call for call in reversed(self._open) if call.index == part.index), None)
-        if call is None or (part.id and call.id and part.id != call.id and part.name):
-            call = _Open(part.index, part.id)
-            self._open.append(call)
-        call.add(part)
+        at = next((at for at in reversed(range(len(self._open))) if self._open[at].index == part.index), None)
+        if at is None or (part.id and self._open[at].id and part.id != self._open[at].id and part.name):
+            self._open.append(part)
+            return
+        call = self._open[at]
+        # Some services repeat the name with every part of the arguments.
+        name = call.name if part.name == call.name and call.arguments else call.name + part.name
+        self._open[at] = CallPart(call.index, call.id or part.id, name, call.arguments + part.arguments)
 
     def finish(self, *, is_cut: bool) -> Iterator[ToolCallDetected | ToolCallFailed]:
         """Yield every call, parsed; with ``is_cut`` the token limit may have cut off the last one."""
         for number, call in enumerate(self._open, 1):
             yield self._read(call, is_cut=is_cut and number == len(self._open))
 
-    def _read(self, call: _Open, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
+    def _read(self, call: CallPart, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
         name = self._names.shown(call.name.strip())
         raw = f"{name}({call.arguments})"
         try:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from rkllm_mcp.providers.wire_messages import as_mapping
-from rkllm_mcp.toolcalls.arguments import resolved_reference
+from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 
 Schema = Mapping[str, Any]
 
-# Deeper than the arguments that a model can fill in.
-_MAX_DEPTH = 12
+_MAX_DEPTH = 12  # deeper than the arguments that a model can fill in
 # Bounds the expansion of mutually recursive references; real tools have less than a tenth of this.
 _MAX_SCHEMAS = 2000
 _DROPPED = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "$ref", "title", "examples"})
@@ -37,7 +35,7 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
             properties.setdefault(name, item)
     # Of a choice at the top level only properties that all branches require are required.
     for part in (root, *_branches(root, ("allOf",))):
-        names = (name for name in _sequence(part.get("required")) if isinstance(name, str))
+        names = (name for name in as_list(part.get("required")) if isinstance(name, str))
         required += [name for name in names if name in properties and name not in required]
     rest = {key: value for key, value in root.items() if key not in {*_CHOICES, "type", "properties", "required"}}
     wire: dict[str, Any] = {"type": "object", "properties": properties, **rest}
@@ -73,7 +71,7 @@ class _Cleaning:
         if key in _NAMED:
             return {name: self.cleaned(item, trail, depth) for name, item in as_mapping(value).items()}
         if key in _LISTED:
-            return [self.cleaned(item, trail, depth) for item in _sequence(value)]
+            return [self.cleaned(item, trail, depth) for item in as_list(value)]
         # Every service accepts additionalProperties = false.
         if key in _SINGLE and not isinstance(value, bool):
             return self.cleaned(value, trail, depth)
@@ -94,8 +92,4 @@ class _Cleaning:
 
 
 def _branches(schema: Schema, keys: Sequence[str]) -> list[Schema]:
-    return [as_mapping(branch) for key in keys for branch in _sequence(schema.get(key))]
-
-
-def _sequence(value: object) -> Sequence[Any]:
-    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
+    return [as_mapping(branch) for key in keys for branch in as_list(schema.get(key))]

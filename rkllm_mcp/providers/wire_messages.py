@@ -12,17 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 MAX_NAME_CHARS = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-# First suffix for a tool whose safe name is taken.
-_FIRST_SUFFIX = 2
+_FIRST_SUFFIX = 2  # first suffix for a tool whose safe name is taken
 # First user turn of a conversation that begins with the assistant, which no service accepts.
 BEGINNING = "[The conversation begins.]"
 
@@ -99,11 +98,6 @@ class WireNames:
         return name
 
 
-def in_words(call: ToolCall) -> str:
-    """Return a call as text, for a model that cannot make calls."""
-    return f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]"
-
-
 def _turn(
     message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
 ) -> WireTurn:
@@ -112,7 +106,8 @@ def _turn(
     if message.role == "assistant":
         answered = {result.call_id for later in following for result in later.results if with_calls}
         calls = tuple(call for call in message.calls if call.id in answered)
-        texts = (in_words(call) for call in message.calls if call.id not in answered)
+        others = (call for call in message.calls if call.id not in answered)
+        texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in others)
         return WireTurn("assistant", _joined((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)
@@ -132,11 +127,6 @@ def _safe(name: str) -> str:
     safe = _UNSAFE.sub("_", name)[:MAX_NAME_CHARS]
     # Some services require a name to begin with a letter or an underscore.
     return safe if safe[:1].isalpha() or safe[:1] == "_" else f"t_{safe}"[:MAX_NAME_CHARS]
-
-
-def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a value of a service's JSON that should be an object; empty if it is none."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def as_count(value: object) -> int:

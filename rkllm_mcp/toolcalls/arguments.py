@@ -20,9 +20,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
-from rkllm_mcp.toolcalls.lenient_json import ParsedValue, SourceFloat, UnreadableError, plain, read_value
+from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
+from rkllm_mcp.toolcalls.lenient_json import (
+    ParsedValue,
+    SourceFloat,
+    UnreadableError,
+    nested,
+    no_constant,
+    plain,
+    read_value,
+)
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -56,7 +65,7 @@ def inferred(text: str) -> Any:
     if text in _PYTHON_WORDS:
         return _PYTHON_WORDS[text]
     try:
-        value = plain(json.loads(text, parse_constant=_no_constant), 0)
+        value = plain(json.loads(text, parse_constant=no_constant), 0)
     except (ValueError, RecursionError, UnreadableError):
         return text
     # Quotes around bare text are part of it, because the format has no quotes of its own.
@@ -68,10 +77,6 @@ _BOOLEANS: Mapping[str, bool] = {
     **dict.fromkeys(("true", "yes", "on", "はい", "オン", "有効"), True),
     **dict.fromkeys(("false", "no", "off", "いいえ", "オフ", "無効"), False),
 }
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _to_null(text: str, exact: bool) -> None:
@@ -115,20 +120,14 @@ def _to_number(text: str, exact: bool) -> int | float:
     return value
 
 
-def _to_string(text: str, _exact: bool) -> str:
-    return text
-
-
 # In the order of trial. ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for
-# another type. Lists and objects are read by ``arguments``.
+# another type. Lists and objects are read elsewhere.
 CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
     "null": _to_null,
     "boolean": _to_boolean,
     "integer": _to_integer,
     "number": _to_number,
-    "array": _to_string,
-    "object": _to_string,
-    "string": _to_string,
+    **dict.fromkeys(("array", "object", "string"), lambda text, _exact: text),
 }
 
 
@@ -201,14 +200,6 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
     return text
 
 
-def resolved_reference(root: Schema, reference: str) -> object:
-    """Return the part of ``root`` that a local reference points to; an empty schema otherwise."""
-    target: object = root if reference.startswith("#") else {}
-    for step in filter(None, reference.removeprefix("#").split("/")):
-        target = _as_schema(target).get(step.replace("~1", "/").replace("~0", "~"))
-    return target
-
-
 def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
     """Return True if bare text changed by more than its type: a single text became a list."""
     return any(
@@ -222,14 +213,6 @@ def _is_text_changed(text: str, taken: Any) -> bool:
         return taken != text if isinstance(taken, str) else not text.lstrip().startswith("[")
     word = text.strip().lower()
     return word not in {"true", "false"} if isinstance(taken, bool) else not word.isascii()
-
-
-def _as_schema(value: object) -> Schema:
-    return cast("Schema", value) if isinstance(value, Mapping) else {}
-
-
-def _as_list(value: object) -> Sequence[Any]:
-    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 
 class _Coercion:
@@ -277,12 +260,12 @@ class _Coercion:
     def _form(self, schema: Schema, wanted: Sequence[str]) -> str:
         """Return the items of the list, or the fields of the object, that is wanted: they help a model to write it."""
         if "array" in wanted and isinstance(schema.get("items"), Mapping):
-            kind = " or ".join(_types(self._resolved(_as_schema(schema["items"])))) or "any"
+            kind = " or ".join(_types(self._resolved(as_mapping(schema["items"])))) or "any"
             return f" of {kind}, such as {_EXAMPLES.get(kind, '[…]')}"
-        fields: Schema = _as_schema(schema.get("properties")) if "object" in wanted else {}
-        required = _as_list(schema.get("required"))
+        fields: Schema = as_mapping(schema.get("properties")) if "object" in wanted else {}
+        required = as_list(schema.get("required"))
         listed = (
-            f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(_as_schema(item)))) or 'any'}"
+            f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(as_mapping(item)))) or 'any'}"
             for key, item in list(fields.items())[:_MOST_FIELDS]
         )
         return f" with {', '.join(listed)}" if fields else ""
@@ -291,7 +274,7 @@ class _Coercion:
         self._left -= count
         if self._left < 0 and not self._is_extended:
             self._is_extended = True
-            self._left += _STEPS_FOR_VALUE * _size(self._arguments)
+            self._left += _STEPS_FOR_VALUE * sum(1 for _ in nested(self._arguments))
         return self._left >= 0
 
     def _resolved(self, schema: Schema) -> Schema:
@@ -304,7 +287,7 @@ class _Coercion:
             if reference not in self._references:
                 if not self._has_steps(1 + len(reference) // _ITEMS_OF_STEP):
                     return {}
-                self._references[reference] = _as_schema(resolved_reference(self._root, reference))
+                self._references[reference] = as_mapping(resolved_reference(self._root, reference))
             schema = self._references[reference]
         return schema
 
@@ -316,9 +299,9 @@ class _Coercion:
             return value  # The schema leads back to itself, which forbids nothing.
         self._active.add(key)
         try:
-            for branch in _as_list(schema.get("allOf")):
-                value = self.take(value, _as_schema(branch), path, bare, level)
-            branches = [_as_schema(branch) for name in ("anyOf", "oneOf") for branch in _as_list(schema.get(name))]
+            for branch in as_list(schema.get("allOf")):
+                value = self.take(value, as_mapping(branch), path, bare, level)
+            branches = [as_mapping(branch) for name in ("anyOf", "oneOf") for branch in as_list(schema.get(name))]
             return self._first_that_fits(value, branches, path, bare, level) if branches else value
         finally:
             self._active.discard(key)
@@ -338,9 +321,8 @@ class _Coercion:
                     return outcome
                 mismatches.append(outcome)
         wanted = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
-        if not mismatches:
-            raise MismatchError(path, f"must be {wanted}" if wanted else "does not fit", value)
-        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path))
+        nothing = MismatchError(path, "does not fit", value)
+        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
         if wanted and deepest.path == path:
             raise MismatchError(path, f"must be {wanted}", value)
         raise deepest
@@ -364,8 +346,8 @@ class _Coercion:
     # --- what holds other values -------------------------------------------------------------------------------------
 
     def _object(self, value: dict[str, Any], schema: Schema, path: str, bare: bool, level: _Level) -> dict[str, Any]:
-        properties = _as_schema(schema.get("properties"))
-        required = _as_list(schema.get("required"))
+        properties = as_mapping(schema.get("properties"))
+        required = as_list(schema.get("required"))
         if not self._has_steps(len(required) // _ITEMS_OF_STEP):
             return value
         rest = schema.get("additionalProperties", True)
@@ -378,7 +360,7 @@ class _Coercion:
                 raise MismatchError(
                     _joined(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
                 )
-            inner = _as_schema(properties.get(key, rest))
+            inner = as_mapping(properties.get(key, rest))
             if bare and isinstance(item, str):
                 if is_null(item) and (key not in required or self._allows_null(inner)):
                     result[key] = None
@@ -450,7 +432,7 @@ class _Coercion:
 
     def _listed(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
         """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
-        listed = _as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
+        listed = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
         if not listed or not self._has_steps(len(listed) // _ITEMS_OF_STEP):
             return value
         if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in listed):
@@ -479,19 +461,6 @@ _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
 
 
-def _size(value: Any) -> int:
-    """Return the number of values in a value, including itself."""
-    count, left = 0, [value]
-    while left:
-        item = left.pop()
-        count += 1
-        if isinstance(item, Mapping):
-            left.extend(cast("Mapping[str, Any]", item).values())
-        elif isinstance(item, (list, tuple)):
-            left.extend(cast("Sequence[Any]", item))
-    return count
-
-
 def _folded(value: Any) -> str:
     return str(value).strip().casefold()
 
@@ -507,13 +476,13 @@ def _is_single(value: Any) -> bool:
 
 def _types(schema: Schema) -> tuple[str, ...]:
     wanted = schema.get("type")
-    names = (wanted,) if isinstance(wanted, str) else _as_list(wanted)[:_ITEMS_OF_STEP]
+    names = (wanted,) if isinstance(wanted, str) else as_list(wanted)[:_ITEMS_OF_STEP]
     return tuple(_TYPE_NAMES.get(name, name) for name in names if isinstance(name, str))
 
 
 def _listed_value(value: Any, schema: Schema) -> Any:
     """Return the ``enum`` value that bare text names, for an ``enum`` without a type; text first."""
-    listed = _as_list(schema.get("enum"))
+    listed = as_list(schema.get("enum"))
     if isinstance(value, str) and value not in listed:
         spelled = inferred(value)
         return next((item for item in listed if item == spelled and type(item) is type(spelled)), value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import DetectorEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
+from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, select_syntaxes
 from rkllm_mcp.toolcalls.resolve import names_in
 from rkllm_mcp.toolcalls.syntax import CallFormat, Openers
@@ -36,12 +36,10 @@ def explain(
     """
     found: list[Explanation] = []
     detector = Detector(tools, syntaxes, thinking, on_note=lambda shown, why: found.append(Explanation(shown, why)))
-    looker = _Looker(tools, select_syntaxes(syntaxes), not tools)
+    looker = _Looker(tools, select_syntaxes(syntaxes))
     for character in text:
-        for piece in detector.consume(character):
-            found += looker.look(piece)
-    for piece in detector.close():
-        found += looker.look(piece)
+        found += looker.look(detector.feed(character))
+    found += looker.look(detector.finish())
     found += looker.overlooked()
     return list(dict.fromkeys(found))
 
@@ -49,16 +47,15 @@ def explain(
 class _Looker:
     """Explains events, and searches text for calls in formats that were not enabled."""
 
-    def __init__(self, tools: Sequence[ToolSpec], selection: SyntaxSelection, without_tools: bool) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], selection: SyntaxSelection) -> None:
         self._names = frozenset(tool.name for tool in tools)
         self._selection = selection
-        self._without_tools = without_tools
         self._text: list[str] = []
 
-    def look(self, piece: Piece) -> list[Explanation]:
-        """Return the explanations of a piece's events."""
+    def look(self, events: Iterable[DetectorEvent]) -> list[Explanation]:
+        """Return the explanations of events."""
         found: list[Explanation] = []
-        for event in piece.events:
+        for event in events:
             if isinstance(event, Text):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected):
@@ -86,7 +83,7 @@ class _Looker:
         return found
 
     def _why(self, call_format: CallFormat, text: str) -> str:
-        if self._without_tools:
+        if not self._names:
             return "no tool is declared, so everything is text"
         named = next(iter(names_in(text[:512])), None)
         if named is not None and named not in self._names:
@@ -94,9 +91,8 @@ class _Looker:
         if call_format in self._selection.anywhere:
             return "it is quoted, or another call begins behind it"
         if call_format.bare:
-            return (
-                f"the form {call_format.name} has no marker, so it is a call only as a valid call on a line of its own"
-            )
+            rule = "it is a call only as a valid call on a line of its own"
+            return f"the form {call_format.name} has no marker, so {rule}"
         names = ", ".join(syntax.name for syntax in SYNTAXES.values() if call_format in syntax.formats)
         return f"this is how {names} is written, which is not looked for; choose it with --syntax or in model.toml"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, product
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
@@ -28,15 +29,7 @@ from rkllm_mcp.toolcalls.scanners import (
     json_scanner,
     python_scanner,
 )
-from rkllm_mcp.toolcalls.syntax import (
-    NEVER,
-    THINKING,
-    TOOL_NAME,
-    Another,
-    CallFormat,
-    Confirmation,
-    ThinkingTags,
-)
+from rkllm_mcp.toolcalls.syntax import NEVER, THINKING, TOOL_NAME, Another, CallFormat, Confirmation, ThinkingTags
 from rkllm_mcp.toolcalls.tag_parser import TagReader
 
 _FENCE = (*literal("```"), r"[a-zA-Z_]{0,12}")
@@ -45,39 +38,24 @@ _QUOTE = "[\"'“”]"
 NAME = (r"[^\W\d]", r"[\w.\-]{0,80}")
 _NAME_RUN = re.compile(r"[\w.\-/]*")
 # A key with or without quotes. Other text behind a brace (``{json}``, ``{...}``) is an explanation of the format.
-_KEY = (
-    (r"\{", SPACE, "[\"'“”{}]"),
-    (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"),
-)
+_KEY = ((r"\{", SPACE, "[\"'“”{}]"), (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"))
 # Keys of arguments in objects without markers; the other keys that are accepted are too common in plain data.
 _ARGUMENT_KEYS = ("arguments", "parameters", "args")
 
 
 def followed_by(*shapes: Shape) -> Confirmation:
     """Return a confirmation by any of several shapes, for any declared names."""
-
-    def confirm(text: str, _names: frozenset[str]) -> bool | None:
-        return _any(shape.at(text, 0) for shape in shapes)
-
-    return confirm
+    return lambda text, _names: _any(shape.at(text, 0) for shape in shapes)
 
 
 def any_of(*confirmations: Confirmation) -> Confirmation:
     """Return a confirmation by any of several others."""
-
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        return _any(confirmation(text, names) for confirmation in confirmations)
-
-    return confirm
+    return lambda text, names: _any(confirmation(text, names) for confirmation in confirmations)
 
 
 def declared_behind(leads: Sequence[Shape], *behind: Shape) -> Confirmation:
     """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``behind``."""
-
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        return _any(_declared(text, lead, behind, names) for lead in leads)
-
-    return confirm
+    return lambda text, names: _any(_declared(text, lead, behind, names) for lead in leads)
 
 
 def _declared(text: str, lead: Shape, behind: Sequence[Shape], names: frozenset[str]) -> bool | None:
@@ -111,10 +89,7 @@ def optional(*atoms: str) -> tuple[tuple[str, ...], ...]:
 
 def _shapes(*parts: Iterable[Sequence[str]]) -> list[Shape]:
     """Return the shapes of every choice of one sequence of atoms from each part."""
-    select_syntaxes: list[tuple[str, ...]] = [()]
-    for part in parts:
-        select_syntaxes = [(*before, *atoms) for before in select_syntaxes for atoms in part]
-    return [Shape(*atoms) for atoms in select_syntaxes]
+    return [Shape(*chain.from_iterable(choice)) for choice in product(*parts)]
 
 
 SPACED = ((SPACE,),)
@@ -156,11 +131,8 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
     whole = any_of(declared_behind(named, _NAME_ENDS), followed_by(*others))
 
-    def confirm(text: str, names: frozenset[str]) -> bool | None:
-        # Code is full of brackets, and nearly always the next character decides.
-        return whole(text, names) if begins.match(text) else False
-
-    return confirm
+    # Code is full of brackets, and nearly always the next character decides.
+    return lambda text, names: whole(text, names) if begins.match(text) else False
 
 
 FENCED_JSON = any_of(
@@ -202,42 +174,37 @@ def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Patter
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
-def _json(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
-    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
+def _format(
+    name: str, openers: str | tuple[str, ...], closers: tuple[str, ...], body: str, settings: dict[str, Any]
+) -> CallFormat:
+    """Declare a format behind a marker; its example has ``body`` between the first opener and closer by default."""
     openers = (openers,) if isinstance(openers, str) else openers
+    settings.setdefault("example", f"{openers[0]}{body}{closers[0] if closers else ''}")
+    return CallFormat(name=name, openers=openers, closers=closers, **settings)
+
+
+def _json(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
+    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
     defaults: dict[str, Any] = {
         "confirm": JSON,
+        "scanner": json_scanner,
         "read": read_json_calls,
         "another": (_ANOTHER_OBJECT,),
         "gives_up": _behind_bracket(closers) if closers else NEVER,
     }
-    return CallFormat(
-        name=name,
-        openers=openers,
-        scanner=json_scanner,
-        example=example or f"{openers[0]}{_JSON_EXAMPLE}{closers[0] if closers else ''}",
-        closers=closers,
-        **{**defaults, **settings},
-    )
+    return _format(name, openers, closers, _JSON_EXAMPLE, {**defaults, **settings})
 
 
-def _python(name: str, openers: str | tuple[str, ...], *closers: str, example: str = "", **settings: Any) -> CallFormat:
+def _python(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
     """Declare Python-like calls behind a marker; ``settings`` are those of a ``CallFormat``."""
-    openers = (openers,) if isinstance(openers, str) else openers
     defaults: dict[str, Any] = {
         "confirm": PYTHON_OR_JSON,
+        "scanner": python_scanner,
+        "read": read_python_calls,
         "another": (_ANOTHER_PYTHON, _ANOTHER_OBJECT),
         "gives_up": _behind_bracket(closers, r")}\]") if closers else _ENDS_ANSWER,
     }
-    return CallFormat(
-        name=name,
-        openers=openers,
-        scanner=python_scanner,
-        read=read_python_calls,
-        example=example or f"{openers[0]}[{_PYTHON_EXAMPLE}]{closers[0] if closers else ''}",
-        closers=closers,
-        **{**defaults, **settings},
-    )
+    return _format(name, openers, closers, f"[{_PYTHON_EXAMPLE}]", {**defaults, **settings})
 
 
 HERMES = _json("hermes", "<tool_call>", "</tool_call>")
@@ -282,13 +249,7 @@ APERTUS = _json(
 
 BARE_JSON = _json("bare_json", "{", example=_JSON_EXAMPLE, confirm=bare_json(in_list=False), keeps=None, bare=True)
 JSON_LIST = _json(
-    "json_list",
-    "[",
-    example=f"[{_JSON_EXAMPLE}]",
-    confirm=bare_json(in_list=True),
-    another=(),
-    keeps=None,
-    bare=True,
+    "json_list", "[", example=f"[{_JSON_EXAMPLE}]", confirm=bare_json(in_list=True), another=(), keeps=None, bare=True
 )
 JSON_FENCE = _json(
     "json_fence",
@@ -322,11 +283,7 @@ PYTHON_CALLS = _python(
     bare=True,
 )
 TOOL_CODE = _python(
-    "tool_code",
-    ("```tool_code", "```tool_call"),
-    "```",
-    example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```",
-    fenced=True,
+    "tool_code", ("```tool_code", "```tool_call"), "```", example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```", fenced=True
 )
 PYTHON_FENCE = _python(
     "python_fence",
@@ -549,11 +506,8 @@ GLM4 = _tagged(
 
 def _drifted() -> tuple[str, ...]:
     """Return the openers that small models confuse with their own: <toolcall>, <|tool_calls|>, <FunctionCall>."""
-    spelled = [
-        f"{kind}{joint}{call}"
-        for kind, call in (("tool", "call"), ("tool", "calls"), ("function", "call"), ("function", "calls"))
-        for joint in ("_", "-", "")
-    ]
+    parts = product(("tool", "function"), ("call", "calls"), ("_", "-", ""))
+    spelled = [f"{kind}{joint}{call}" for kind, call, joint in parts]
     words = dict.fromkeys((*spelled, *(word.upper() for word in spelled), *(word.title() for word in spelled)))
     camel = [f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")]
     brackets = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))
@@ -570,17 +524,13 @@ DRIFT_XML = replace(QWEN3_XML, name="drift_xml", openers=_DRIFTED)
 class Syntax:
     """The call formats and thinking tags of one model family."""
 
-    # Name in configuration and ``--syntax``.
-    name: str
-    # Its formats; of two with the same opener the first is tried first.
-    formats: tuple[CallFormat, ...]
-    # Its marks of thinking; a name of ``THINKING``.
-    thinking: str = "think"
+    name: str  # in configuration and ``--syntax``
+    formats: tuple[CallFormat, ...]  # of two with the same opener the first is tried first
+    thinking: str = "think"  # its marks of thinking; a name of ``THINKING``
     # Its formats without a marker are calls behind a sentence on the same line too, for families that write one
     # first; for others they are calls at the beginning of the answer and as lines of their own.
     bare_behind_sentence: bool = False
-    # They are calls anywhere.
-    bare_anywhere: bool = False
+    bare_anywhere: bool = False  # they are calls anywhere
 
 
 _SYNTAXES = (
@@ -651,13 +601,10 @@ DEFAULT_FORMATS: tuple[CallFormat, ...] = (*_MARKED, DRIFT_JSON, DRIFT_PYTHON, D
 class SyntaxSelection:
     """The formats and tags of one detector."""
 
-    # Formats that count in the whole answer.
-    anywhere: tuple[CallFormat, ...]
-    # Formats that count at the beginning of the answer; includes ``anywhere``.
-    first: tuple[CallFormat, ...]
+    anywhere: tuple[CallFormat, ...]  # formats that count in the whole answer
+    first: tuple[CallFormat, ...]  # formats that count at the beginning of the answer; includes ``anywhere``
     thinking: tuple[ThinkingTags, ...]
-    # Formats without a marker count inside a sentence too.
-    bare_anywhere: bool = False
+    bare_anywhere: bool = False  # formats without a marker count inside a sentence too
 
 
 def select_syntaxes(names: Sequence[str | Syntax] | None) -> SyntaxSelection:
@@ -675,13 +622,8 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
     syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names or ()]
-    own = [call_format for each in syntaxes for call_format in each.formats]
-    anywhere = [
-        call_format
-        for each in syntaxes
-        for call_format in each.formats
-        if not call_format.bare or each.bare_anywhere or each.bare_behind_sentence
-    ]
+    own = [(each, call_format) for each in syntaxes for call_format in each.formats]
+    anywhere = [form for each, form in own if not form.bare or each.bare_anywhere or each.bare_behind_sentence]
     marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
     thinking = (
         tuple(replace(tags, anywhere=False) for tags in THINKING.values())
@@ -690,7 +632,7 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     )
     return SyntaxSelection(
         tuple(dict.fromkeys((*anywhere, *marked))),
-        tuple(dict.fromkeys((*own, *marked))),
+        tuple(dict.fromkeys((*(form for _, form in own), *marked))),
         thinking,
         any(syntax.bare_anywhere for syntax in syntaxes),
     )

@@ -12,8 +12,9 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn, cast
 
@@ -27,8 +28,7 @@ _EMPTY = re.compile(r"\"\"|''|“”|\[\s*\]|\{\s*\}")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "„": "“", "`": "`"}
 _CLOSING_QUOTES = frozenset(_QUOTES.values())
 _STRUCTURE = frozenset("{}[]:,\"'\n")
-# Maximum number of occurrences that are examined.
-_MAX_PLACES = 64
+_MAX_PLACES = 64  # maximum number of occurrences that are examined
 
 
 def guess(text: str) -> Any:
@@ -46,16 +46,19 @@ def guess(text: str) -> Any:
         return None
     if not isinstance(value, dict if text.startswith("{") else list):
         return None
-    keys, leaves, empties = _contents(value)
+    parts = list(nested(value))
+    empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
     kept = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
-    if not (kept and all(_is_key(key, text) for key in keys) and all(_is_text(leaf, text) for leaf in leaves)):
+    keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
+    has_keys = kept and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
+    if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
         return None
     return cast("Any", value)
 
 
 def _in_order(value: Any) -> list[Any]:
-    """Yield keys and leaves in the order in which they are written."""
+    """Return keys and leaves in the order in which they are written."""
     items: list[Any] = []
     waiting: list[Any] = [value]
     while waiting:
@@ -70,23 +73,16 @@ def _in_order(value: Any) -> list[Any]:
     return items
 
 
-def _contents(value: Any) -> tuple[list[str], list[str], int]:
-    """Return keys, texts, and the number of empty texts, lists and objects."""
-    keys: list[str] = []
-    leaves: list[str] = []
-    empties = 0
+def nested(value: Any) -> Iterator[Any]:
+    """Yield a value of JSON and every value in it."""
     waiting: list[Any] = [value]
     while waiting:
         part = waiting.pop()
-        empties += part in ("", [], {})
-        if isinstance(part, dict):
-            keys += cast("dict[str, Any]", part).keys()
-            waiting += cast("dict[str, Any]", part).values()
-        elif isinstance(part, list):
+        yield part
+        if isinstance(part, Mapping):
+            waiting += cast("Mapping[str, Any]", part).values()
+        elif isinstance(part, (list, tuple)):
             waiting += cast("list[Any]", part)
-        elif isinstance(part, str) and part:
-            leaves.append(part)
-    return keys, leaves, empties
 
 
 def _words(text: str) -> str:
@@ -95,10 +91,6 @@ def _words(text: str) -> str:
 
 def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(escape.group(1), 16)) if escape.group(1) else " "
-
-
-def _is_key(key: str, text: str) -> bool:
-    return re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) is not None
 
 
 def _is_text(leaf: str, text: str) -> bool:
@@ -118,10 +110,8 @@ def _is_text(leaf: str, text: str) -> bool:
     return False
 
 
-# No tool takes a deeper value, and json and ast fail by recursion slightly above it.
-MAX_DEPTH = 64
-# ast needs a hundred times a text's size in memory.
-_MAX_PYTHON_CHARACTERS = 64 * 1024
+MAX_DEPTH = 64  # no tool takes a deeper value, and json and ast fail by recursion slightly above it
+_MAX_PYTHON_CHARACTERS = 64 * 1024  # ast needs a hundred times a text's size in memory
 
 _BRACKETS = {"{": "}", "[": "]"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
@@ -186,21 +176,17 @@ def read_value(text: str) -> ParsedValue:
 def _unfenced(text: str) -> str:
     text = text.strip().strip("\ufeff").strip()
     if text.startswith("```"):
-        text = text.removesuffix("```").lstrip("`").strip()
-        text = text.removeprefix("json").strip()
+        text = text.removesuffix("```").lstrip("`").strip().removeprefix("json").strip()
     return text
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which the json module reads."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _strict(text: str) -> Any:
-    return json.loads(text, parse_constant=_no_constant, parse_float=SourceFloat)
-
-
-def _with_raw_controls(text: str) -> Any:
-    return json.loads(text, strict=False, parse_constant=_no_constant, parse_float=SourceFloat)
+_strict = partial(json.loads, parse_constant=no_constant, parse_float=SourceFloat)
+_with_raw_controls = partial(_strict, strict=False)
 
 
 def _with_lone_backslashes(text: str) -> Any:

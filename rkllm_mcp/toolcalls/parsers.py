@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, ParsedValue, SourceFloat, UnreadableError, plain, read_value
 
 _SPACE = re.compile(r"[\s\ufeff]*")
@@ -99,41 +100,32 @@ class LiteralReader:
         if mark:
             return self._string(mark, depth)
         if self.takes("["):
-            return self._items("]", depth)
+            return [self.value(depth + 1) for _ in self.items("]")]
         if self.takes("("):
-            return self._items(")", depth)
+            return [self.value(depth + 1) for _ in self.items(")")]
         if self.takes("{"):
-            return self.pairs("}", ":", depth)
+            return self.pairs(depth)
         return self._word()
 
-    def pairs(self, closer: str, separator: str, depth: int = 0) -> dict[str, Any]:
-        """Return keys and values up to ``closer``, which is read."""
+    def pairs(self, depth: int = 0) -> dict[str, Any]:
+        """Return keys and values up to the closing brace, which is read."""
         result: dict[str, Any] = {}
-        while not self.takes(closer):
-            key = self.key(separator)
+        for _ in self.items("}"):
+            key = self.key(":")
             if key is None:
-                has_set = depth > 0 or separator == ":"
-                raise UnreadableError(
-                    "a value in braces has no key; write a list, such as [1, 2], for a set"
-                    if has_set
-                    else "a value has no name"
-                )
+                raise UnreadableError("a value in braces has no key; write a list, such as [1, 2], for a set")
             if key in result:
                 raise UnreadableError(f"'{key}' is given twice")
             result[key] = self.value(depth + 1)
-            if not self.takes(","):
-                self.expect(closer)
-                break
         return result
 
-    def _items(self, closer: str, depth: int) -> list[Any]:
-        items: list[Any] = []
+    def items(self, closer: str) -> Iterator[None]:
+        """Yield where each item up to ``closer`` is to be read, and read the commas behind them and ``closer``."""
         while not self.takes(closer):
-            items.append(self.value(depth + 1))
+            yield
             if not self.takes(","):
                 self.expect(closer)
-                break
-        return items
+                return
 
     def _mark(self) -> str:
         """Return the quote or delimiter at this position, or an empty string."""
@@ -171,7 +163,7 @@ class LiteralReader:
         if found is None:
             raise UnreadableError("a string is not closed")
         self.at = found.end()
-        return _unescaped(found.group(1))
+        return _ESCAPE.sub(_character, found.group(1))
 
     def _with_raw_quotes(self, mark: str) -> str:
         begin = at = self.at + 1
@@ -187,7 +179,7 @@ class LiteralReader:
         text = self.text[begin : ends[0]]
         self.guessed = self.guessed or mark in text.replace(f"\\{mark}", "")
         self.at = ends[0] + 1
-        return _unescaped(text)
+        return _ESCAPE.sub(_character, text)
 
     def _word(self) -> Any:
         number = _NUMBER.match(self.text, self.at)
@@ -213,12 +205,6 @@ class LiteralReader:
             self.repaired = True
 
 
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_character, text)
-
-
 def _character(escape: re.Match[str]) -> str:
     two, four, eight, other = escape.groups()
     code = two or four or eight
@@ -232,20 +218,14 @@ def _character(escape: re.Match[str]) -> str:
 class ParsedCall:
     """A call as it was written."""
 
-    # The name as written, without white space around it.
-    name: str
-    # The value given for the arguments; an object, or another value if the model made a mistake.
-    arguments: Any
+    name: str  # as written, without white space around it
+    arguments: Any  # the value given for them; an object, or another value if the model made a mistake
     # Other keys next to name and arguments; models that forget the nesting write the arguments there.
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # The text was not valid as written.
-    repaired: bool = False
-    # The ends of its strings had to be guessed.
-    guessed: bool = False
-    # The values are text whose types only the schema defines.
-    as_text: bool = False
-    # Values without a name.
-    positional: tuple[Any, ...] = ()
+    repaired: bool = False  # the text was not valid as written
+    guessed: bool = False  # the ends of its strings had to be guessed
+    as_text: bool = False  # the values are text whose types only the schema defines
+    positional: tuple[Any, ...] = ()  # values without a name
 
 
 # Every template asks for the first; models trained on other interfaces write the others.
@@ -263,8 +243,7 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     """
     starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
-    value: Any = reading.value
-    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    values = as_list(reading.value) or [reading.value]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
         raise UnreadableError("the call is not a JSON object")
@@ -275,18 +254,15 @@ def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
     rest = dict(value)
     name: Any = None
     for key in NAME_KEYS:
-        if isinstance(rest.get(key), dict) and key == "function":
-            return _json_call(cast("dict[str, Any]", rest[key]), reading)
+        if key == "function" and isinstance(rest.get(key), dict):
+            return _json_call(rest[key], reading)
         if isinstance(rest.get(key), str):
             name = rest.pop(key)
             break
     if not isinstance(name, str) or not name.strip():
         raise UnreadableError("the call has no 'name'")
-    arguments: Any = None
-    for key in ARGUMENT_KEYS:
-        if key in rest:
-            arguments = rest.pop(key)
-            break
+    given = next((key for key in ARGUMENT_KEYS if key in rest), "")
+    arguments: Any = rest.pop(given, None)
     rest = {key: item for key, item in rest.items() if key not in _IGNORED_KEYS}
     return ParsedCall(name.strip(), arguments, rest, reading.repaired, reading.guessed)
 
@@ -324,17 +300,13 @@ def named_head(head: str) -> str:
 def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
     """Parse a list of objects whose only key is the name: ``[{"get_weather": {…}}]`` (Apertus)."""
     reading = read_value(body[max(body.find("["), 0) :])
-    value: Any = reading.value
-    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
-    calls: list[ParsedCall] = []
-    for value in values:
-        if not isinstance(value, dict):
-            raise UnreadableError("the call is not a JSON object")
-        for name, arguments in cast("dict[str, Any]", value).items():
-            calls.append(ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed))
-    if not calls:
+    values = as_list(reading.value) or [reading.value]
+    pairs = [pair for value in values for pair in as_mapping(value).items()]
+    if not pairs or not all(isinstance(value, dict) for value in values):
         raise UnreadableError("the call is not a JSON object")
-    return tuple(calls)
+    return tuple(
+        ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed) for name, arguments in pairs
+    )
 
 
 _FENCE = re.compile(r"\s*```[a-zA-Z_]*\s")
@@ -405,7 +377,7 @@ def _python_call(reader: LiteralReader) -> ParsedCall:
         return inner
     positional: list[Any] = []
     values: dict[str, Any] = {}
-    while not reader.takes(")"):
+    for _ in reader.items(")"):
         key = reader.key("=")
         if key in values:
             raise UnreadableError(f"'{key}' is given twice")
@@ -413,9 +385,6 @@ def _python_call(reader: LiteralReader) -> ParsedCall:
             positional.append(_plain(reader.value()))
         else:
             values[key] = _plain(reader.value())
-        if not reader.takes(","):
-            reader.expect(")")
-            break
     return ParsedCall(
         found.group(),
         values,
@@ -446,7 +415,7 @@ def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
         return (ParsedCall(name, {}, repaired=True),)
     reader = LiteralReader(body, GEMMA_DELIMITERS, bare_text=True)
     reader.at = len(head) + 1
-    values = _plain(reader.pairs("}", ":"))
+    values = _plain(reader.pairs())
     if not _is_done(reader):
         raise UnreadableError("there is text behind the call")
     return (ParsedCall(name, values, repaired=reader.repaired),)

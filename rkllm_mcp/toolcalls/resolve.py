@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.parsers import ParsedCall
@@ -110,10 +110,8 @@ class Resolution:
     """The result of one body: its calls and failed calls."""
 
     events: tuple[ToolCallDetected | ToolCallFailed, ...]
-    # False if a repair had to guess.
-    sure: bool
-    # True if the body is a call of a declared tool, right or wrong.
-    named: bool = True
+    sure: bool  # False if a repair had to guess
+    named: bool = True  # True if the body is a call of a declared tool, right or wrong
 
 
 def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
@@ -144,9 +142,8 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
 
 def _is_data(call: ParsedCall) -> bool:
     """Return True for an object with other keys than a call's, such as the declaration of a tool."""
-    arguments: Any = call.arguments
-    has_schema = isinstance(arguments, dict) and cast("dict[str, Any]", arguments).get("type") == "object"
-    return arguments is not None and (bool(call.rest) or has_schema)
+    has_schema = as_mapping(call.arguments).get("type") == "object"
+    return call.arguments is not None and (bool(call.rest) or has_schema)
 
 
 def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
@@ -170,32 +167,24 @@ def names_in(text: str) -> tuple[str, ...]:
 def signature(tool: ToolSpec) -> str:
     """Return the tool as one short line: ``get_weather(location: string, days?: integer)``."""
     schema = tool.input_schema
-    properties = _mapping(schema.get("properties"))
-    wanted: object = schema.get("required")
-    required = {key for key in cast("list[Any]", wanted) if isinstance(key, str)} if isinstance(wanted, list) else ()
+    properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     inside = ", ".join(
-        f"{key}{'' if key in required else '?'}: {_type_name(_mapping(item))}" for key, item in properties.items()
+        f"{key}{'' if key in required else '?'}: {_type_name(as_mapping(item))}" for key, item in properties.items()
     )
     line = _one_line(f"{tool.name}({inside})")
     return line if len(line) <= _MAX_SIGNATURE else line[: _MAX_SIGNATURE - 2] + "…)"
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
 def _type_name(schema: Mapping[str, Any]) -> str:
-    listed: object = schema.get("enum")
-    if isinstance(listed, list) and listed:
-        return "|".join(shown(item, 30) for item in cast("list[Any]", listed)[:8])
+    if listed := as_list(schema.get("enum")):
+        return "|".join(shown(item, 30) for item in listed[:8])
     wanted: object = schema.get("type")
-    if isinstance(wanted, list):
-        return "|".join(str(name) for name in cast("list[Any]", wanted))
     if isinstance(wanted, str):
         return wanted
-    branches: object = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(branches, list):
-        return "|".join(dict.fromkeys(_type_name(_mapping(branch)) for branch in cast("list[Any]", branches)))
+    if kinds := as_list(wanted):
+        return "|".join(map(str, kinds))
+    if branches := as_list(schema.get("anyOf") or schema.get("oneOf")):
+        return "|".join(dict.fromkeys(_type_name(as_mapping(branch)) for branch in branches))
     return "object" if "$ref" in schema else "any"
 
 
@@ -224,7 +213,7 @@ def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
 
 def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     """Return the arguments under the tool's own names, and True if names or structure had to change."""
-    properties = _mapping(tool.input_schema.get("properties"))
+    properties = as_mapping(tool.input_schema.get("properties"))
     if call.as_text and len(value) == 1:
         (key, text), *_ = value.items()
         if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
@@ -261,7 +250,7 @@ def _decoded(text: str) -> Any:
 
 def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
     """Return arguments written next to the name instead of under ``arguments``, if all of them belong to the tool."""
-    properties = _mapping(tool.input_schema.get("properties"))
+    properties = as_mapping(tool.input_schema.get("properties"))
     stray = [key for key in call.rest if key not in properties]
     if stray:
         raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
@@ -284,14 +273,10 @@ class RestReader(Protocol):
 class ResolvedPart:
     """One body with the markers that belong to it."""
 
-    # The opener; empty for a further body behind the same one.
-    lead: str
-    # The text that the scanner followed.
-    body: str
-    # Closer and white space.
-    tail: str
-    # Reason why the body has no end of its own; empty if it has one.
-    unended: str = ""
+    lead: str  # the opener; empty for a further body behind the same one
+    body: str  # the text that the scanner followed
+    tail: str  # closer and white space
+    unended: str = ""  # reason why the body has no end of its own; empty if it has one
 
     @cached_property
     def raw(self) -> str:
@@ -322,7 +307,10 @@ def resolve(
             return Outcome(part.raw, (Text(part.raw),))
         # Extra closing brackets were left out of the body, which is a repair.
         has_extra = part.tail.lstrip()[:1] in {"}", "]"}
-        events = tuple(_repaired(event) for event in resolution.events) if has_extra else resolution.events
+        events = tuple(
+            replace(event, repaired=True) if has_extra and isinstance(event, ToolCallDetected) else event
+            for event in resolution.events
+        )
         if resolution.sure:
             return Outcome(part.raw, events)
     cut = None if reader is None else _cut(part, call_format, catalogue, reader)
@@ -331,10 +319,6 @@ def resolve(
 
 def _failed(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
     return ToolCallFailed(raw, unreadable(rule, raw, call_format, catalogue))
-
-
-def _repaired(event: ToolCallDetected | ToolCallFailed) -> ToolCallDetected | ToolCallFailed:
-    return replace(event, repaired=True) if isinstance(event, ToolCallDetected) else event
 
 
 def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:

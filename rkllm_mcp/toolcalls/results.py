@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
 _PAGING = frozenset(
     {"offset", "startindex", "start", "page", "cursor", "skip", "line", "startline", "head", "tail", "position", "from"}
 )
-# base64: four characters encode three bytes.
-_BYTES_PER_BASE64_CHAR = 3 / 4
+_BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
 def result_text(result: Mapping[str, Any]) -> str:
@@ -51,8 +51,7 @@ def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, b
 
 def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the arguments in ``schema`` that select a part of a long result, recognised by name."""
-    properties = schema.get("properties")
-    names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
+    names = as_mapping(schema.get("properties"))
     return tuple(name for name in names if name.replace("_", "").replace("-", "").lower() in _PAGING)
 
 
@@ -72,29 +71,16 @@ def sources_of(result: Mapping[str, Any]) -> tuple[Source, ...] | None:
     A passage has a text, the name of its document, and a score, a page or an address; the last three may also be in its
     ``metadata``.
     """
-    structured: Any = result.get("structuredContent")
-    if not isinstance(structured, Mapping):
-        return None
-    table = cast("Mapping[str, Any]", structured)
-    for name in _LISTS:
-        found = table.get(name)
-        if not isinstance(found, list):
-            continue
-        listed = cast("list[Any]", found)
-        if not listed and name == "results" and not table.get("error"):
-            return ()
-        sources = [source for each in listed[:_MAX_SOURCES] if (source := _source(each)) is not None]
-        if sources:
-            return tuple(sources)
-    return None
+    table = as_mapping(result.get("structuredContent"))
+    if table.get("results") == [] and not table.get("error"):
+        return ()
+    found = (tuple(filter(None, map(_source, as_list(table.get(name))[:_MAX_SOURCES]))) for name in _LISTS)
+    return next(filter(None, found), None)
 
 
 def _source(value: Any) -> Source | None:
-    if not isinstance(value, Mapping):
-        return None
-    entry = cast("Mapping[str, Any]", value)
-    inner: Any = entry.get("metadata")
-    parts = {**(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}), **entry}
+    entry = as_mapping(value)
+    parts = {**as_mapping(entry.get("metadata")), **entry}
     passage, document = _first(parts, _PASSAGE, str), _first(parts, _DOCUMENT, str)
     page, score = _first(parts, _PAGE, int), _first(parts, _SCORE, (int, float))
     is_found = page is not None or score is not None or any(isinstance(parts.get(name), str) for name in ("uri", "url"))
@@ -146,24 +132,19 @@ def _block_text(block: Mapping[str, Any]) -> str:
     if kind == "text":
         return _compacted(str(block.get("text", "")))
     if kind in ("image", "audio"):
-        return f"[{kind}: {block.get('mimeType', 'unknown type')}, {_base64_size(block.get('data'))}, not shown]"
+        return f"[{kind}: {_base64_note(block, 'data')}]"
     if kind == "resource_link":
         about = [str(block[key]) for key in ("title", "description", "mimeType") if block.get(key)]
         size = block.get("size")
         about += [size_text(size)] if isinstance(size, int) else []
         return f"[resource {block.get('name', '')}: {block.get('uri', '')}{''.join(f', {item}' for item in about)}]"
     if kind == "resource":
-        return _resource_text(cast("Mapping[str, Any]", block.get("resource") or {}))
+        resource = as_mapping(block.get("resource"))
+        uri = resource.get("uri", "")
+        if "text" in resource:
+            return f"[resource {uri}]\n{_compacted(str(resource['text']))}"
+        return f"[resource {uri}: {_base64_note(resource, 'blob')}]"
     return to_json(dict(block))
-
-
-def _resource_text(resource: Mapping[str, Any]) -> str:
-    uri = resource.get("uri", "")
-    if "text" in resource:
-        return f"[resource {uri}]\n{_compacted(str(resource['text']))}"
-    return (
-        f"[resource {uri}: {resource.get('mimeType', 'unknown type')}, {_base64_size(resource.get('blob'))}, not shown]"
-    )
 
 
 def _compacted(text: str) -> str:
@@ -177,8 +158,10 @@ def _compacted(text: str) -> str:
     return compact if len(compact) < len(text) else text
 
 
-def _base64_size(data: Any) -> str:
-    return size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
+def _base64_note(block: Mapping[str, Any], key: str) -> str:
+    data = block.get(key)
+    size = size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
+    return f"{block.get('mimeType', 'unknown type')}, {size}, not shown"
 
 
 def size_text(size_bytes: int) -> str:

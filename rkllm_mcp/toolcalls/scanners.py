@@ -28,8 +28,11 @@ class Scanner(Protocol):
         ...
 
     def may_end(self) -> bool:
-        """Return True if the body may be complete when the stream ends here, although its structure did not end."""
-        ...
+        """Return True if the body may be complete when the stream ends here, although its structure did not end.
+
+        By default it is not: what is missing may belong to a longer value, or lead to another argument.
+        """
+        return False
 
 
 # Single quotes count in JSON too: small models write Python literals.
@@ -172,7 +175,7 @@ class NamedJsonScanner:
         return self._json is not None and self._json.may_end()
 
 
-class BraceScanner:
+class BraceScanner(Scanner):
     """Scanner of one call in Gemma's notation: a name and braces, with strings between delimiters such as ``<|"|>``.
 
     ``boundary``: markers that cannot occur inside values or, outside strings, anywhere before the end.
@@ -213,10 +216,6 @@ class BraceScanner:
                 return ScanState.MORE, at
             at = went_to
         return ScanState.MORE, len(text)
-
-    def may_end(self) -> bool:
-        """Return False: the missing brace may belong to a longer value."""
-        return False
 
     def _value_begins(self, text: str, at: int) -> int | None:
         while at < len(text) and text[at].isspace():
@@ -264,17 +263,19 @@ Span = tuple[int, int]
 class Argument:
     """The element of one argument."""
 
-    # Its beginning, such as ``<parameter=``.
-    opens: str
-    # Its closing tag without the last bracket.
-    closes: str
-    # Character class that must follow ``opens``; empty for any text.
-    behind: str = ""
+    opens: str  # its beginning, such as ``<parameter=``
+    closes: str  # its closing tag without the last bracket
+    behind: str = ""  # character class that must follow ``opens``; empty for any text
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """The atoms of its beginning."""
+        return (*literal(self.opens), *((self.behind,) if self.behind else ()))
 
     @cached_property
     def opening(self) -> Shape:
         """The beginning of an argument."""
-        return Shape(*literal(self.opens), *((self.behind,) if self.behind else ()))
+        return Shape(*self.begins)
 
     @cached_property
     def closing(self) -> Shape:
@@ -286,18 +287,14 @@ class Argument:
 class Tags:
     """The elements of one call format in tags."""
 
-    # Beginning of the call's own element; empty if the call is the name followed by arguments.
-    begins: str
-    # Closing tags of the call without the last bracket; any of them ends it.
-    ends: tuple[str, ...]
+    begins: str  # beginning of the call's own element; empty if the call is the name followed by arguments
+    ends: tuple[str, ...]  # closing tags of the call without the last bracket; any of them ends it
     # Elements of arguments; the first is the documented one, the others are variants that models produce.
     arguments: tuple[Argument, ...]
-    # End of an argument's head.
-    head_ends: str = ">"
+    head_ends: str = ">"  # end of an argument's head
     # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
     quoted: bool = False
-    # Values may contain CDATA sections.
-    cdata: bool = False
+    cdata: bool = False  # values may contain CDATA sections
 
     @cached_property
     def endings(self) -> tuple[Shape, ...]:
@@ -307,15 +304,9 @@ class Tags:
     @cached_property
     def value_ends(self) -> dict[Argument, tuple[Shape, ...]]:
         """The real ends of a value: a closing tag followed by another argument or the end of the call."""
-        behind = [literal(end) for end in self.ends]
+        behind = (*map(literal, self.ends), *(other.begins for other in self.arguments))
         return {
-            argument: tuple(
-                Shape(*literal(argument.closes), SPACE, ">", SPACE, *then)
-                for then in (
-                    *behind,
-                    *((*literal(other.opens), *((other.behind,) if other.behind else ())) for other in self.arguments),
-                )
-            )
+            argument: tuple(Shape(*literal(argument.closes), SPACE, ">", SPACE, *then) for then in behind)
             for argument in self.arguments
         }
 
@@ -330,7 +321,7 @@ _CDATA_OPENS = "<![CDATA["
 _HEAD_STOPS = re.compile(r"[\"'>]")
 
 
-class TagScanner:
+class TagScanner(Scanner):
     """Scanner of one call in tags, from ``Tags.begins`` to its end.
 
     ``head`` and ``arguments`` hold the positions of the call's head and of each argument's head and value. They are
@@ -358,10 +349,6 @@ class TagScanner:
             if verdict is not None:
                 return verdict, went_to
             at = went_to
-
-    def may_end(self) -> bool:
-        """Return False: without the closing tag another argument may follow."""
-        return False
 
     # Each state returns (None, place) to continue, or a verdict.
 

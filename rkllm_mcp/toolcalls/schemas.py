@@ -9,10 +9,9 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
 
-from rkllm_mcp.toolcalls.arguments import resolved_reference
+from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 
-# Compiling takes up to 5 µs for each character.
-MOST_PATTERN_CHARS = 1000
+MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 # Ways in which a text can be tried, the first place and every repetition and choice multiplied.
 _MOST_WAYS = 50_000
 _WITHOUT_END = 1 << 20
@@ -66,13 +65,11 @@ def _times(found: re.Match[str]) -> tuple[int, int]:
     mark, least, comma, most = found.group(1, 2, 3, 4)
     if mark == "?":
         return 0, 1
-    if mark in {"*", "+"}:
-        return 0, _WITHOUT_END
-    if not (least or comma):
+    if mark not in {"*", "+"} and not (least or comma):
         return 1, 1  # Braces with nothing in them are text.
-    if (comma and not most) or len(least) > 6 or len(most) > 6:
+    if mark in {"*", "+"} or (comma and not most) or len(least) > 6 or len(most) > 6:
         return 0, _WITHOUT_END
-    return (int(least or 0), int(most)) if comma else (int(least or 0), int(least or 0))
+    return int(least or 0), int(most if comma else least)
 
 
 def _repeated(ways: int, least: int, most: int, length: int) -> int:
@@ -231,14 +228,12 @@ def _matches(pattern: str, text: str) -> bool:
     return may_run_long(pattern, len(text)) or re.search(pattern, text) is not None
 
 
-def _pattern(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    del validator, schema
+def _pattern(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     if isinstance(instance, str) and not _matches(wanted, instance):
         yield _violation(f"{instance!r} does not match {wanted!r}")
 
 
-def _pattern_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    del schema
+def _pattern_properties(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     for pattern, inner in wanted.items() if isinstance(instance, dict) else ():
         for key, value in cast("dict[str, Any]", instance).items():
             _BUDGET.get().take(None, None)
@@ -247,11 +242,9 @@ def _pattern_properties(validator: Any, wanted: Any, instance: Any, schema: Any)
 
 
 def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    if not isinstance(instance, dict):
-        return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     extras: list[str] = []
-    for key, value in cast("dict[str, Any]", instance).items():
+    for key, value in as_mapping(instance).items():
         if key in named:
             continue
         for _ in patterns:
@@ -267,16 +260,14 @@ def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: A
         yield _violation(f"Additional properties are not allowed ({names} {were} unexpected)")
 
 
-def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    del validator, schema
+def _unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     if wanted and isinstance(instance, list):
         items = cast("list[Any]", instance)
         if len({json.dumps(item, sort_keys=True) for item in items}) < len(items):
             yield _violation(f"{items!r} has non-unique elements")
 
 
-def _unchecked(validator: Any, wanted: Any, instance: Any, schema: Any) -> tuple[Any, ...]:
-    del validator, wanted, instance, schema
+def _unchecked(_validator: Any, _wanted: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
     return ()
 
 
@@ -293,10 +284,8 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
 # Schemas in a schema with every reference written out. No tool that is used has a tenth of it.
 MOST_NODES = 2000
 MOST_DEPTH = 64
-# Keys, choices and names are compared much faster than schemas are read.
-_ITEMS_OF_NODE = 32
-# Patterns are compiled: 2 to 5 µs for each character.
-_MOST_PATTERNS_CHARS = 3000
+_ITEMS_OF_NODE = 32  # keys, choices and names are compared much faster than schemas are read
+_MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each character
 # An answer nearly always ends before so many characters of what a pattern is for.
 USUAL_CHARS = 40
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
@@ -351,16 +340,16 @@ class _Walk:
             return 1
         if depth > MOST_DEPTH:
             raise SchemaCostError(f"it is nested too deeply, more than {MOST_DEPTH} levels; send a flatter one")
-        known = self._sizes.get(id(cast("Schema", schema)))
+        table = cast("Schema", schema)
+        known = self._sizes.get(id(table))
         if known is not None:
             return known
-        self._sizes[id(cast("Schema", schema))] = 1
-        size = 1
-        for keyword, value in cast("Mapping[str, Any]", schema).items():
+        self._sizes[id(table)] = size = 1
+        for keyword, value in table.items():
             size += self._size_of(keyword, value, path, depth)
             if size > MOST_NODES:
                 raise _too_large()
-        self._sizes[id(cast("Schema", schema))] = size
+        self._sizes[id(table)] = size
         return size
 
     def _count(self, items: int = 1) -> None:
@@ -382,7 +371,7 @@ class _Walk:
             return self.visit(cast("Schema", target), here, depth + 1) if isinstance(target, Mapping) else 1
         if keyword in _DEFINITIONS:
             # What is in them counts where it is referred to.
-            for name, inner in _items(value):
+            for name, inner in as_mapping(value).items():
                 self.visit(inner, (here, name), depth + 1)
             return 0
         size = 0
@@ -448,15 +437,11 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def _items(value: object) -> Iterator[tuple[Any, Any]]:
-    return iter(cast("Mapping[str, Any]", value).items()) if isinstance(value, Mapping) else iter(())
-
-
 def _inner(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
     """Return the subschemas of a keyword, each with its name or index."""
     if keyword in _NAMED:
         # In older drafts a name may depend on others instead of on a schema.
-        yield from ((name, inner) for name, inner in _items(value) if not isinstance(inner, list))
+        yield from ((name, inner) for name, inner in as_mapping(value).items() if not isinstance(inner, list))
     elif keyword in _LISTED or (keyword == "items" and isinstance(value, list)):
         yield from enumerate(cast("list[Any]", value) if isinstance(value, list) else ())
     elif keyword in _SINGLE:
@@ -472,24 +457,26 @@ _SINGLE = frozenset(
 )
 
 
-def _of(name: str, *kinds: type) -> Callable[[Any], str]:
-    def problem(value: Any) -> str:
-        fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-        return "" if fits else f"{_short(value)} is not of type {name!r}"
+def _rule(problem: str, fits: Callable[[Any], bool]) -> Callable[[Any], str]:
+    """Return the rule that a value of a keyword fits; it returns the problem of one that does not."""
+    return lambda value: "" if fits(value) else f"{_short(value)} is {problem}"
 
-    return problem
+
+def _of(name: str, *kinds: type) -> Callable[[Any], str]:
+    return _rule(
+        f"not of type {name!r}",
+        lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)),
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _names(value: Any) -> str:
-    if not isinstance(value, list):
-        return f"{_short(cast('object', value))} is not of type 'array'"
-    return "" if all(isinstance(name, str) for name in cast("list[Any]", value)) else "not every name is a string"
-
-
-def _count_rule(value: Any) -> str:
-    return (
-        "" if isinstance(value, (int, float)) and value >= 0 and value == int(value) else f"{_short(value)} is no count"
-    )
+    if problem := _LIST(value):
+        return problem
+    return "" if all(isinstance(name, str) for name in value) else "not every name is a string"
 
 
 def _type_rule(value: Any) -> str:
@@ -498,38 +485,28 @@ def _type_rule(value: Any) -> str:
     return f"{_short(unknown[0])} is no type" if unknown else ""
 
 
-def _listed_rule(value: Any) -> str:
-    return "" if isinstance(value, list) and value else f"{_short(cast('object', value))} is no list of schemas"
-
-
-def _multiple_rule(value: Any) -> str:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return "" if is_number and value > 0 else f"{_short(value)} is no number above 0"
-
-
 def _dependent_rule(value: Any) -> str:
-    if not isinstance(value, Mapping):
-        return f"{_short(cast('object', value))} is not of type 'object'"
-    problems = [_names(names) for names in cast("Mapping[str, Any]", value).values()]
-    return next(filter(None, problems), "")
+    return _OBJECT(value) or next(filter(None, (_names(names) for names in as_mapping(value).values())), "")
 
 
-_OBJECT, _STRING, _NUMBER = _of("object", dict), _of("string", str), _of("number", int, float)
+_OBJECT, _LIST = _of("object", dict), _of("array", list)
+_STRING, _NUMBER = _of("string", str), _of("number", int, float)
+_COUNT = _rule("no count", lambda value: isinstance(value, (int, float)) and value >= 0 and value == int(value))
 _RULES: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(_DEFINITIONS | _NAMED, _OBJECT),
-    **dict.fromkeys(_LISTED, _listed_rule),
+    **dict.fromkeys(_LISTED, _rule("no list of schemas", lambda value: bool(as_list(value)))),
     **dict.fromkeys((*_REFERENCES, "$schema", "$id", "$anchor", "$comment", "pattern", "format", "title"), _STRING),
     **dict.fromkeys(("description", "$dynamicAnchor", "contentEncoding", "contentMediaType"), _STRING),
     **dict.fromkeys(("minimum", "maximum"), _NUMBER),
     # A boolean in draft 4.
     **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _of("number", int, float, bool)),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _count_rule),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _count_rule),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _COUNT),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _of("boolean", bool)),
     "type": _type_rule,
     "required": _names,
-    "enum": _of("array", list),
-    "examples": _of("array", list),
-    "multipleOf": _multiple_rule,
+    "enum": _LIST,
+    "examples": _LIST,
+    "multipleOf": _rule("no number above 0", lambda value: _is_number(value) and value > 0),
     "dependentRequired": _dependent_rule,
 }

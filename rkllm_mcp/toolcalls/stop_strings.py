@@ -68,29 +68,20 @@ class StopStrings:
         self.found: str | None = None
 
     def feed(self, token: Token) -> list[Token]:
-        """Return the tokens that are certain now; all buffered ones when the stop string was found."""
+        """Return the tokens that are certain now; behind the stop string all buffered ones, with the certain text."""
         released, self.found = self._matcher.feed(token.text)
         self._buffer.append(token)
         self._certain += len(released)
-        if self.found is not None:
-            return self._cut_off()
         tokens: list[Token] = []
-        while self._buffer and len(self._buffer[0].text) <= self._certain:
-            tokens.append(self._buffer.popleft())
-            self._certain -= len(tokens[-1].text)
+        while self._buffer and (self.found is not None or len(self._buffer[0].text) <= self._certain):
+            token = self._buffer.popleft()
+            text = token.text[: self._certain]
+            self._certain -= len(text)
+            tokens.append(token if len(text) == len(token.text) else replace(token, text=text))
         return tokens
 
     def finish(self) -> list[Token]:
         """Return the buffered tokens, which nothing will follow."""
         tokens = list(self._buffer)
         self._buffer.clear()
-        return tokens
-
-    def _cut_off(self) -> list[Token]:
-        """Return the buffered tokens with the certain text only."""
-        tokens: list[Token] = []
-        for token in self.finish():
-            text = token.text[: self._certain]
-            self._certain -= len(text)
-            tokens.append(token if len(text) == len(token.text) else replace(token, text=text))
         return tokens

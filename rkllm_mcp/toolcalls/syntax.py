@@ -40,10 +40,8 @@ Confirmation = Callable[[str, frozenset[str]], "bool | None"]
 class Another:
     """The text between two bodies behind one opener."""
 
-    # Belongs to the first body.
-    separator: Shape
-    # The beginning of the second body, right behind the separator.
-    begins: Shape
+    separator: Shape  # belongs to the first body
+    begins: Shape  # the beginning of the second body, right behind the separator
 
     def at(self, text: str, start: int) -> int | Literal[False] | None:
         """Return the position where the second body begins; False for none; None if more text is needed."""
@@ -58,36 +56,29 @@ class Another:
 class CallFormat:
     """One way of writing calls."""
 
-    # Name in explanations.
-    name: str
-    # Texts that may begin a call; ``TOOL_NAME`` in one stands for each declared name.
-    openers: tuple[str, ...]
+    name: str  # in explanations
+    openers: tuple[str, ...]  # texts that may begin a call; ``TOOL_NAME`` in one stands for each declared name
     # Decides if the text behind an opener makes it a call; gets at most ``CONFIRM_CHARACTERS`` of it.
     confirm: Confirmation
     # Makes the scanner of one body, given the markers that cannot occur outside strings and values.
     scanner: Callable[[Markers], Scanner]
     # Parses a body into calls; raises UnreadableError if the body is not written in this form.
     read: Callable[[str], tuple[ParsedCall, ...]]
-    # The format in one line, for a model that made a mistake.
-    example: str
+    example: str  # the format in one line, for a model that made a mistake
     # Texts that may follow the body and belong to the call; none if the body's own structure ends it.
     closers: tuple[str, ...] = ()
-    # Separators that may lead to a further body before the closer.
-    another: tuple[Another, ...] = ()
+    another: tuple[Another, ...] = ()  # separators that may lead to a further body before the closer
     # Where a call whose structure never ends may be cut: a closer in a position where calls end, not where
     # text is quoted. The match is the closer.
     gives_up: re.Pattern[str] = NEVER
-    # Number of the opener's last characters that belong to the body; None for all.
-    keeps: int | None = 0
-    # Beginning of the body itself, where that could be taken for another call.
-    begins: str = ""
+    keeps: int | None = 0  # number of the opener's last characters that belong to the body; None for all
+    begins: str = ""  # beginning of the body itself, where that could be taken for another call
     # The format has no marker. It is a call only for declared names, at the beginning of the answer or on lines of
     # its own, or anywhere for a family without another format (``Syntax.bare_anywhere``).
     bare: bool = False
     # As a line of its own it is a call only at the beginning or the end of the answer: programs have such lines too.
     ends_turn: bool = False
-    # The opener is a code fence, which must begin a line.
-    fenced: bool = False
+    fenced: bool = False  # the opener is a code fence, which must begin a line
 
     @cached_property
     def closer_shapes(self) -> tuple[Shape, ...]:
@@ -161,10 +152,8 @@ openers_of = lru_cache(maxsize=64)(Openers)
 class Ending:
     """The end of a body."""
 
-    # Position where the call, or this part of it, ends.
-    at: int
-    # A further body begins there.
-    another: bool = False
+    at: int  # position where the call, or this part of it, ends
+    another: bool = False  # a further body begins there
 
 
 def find_ending(call_format: CallFormat, text: str, start: int, *, final: bool) -> Ending | None:
@@ -193,12 +182,9 @@ def find_ending(call_format: CallFormat, text: str, start: int, *, final: bool) 
 class ThinkingTags:
     """The marks of thinking of one family."""
 
-    # Begins thinking.
     opener: str
-    # Ends thinking.
     closer: str
-    # A line right behind the opener that is not part of the thinking.
-    header: str = ""
+    header: str = ""  # a line right behind the opener that is not part of the thinking
     # The model also thinks in the middle of an answer, and a closer without opener has no meaning. For other
     # families the marks count only at the beginning of the answer, and are text later.
     anywhere: bool = False

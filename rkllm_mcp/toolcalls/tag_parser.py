@@ -7,6 +7,7 @@ the format has it. A call with unclosed arguments is read loosely if its own clo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,10 +29,8 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 class TagReader:
     """Parser of one call in tags."""
 
-    # Its elements.
-    tags: Tags
-    # The last value of an argument given twice counts; otherwise such a call is unreadable.
-    repeats: bool = False
+    tags: Tags  # its elements
+    repeats: bool = False  # the last value of an argument given twice counts; otherwise such a call is unreadable
 
     def __call__(self, body: str) -> tuple[ParsedCall, ...]:
         """Parse ``body``, from ``Tags.begins`` to the end of the call.
@@ -46,18 +45,19 @@ class TagReader:
         name, outside = (self._name(body[slice(*scanner.head)]), outside) if self.tags.begins else (outside, "")
         if not name or (not self.tags.begins and len(name.split()) > 1):
             return (self._loose(body),)
-        values = self._values([(body[slice(*head)], body[slice(*value)]) for head, value in scanner.arguments])
+        pairs = ((body[slice(*head)], body[slice(*value)]) for head, value in scanner.arguments)
+        values = self._values(pairs, repeats=self.repeats)
         if not outside:
             return (ParsedCall(name, values, as_text=True),)
         if not values and outside.startswith("{"):
             return (ParsedCall(name, read_value(outside).value, repaired=True),)
         raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
 
-    def _values(self, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    def _values(self, pairs: Iterable[tuple[str, str]], *, repeats: bool) -> dict[str, str]:
         values: dict[str, str] = {}
         for head, text in pairs:
             key = self._key(head)
-            if key in values and not self.repeats:
+            if key in values and not repeats:
                 raise UnreadableError("an argument is given twice")
             values[key] = self._value(text)
         return values
@@ -117,12 +117,8 @@ class TagReader:
         if first is None or (begins and begins in body[place:]):
             raise UnreadableError("an argument is not closed")
         head = ended[place : first.start()].strip()
-        values: dict[str, str] = {}
-        for found in self._argument.finditer(ended, place):
-            key = self._key(found.group(1))
-            if key in values:
-                raise UnreadableError("an argument is given twice")
-            values[key] = self._value(self._closer.sub("", found.group(2)))
+        arguments = self._argument.finditer(ended, place)
+        values = self._values(((found[1], self._closer.sub("", found[2])) for found in arguments), repeats=False)
         name = self._name(head) if begins else head
         return ParsedCall(name, values, repaired=True, as_text=True)
 

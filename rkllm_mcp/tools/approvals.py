@@ -28,16 +28,6 @@ _TEXTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("approval_texts.
 _SAMPLING = ToolSpec("sampling/createMessage")
 
 
-def question_of(concern: Concern, server: str, tool: str, language: Language, *, has_changed: bool) -> str:
-    """Return the text of an approval request.
-
-    ``tool`` is the wire name; ``has_changed`` adds that the tool was allowed before under another definition.
-    """
-    texts = _TEXTS[language]
-    question = texts["reasons"][concern].format(server=server, tool=on_one_line(tool))
-    return f"{question}{texts['changed']}" if has_changed else question
-
-
 def refusal(
     ruling: ApprovalOutcome, why: str, name: str, language: Language, concern: Concern = "asked", advice: str = ""
 ) -> ApprovalVerdict:
@@ -141,8 +131,14 @@ class _Question:
     """Approval request for a call, and the key under which a decision is stored."""
 
     concern: Concern
-    reason: str
     key: _Key
+    has_changed: bool = False  # the tool was allowed before under another definition
+
+    def text(self, language: Language) -> str:
+        """Return the words of the request."""
+        _, server, tool, _ = self.key
+        question = _TEXTS[language]["reasons"][self.concern].format(server=server, tool=on_one_line(tool))
+        return f"{question}{_TEXTS[language]['changed']}" if self.has_changed else question
 
 
 class RecentApprovals:
@@ -196,30 +192,30 @@ class Approvals:
         return decision not in (None, "deny", "never")
 
     async def _ask(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
+        language = context.language or self.language
         async with self._turn(context.conversation_id):
             # The decision about a call that was ahead in the queue may apply to this one.
             known = await self._known(spec, tool, call, context)
             if isinstance(known, ApprovalVerdict):
                 return known
-            decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, known.reason))
+            question = Approval(call.id, call.name, call.arguments, known.text(language))
+            decision = await context.asker.approve(question)
             # An approval of a repeated call is one of this call only.
             if known.concern != "repeated" or decision == "never":
                 self._note(decision, known.key)
-        return _verdict(decision, call.name, known.concern, context, context.language or self.language)
+        return _verdict(decision, call.name, known.concern, context, language)
 
     async def _known(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict | _Question:
         """Return the decision if it is known, else the question to ask."""
         name, fingerprint = tool.wire_name or tool.name, fingerprint_of(spec, tool)
-        language = context.language or self.language
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
-            return refusal("never", "never", call.name, language)
+            return refusal("never", "never", call.name, context.language or self.language)
         key = (context.conversation_id, spec.name, name, fingerprint)
         if repeats_call(call, tool, context.untrusted_texts()):
-            reason = question_of("repeated", spec.name, name, language, has_changed=False)
-            return _Question("repeated", reason, key)
+            return _Question("repeated", key)
         has_changed = grant is not None and grant.fingerprint != fingerprint
         must_ask = matches_any(name, spec.always_ask)
         is_named = matches_any(name, spec.always_allow) and not must_ask
@@ -232,8 +228,7 @@ class Approvals:
             return ApprovalVerdict("remembered")
         if self.conversations.allows(*key):
             return ApprovalVerdict("conversation")
-        reason = question_of(concern, spec.name, name, language, has_changed=has_changed)
-        return _Question(concern, reason, key)
+        return _Question(concern, key, has_changed)
 
     def _note(self, decision: Decision | None, key: _Key) -> None:
         _, server, tool, fingerprint = key
@@ -245,9 +240,7 @@ class Approvals:
     @asynccontextmanager
     async def _turn(self, conversation: str) -> AsyncGenerator[None, None]:
         """Serialise the questions of one conversation; calls without a conversation do not wait for each other."""
-        lock = self._turns.get(conversation) if conversation else None
-        if lock is None:
-            lock = asyncio.Lock()
+        lock = (self._turns.get(conversation) if conversation else None) or asyncio.Lock()
         self._turns[conversation] = lock
         async with lock:
             yield

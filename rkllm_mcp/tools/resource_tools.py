@@ -25,18 +25,14 @@ LIST, READ = "list_resources", "read_resource"
 _LISTED = 20
 _TEXT_CHARS = 120
 _KEYWORD_CHARS = 2000
-# Larger contents are not parsed to count their records.
-_COUNTED_CHARS = 1_000_000
+_COUNTED_CHARS = 1_000_000  # larger contents are not parsed to count their records
 
 
 class ResourceTools:
     """The two tools as a server of this process.
 
-    Args:
-        hub: the resources of all servers.
-        offering: returns names and URIs of resources by server, of the servers that offer any.
-        taken: names of other servers.
-        asks_always: every call needs approval.
+    ``offering`` returns names and URIs of resources by server, of the servers that offer any; ``taken`` are names of
+    other servers; with ``asks_always`` every call needs approval.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def _read_words() -> dict[str, tuple[list[str], tuple[str, ...]]]:
 _BY_RISK = _read_words()
 _WORDS: Mapping[str, Risk] = {word: risk for risk in _ORDER for word in _BY_RISK[risk][0]}
 _READING, _JAPANESE_READING = frozenset(_BY_RISK["read"][0]), _BY_RISK["read"][1]
-_JOINTS = frozenset({"and", "or", "then"})
+_JOINT = re.compile(r"\b(?:and|or|then)\b")
 # For a permission, a reading verb has to be unmistakable: these are also nouns or mean a change ("log_workout").
 _AMBIGUOUS_READING = frozenset({"log", "load", "watch", "status", "info"})
 # Words that are never nouns: after a reading verb they are a second action ("read_write_file").
@@ -107,12 +107,12 @@ def _reads_by_name(name: str) -> bool:
     words = _words(name)
     if not words or words[0] not in _READING - _AMBIGUOUS_READING or not _WORD.match(name):
         return False
-    return _JOINTS.isdisjoint(words) and _ONLY_VERBS.isdisjoint(words) and not _PARTICLES & set(words[1:2])
+    return not _JOINT.search(" ".join(words)) and _ONLY_VERBS.isdisjoint(words) and not _PARTICLES & set(words[1:2])
 
 
 def risk_of_name(name: str) -> Risk | None:
     """Return the highest risk that a tool name indicates."""
-    found = {_danger_of_words(part) for part in _parts(_words(name))}
+    found = {_danger_of_words(part.split()) for part in _JOINT.split(" ".join(_words(name)))}
     found.add(_danger_of_japanese(name))
     return _worst(found)
 
@@ -123,17 +123,6 @@ def _words(name: str) -> list[str]:
 
 def _worst(found: Set[object]) -> Risk | None:
     return next((danger for danger in _ORDER if danger in found), None)
-
-
-def _parts(words: list[str]) -> list[list[str]]:
-    """Split the words at ``and``, ``or`` and ``then``."""
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word in _JOINTS:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return parts
 
 
 def _danger_of_words(words: list[str]) -> Risk | None:

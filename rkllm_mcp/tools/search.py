@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.risk import risk_of_name
@@ -31,10 +31,8 @@ _K1 = 1.2
 _LENGTH = 0.5
 # A request with less evidence than two rare words has no certain meaning, even if a tool matches it.
 _LEAST_EVIDENCE = 4.0
-# A synonym is less certain than the word itself.
-_SIMILARITY_WEIGHT = 0.7
-# Of the terms that may stand for one, the best counts, and this part of the others.
-_OTHERS_WEIGHT = 0.2
+_SIMILARITY_WEIGHT = 0.7  # a synonym is less certain than the word itself
+_OTHERS_WEIGHT = 0.2  # of the terms that may stand for one, the best counts, and this part of the others
 
 
 @dataclass(frozen=True)
@@ -103,17 +101,7 @@ def _saturated(count: float) -> float:
     return count * (_K1 + 1) / (count + _K1)
 
 
-# Weights by field; names describe a tool best.
-_NAME_WEIGHT = 3.0
-_SERVER_WEIGHT = 1.0
-# The whole description, with its first sentence; both count for that one.
-_DESCRIPTION_WEIGHT = 0.5
-_SUMMARY_WEIGHT = 1.0
-_KEYWORD_WEIGHT = 0.4
-_PARAMETER_NAME_WEIGHT = 0.5
-_PARAMETER_WEIGHT = 0.2
-# Descriptions start with the purpose of the tool; rules of use follow.
-_DESCRIPTION_CHARS = 400
+_DESCRIPTION_CHARS = 400  # descriptions start with the purpose of the tool; rules of use follow
 # Weights of other words for a word of the request: one with the same root, one that its katakana spell.
 _ROOT_WEIGHT = 0.7
 _LOAN_WEIGHT = 0.9
@@ -124,8 +112,7 @@ _READS_INSTEAD = 0.8
 # them (for an organization, for a repository), so they count among many tools: half of it with this number.
 _UNWANTED = 0.5
 _MANY_TOOLS = 100
-# Only so many of the best are compared in this way.
-_COMPARED = 300
+_COMPARED = 300  # only so many of the best are compared in this way
 # Requests that want to know something, and meanings of those that want something done.
 _ASKS = re.compile(
     r"[?？]$|教えて|見せて|見たい|知りたい|一覧|リスト|表示|探して|検索|調べて|読んで|読みたい|読む|確認|"
@@ -143,10 +130,8 @@ _PAST_WEIGHT = 0.35
 _MEANING_WEIGHT = 0.2
 # Of a longer text the start and the end are used; they contain the request. Characters.
 _REQUEST_CHARS = 2000
-# Words of a request for which others are looked up.
-_EXPANDED = 100
-# Number of past calls to consider.
-_PAST_CALLS = 500
+_EXPANDED = 100  # words of a request for which others are looked up
+_PAST_CALLS = 500  # number of past calls to consider
 
 
 @dataclass(frozen=True)
@@ -234,15 +219,16 @@ def _only_reads(tool: ToolSpec) -> bool:
 def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
     name = terms_of(tool.wire_name or tool.name, glossary)
     parameter_names = [stem(word) for key in tool.input_schema.get("properties") or () for word in words_of(key)]
-    # Repeated words of a name count once: read_file and read_text_file match "file" equally.
     return [
-        RankedField(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
-        RankedField(terms_of(tool.server, glossary), _SERVER_WEIGHT),
-        RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), _DESCRIPTION_WEIGHT),
-        RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), _SUMMARY_WEIGHT),
-        RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), _KEYWORD_WEIGHT),
-        RankedField(parameter_names, _PARAMETER_NAME_WEIGHT),
-        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), _PARAMETER_WEIGHT),
+        # Names describe a tool best. Repeated words count once: read_file and read_text_file match "file" equally.
+        RankedField(tuple(dict.fromkeys(name)), weight=3.0),
+        RankedField(terms_of(tool.server, glossary), weight=1.0),
+        # The whole description, with its first sentence; both count for that one.
+        RankedField(terms_of(tool.description[:_DESCRIPTION_CHARS], glossary), weight=0.5),
+        RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), weight=1.0),
+        RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), weight=0.4),
+        RankedField(parameter_names, weight=0.5),
+        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), weight=0.2),
     ]
 
 
@@ -325,11 +311,9 @@ def _relevant_part(request: str) -> str:
 
 def _parameter_texts(tool: ToolSpec) -> Iterable[str]:
     """Yield the names and descriptions of a tool's parameters."""
-    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    for name, schema in properties.items():
+    for name, schema in as_mapping(tool.input_schema.get("properties")).items():
         yield name
-        if isinstance(schema, dict):
-            yield str(cast("Mapping[str, Any]", schema).get("description", ""))
+        yield str(as_mapping(schema).get("description", ""))
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

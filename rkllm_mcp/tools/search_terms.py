@@ -31,11 +31,6 @@ def folded(text: str) -> str:
     return _CASE.sub(" ", unicodedata.normalize("NFKC", text)).lower()
 
 
-def latin_words(text: str) -> list[str]:
-    """Return the Latin words and numbers of folded ``text``."""
-    return _LATIN.findall(text)
-
-
 def stem(word: str) -> str:
     """Return an English word without its ending, so that ``listing``, ``lists`` and ``list`` are equal."""
     if not word.isascii() or not word.isalpha() or len(word) <= _SHORTEST_STEM:
@@ -125,7 +120,7 @@ def own_glossary() -> Glossary:
 
 
 def _stems(phrase: str) -> list[str]:
-    return [stem(word) for word in latin_words(folded(phrase))]
+    return [stem(word) for word in _LATIN.findall(folded(phrase))]
 
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff々〆]+")
@@ -166,9 +161,9 @@ Wanted: TypeAlias = Mapping[str, Sequence[tuple[str, float]]]
 def terms_of(text: str, glossary: Glossary) -> list[str]:
     """Return the terms of a tool's ``text``, each as often as it occurs."""
     plain = folded(text)
-    latin = [stem(word) for word in latin_words(plain)]
+    latin = [stem(word) for word in _LATIN.findall(plain)]
     meanings = [*glossary.meanings_of_words(latin), *(m for _, several in glossary.entries_in(plain) for m in several)]
-    words = [stem(word) for word in latin_words(plain) if word not in _STOP]
+    words = [stem(word) for word in _LATIN.findall(plain) if word not in _STOP]
     return [*words, *_japanese_terms(plain), *(f"@{meaning}" for meaning in meanings)]
 
 
@@ -179,7 +174,7 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
     unless the request has no other terms.
     """
     plain = folded(_with_formats_named(request))
-    words = latin_words(plain)
+    words = _LATIN.findall(plain)
     stems = [stem(word) for word in words]
     wanted: dict[str, list[tuple[str, float]]] = {}
     start = 0
@@ -202,7 +197,8 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
 
 def _japanese_terms(plain: str) -> list[str]:
     runs = _CJK.findall(plain)
-    return [*(pair for run in runs for pair in _pairs(run)), *(long for run in runs for long in _RUN.findall(run))]
+    pairs = (run[index : index + 2] for run in runs for index in range(max(1, len(run) - 1)))
+    return [*pairs, *(long for run in runs for long in _RUN.findall(run))]
 
 
 def words_of(text: str) -> list[str]:
@@ -216,10 +212,3 @@ def _with_formats_named(request: str) -> str:
     for shape, words in _SHAPES:
         request = shape.sub(f" {words} ", request)
     return request
-
-
-def _pairs(run: str) -> Iterator[str]:
-    if len(run) == 1:
-        yield run
-    for index in range(len(run) - 1):
-        yield run[index : index + 2]

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.tools.resource_tools import ResourceTools
 
-# Most servers connect faster than this and need no status line.
-PATIENCE_S = 3.0
+PATIENCE_S = 3.0  # most servers connect faster than this and need no status line
 
 
 async def report_slow_servers(
@@ -48,8 +47,7 @@ async def report_slow_servers(
 ToolKey: TypeAlias = tuple[str, str]
 # The error for an unknown name lists at most this many tools: it uses the model's context.
 _NAMED_TOOLS = 12
-# Number of a failed server's last output lines in its status line.
-_SHOWN_LINES = 5
+_SHOWN_LINES = 5  # number of a failed server's last output lines in its status line
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Toolbox:
 
     async def connected(self) -> None:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
-        for connection in self._connections.values():
+        for connection in self.connections:
             await connection.settled()
 
     def retry(self) -> None:
@@ -133,20 +131,18 @@ class Toolbox:
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
         """Connect the servers that need a request's tokens and list their tools, inside this block.
 
-        Args:
-            tokens: values by placeholder of ``headers_template``, or by server name.
+        ``tokens`` are values by placeholder of ``headers_template``, or by server name.
         """
         return self.offerings.attending(tokens) if tokens else nullcontext()
 
     def servers(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the configuration."""
-        return tuple(connection.describe() for connection in self._connections.values())
+        return tuple(connection.describe() for connection in self.connections)
 
     def tools(self, *, disabled: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools that may be shown to a model, in the order of the configuration, then in each server's.
+        """Return the tools that may be shown to a model, or the ``disabled`` ones.
 
-        Args:
-            disabled: return the disabled tools instead.
+        They are in the order of the configuration, then in each server's.
         """
         tools = self._current().tools.values()
         return tuple(tool for tool in tools if self.is_on(tool) != disabled)
@@ -260,20 +256,15 @@ class Toolbox:
         return shown
 
     def _unknown(self, name: str) -> str:
-        sharing = [
-            tool.name for tool in self._current().tools.values() if name in (tool.wire_name, safe_name(tool.wire_name))
-        ]
+        tools = self._current().tools.values()
+        sharing = [tool.name for tool in tools if name in (tool.wire_name, safe_name(tool.wire_name))]
         if sharing:
             return f"Several servers have a tool '{name}'; name one of {', '.join(sharing)}."
         close = self.suggest(name)
         if close:
             return f"There is no tool '{name}'; did you mean '{close}'?"
         names = ", ".join(tool.name for tool in self.tools()[:_NAMED_TOOLS])
-        return (
-            f"There is no tool '{name}'; the tools are: {names}."
-            if names
-            else f"There is no tool '{name}'; no tools are available."
-        )
+        return f"There is no tool '{name}'; {f'the tools are: {names}' if names else 'no tools are available'}."
 
     # --- status ------------------------------------------------------------------------------------------------------
 
