@@ -18,8 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mcp_servers.weather.areas import ForecastArea, Place, PlaceKind, read_places
-from mcp_servers.weather.prefectures import Prefecture
+from mcp_servers.weather.areas import ForecastArea, Place, PlaceKind, Prefecture, read_places
 
 _RANK: dict[PlaceKind, int] = {"prefecture": 0, "city": 1, "town": 2, "part": 2, "region": 3}
 _KANA_SUFFIXES = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}

@@ -5,7 +5,7 @@
     parse           bytes -> passages; formats, encodings
     markdown html pdf docx source_code plain_text    one format each
     chunking        passages -> chunks
-    folders, watch  synchronise a knowledge base with a folder
+    folders         synchronise a knowledge base with a folder
     documents       values, limits, and the builder that the formats share
 
 Storage is behind the protocol ``folders.DocumentStore``.
