@@ -62,8 +62,7 @@ class Settings:
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment.
 
-    Raises:
-        ValueError: an address, model or limit is invalid; the message names the variable and never contains a key.
+    Raises ValueError if an address, model or limit is invalid; its message names the variable, and never has a key.
     """
     vendors = (_vendor(api, environ) for api in VENDOR_APIS)
     default = Settings()
