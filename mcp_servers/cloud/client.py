@@ -17,10 +17,8 @@ import httpx2
 from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
 from mcp_servers.errors import BilingualError, read_catalog
-from mcp_servers.program import version
+from mcp_servers.program import close_in_time, version
 
-# Closing a TLS connection exchanges messages with the server; limit that wait.
-_CLOSE_S = 1.0
 # The start of a long error message from a vendor is enough for a small model.
 _MAX_DETAIL_CHARS = 200
 _OK, _REDIRECTS, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, range(300, 400), 400, 404, 500
@@ -130,8 +128,7 @@ async def open_client(settings: Settings) -> AsyncGenerator[CloudClient, None]:
     try:
         yield CloudClient(settings, client)
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await client.aclose()
+        await close_in_time(client.aclose)
 
 
 def _status_error(

@@ -197,7 +197,7 @@ class Library:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
             _check_owner(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
+            seen, there = (stored_bases.counts(connection, base.key, who)[0] for who in (access, UNRESTRICTED))
             if seen < there:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
@@ -354,9 +354,8 @@ def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) 
 
 
 def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:
-    numbers = stored_bases.counts(connection, base.key, access)
-    words = ": ".join(part for part in (base.base.name, base.base.description) if part)
-    return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
+    words = ": ".join(filter(None, (base.base.name, base.base.description)))
+    return Summary(base.base.id, words, *stored_bases.counts(connection, base.key, access), stored_bases.now())
 
 
 def _check_owner(base_id: str, tenant: str, access: Access) -> None:

@@ -27,13 +27,11 @@ import anyio
 import httpx2
 from pydantic import TypeAdapter
 
+from mcp_servers.program import close_in_time
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
 from mcp_servers.weather.settings import Clock, Settings
 
 T = TypeVar("T")
-
-# Closing a TLS connection exchanges messages with the server; limit that wait.
-_CLOSE_S = 1.0
 
 _OK, _NOT_MODIFIED, _SERVER_ERROR = 200, 304, 500
 
@@ -190,8 +188,7 @@ async def open_jma_client(settings: Settings, clock: Clock) -> AsyncGenerator[Jm
     try:
         yield jma
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await jma.aclose()
+        await close_in_time(jma.aclose)
 
 
 def _conditions(cached: _CachedDocument | None) -> dict[str, str]:

@@ -30,7 +30,6 @@ from mcp_servers.knowledge.storage.text_index import (
     finish_rebuilt_index,
 )
 from mcp_servers.knowledge.storage.vectors import (
-    PendingChunk,
     chunks_without_vectors,
     create_embedding,
     delete_unused_vectors,
@@ -40,7 +39,7 @@ from mcp_servers.knowledge.storage.vectors import (
     store_vectors,
     unused_embeddings,
 )
-from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import UNRESTRICTED
 
 # One commit costs 5 ms on an SD card; remote embedders split batches themselves.
@@ -139,11 +138,10 @@ class BackgroundIndexer:
         # A second pass finds chunks added during the first.
         while not await anyio.to_thread.run_sync(self._finish, base.key, key):
             missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
-            after = missing[-1].chunk if missing else 0
+            after = max(missing, default=0)
             if missing:
-                texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
-                vectors = await embedder.embed_documents(texts)
-                await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
+                vectors = await embedder.embed_documents(list(missing.values()))
+                await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -193,16 +191,16 @@ class BackgroundIndexer:
             set_next_embedding(connection, base, key)
             return key
 
-    def _missing(self, base: int, key: int, after: int) -> list[PendingChunk]:
+    def _missing(self, base: int, key: int, after: int) -> dict[int, str]:
         with self._database.reading() as connection:
             return chunks_without_vectors(connection, base, key, after, _BATCH)
 
-    def _store(self, base: int, key: int, missing: list[PendingChunk], vectors: Vectors) -> None:
+    def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> None:
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
             # The base may have been reindexed meanwhile and have another set.
             if key in {stored.embedding, stored.next_embedding}:
-                store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
+                store_vectors(connection, key, chunks, vectors)
 
     def _finish(self, base: int, key: int) -> bool:
         """Return True if a set is complete or obsolete; a complete set becomes the active one."""

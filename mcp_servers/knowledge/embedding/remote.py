@@ -21,12 +21,11 @@ import httpx2
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
-from mcp_servers.program import redact_url
+from mcp_servers.program import close_in_time, redact_url
 
 QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
 _OK = 200
 _CONNECT_TIMEOUT_S = 3.0
-_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,7 @@ class ModelClient:
         """Close the connections."""
         client, self._client = self._client, None
         if client:
-            with anyio.move_on_after(_CLOSE_S, shield=True):
-                await client.aclose()
+            await close_in_time(client.aclose)
 
     def _http_client(self) -> httpx2.AsyncClient:
         # Created on first use: reading the trust store takes time.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import PurePosixPath
@@ -26,7 +25,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.program import redact_url
+from mcp_servers.program import close_in_time, redact_url
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -80,7 +79,6 @@ _PORTS = {"http": 80, "https": 443}
 # Major types that are never documents; others are detected by their bytes.
 _MEDIA_KINDS = frozenset({"image", "audio", "video", "font", "model"})
 _MAX_ADDRESSES = 3
-_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -101,23 +99,15 @@ async def fetch(url: str, limits: FetchLimits, max_bytes: int) -> Blob:
     Raises AddressRefusedError, AddressUnreachableError, TooLargeError, or UnsupportedFormatError for media.
     """
     timeout = httpx2.Timeout(limits.read_timeout_s, connect=limits.connect_timeout_s)
+    client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
     try:
         with anyio.fail_after(limits.total_timeout_s):
-            async with _client(timeout) as client:
-                return await _follow(client, urldefrag(url).url, limits, max_bytes)
+            return await _follow(client, urldefrag(url).url, limits, max_bytes)
     except TimeoutError as error:
         reason = f"it takes longer than {limits.total_timeout_s:g} s"
         raise AddressUnreachableError(redact_url(url), reason) from error
-
-
-@asynccontextmanager
-async def _client(timeout: httpx2.Timeout) -> AsyncGenerator[httpx2.AsyncClient, None]:
-    client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
-    try:
-        yield client
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await client.aclose()
+        await close_in_time(client.aclose)
 
 
 async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob:
@@ -183,8 +173,7 @@ async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: st
             raise UnsupportedFormatError(redact_url(url), f"it is {media_type}")
         content = await _content(response, url, max_bytes)
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await response.aclose()
+        await close_in_time(response.aclose)
     return Blob(content, _name(url), media_type, charset, url)
 
 
@@ -204,8 +193,7 @@ async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes
 def _content_type(header: str) -> tuple[str, str]:
     message = Message()
     message["Content-Type"] = header or "application/octet-stream"
-    charset = message.get_content_charset("")
-    return message.get_content_type(), charset
+    return message.get_content_type(), message.get_content_charset("")
 
 
 def _name(url: str) -> str:

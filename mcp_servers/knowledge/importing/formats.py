@@ -45,22 +45,9 @@ for _text in _TABLES["texts"]:
 # A file that only this format has in its archive.
 _ZIPPED = {entry: Format(**found) for entry, found in _TABLES["zipped"].items()}
 HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
-# Common binary formats, so that the error can name them.
-_BINARY: tuple[tuple[bytes, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt) or an Outlook message (msg)"),
-    (b"%!PS", "it is PostScript"),
-    (b"GIF8", "it is an image"),
-    (b"RIFF", "it is a recording or an image"),
-    (b"ID3", "it is a recording"),
-    (b"\x1f\x8b", "it is an archive"),
-    (b"7z\xbc\xaf", "it is an archive"),
-    (b"Rar!", "it is an archive"),
-    (b"\xfd7zXZ", "it is an archive"),
-    (b"BZh", "it is an archive"),
-    (b"\x7fELF", "it is a program"),
-    (b"MZ", "it is a program"),
-    (b"SQLite format 3", "it is a database"),
-)
+# First bytes of common binary formats, so that the error can name them.
+_BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # Pictures whose text can be recognised.
 _PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
 _HTML_START = re.compile(
@@ -111,13 +98,13 @@ def _zipped(blob: Blob) -> Format:
 
 def _mismatch_error(blob: Blob, ending: str) -> Exception:
     # Encrypted Office files are OLE containers.
-    if ending != "pdf" and blob.content.startswith(_BINARY[0][0]):
+    if ending != "pdf" and blob.content.startswith(_OLE):
         return EncryptedDocumentError(blob.name)
     return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
 
 
 def _check_not_binary(blob: Blob, head: bytes) -> None:
-    for magic, reason in _BINARY:
+    for magic, reason in _BINARY.items():
         # Text may begin with two of these letters by chance.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
             raise UnsupportedFormatError(blob.name, reason)

@@ -48,6 +48,7 @@ _JSON_PROBLEMS = (ValueError, RecursionError)
 
 # Title, or empty for the document's name; passages; warnings.
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
+_Reader: TypeAlias = Callable[[Blob, Format, ParseLimits], _Parsed]
 
 
 def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
@@ -61,15 +62,9 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
     passages = tuple(passage for passage in map(_clean, read) if passage.text.strip())
     if not passages:
         raise NoTextError(blob.name)
-    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS]
-    return ParsedDocument(
-        title=title or title_of(blob.name),
-        passages=passages,
-        content_hash=hashlib.sha256(blob.content).hexdigest(),
-        media_type=found.media_type,
-        warnings=warnings,
-        uri=blob.uri,
-    )
+    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
+    content_hash = hashlib.sha256(blob.content).hexdigest()
+    return ParsedDocument(title, passages, content_hash, found.media_type, warnings, blob.uri)
 
 
 def title_of(name: str) -> str:
@@ -95,35 +90,22 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return "", read_plain(text), warnings
+def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
+    """Return the reader of a format that is text, from a function of its text to title and passages."""
+
+    def reader(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
+        text, warnings = _text(blob, limits)
+        return (*read(text, blob, found), warnings)
+
+    return reader
 
 
-def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return (*read_markdown(text), warnings)
-
-
-def _source(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    # With extension, to distinguish a.c and a.h.
-    return PurePosixPath(blob.name).name, read_source(text, found.language), warnings
-
-
-def _table(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return "", read_csv(text, tabs=found is TSV), warnings
-
-
-def _json(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
-    text, warnings = _text(blob, limits)
     try:
-        text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+        return "", [Passage(json.dumps(json.loads(text), ensure_ascii=False, indent=1), is_atomic=True)]
     except _JSON_PROBLEMS:
-        return "", read_plain(text), warnings
-    return "", [Passage(text, is_atomic=True)], warnings
+        return "", read_plain(text)
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -238,12 +220,13 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=columns)
 
 
-_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _Parsed]] = {
-    "plain": _plain,
-    "markdown": _markdown,
-    "source": _source,
-    "csv": _table,
-    "json": _json,
+_READERS: dict[str, _Reader] = {
+    "plain": _decoded(lambda text, _, __: ("", read_plain(text))),
+    "markdown": _decoded(lambda text, _, __: read_markdown(text)),
+    # The name with its extension, to distinguish a.c and a.h.
+    "source": _decoded(lambda text, blob, found: (PurePosixPath(blob.name).name, read_source(text, found.language))),
+    "csv": _decoded(lambda text, _, found: ("", read_csv(text, tabs=found is TSV))),
+    "json": _decoded(_json),
     "html": _html,
     "docx": _docx,
     "pdf": _pdf,

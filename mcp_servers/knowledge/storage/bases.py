@@ -76,15 +76,6 @@ class StoredBase:
     next_embedding: int | None  # vector set that is being made
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Visible contents of a base."""
-
-    documents: int
-    collections: int
-    chunks: int
-
-
 _SELECT = """
     SELECT base.id, uuid, name, description, tenant, created, analyzer, chunks, terms, base.embedding, becoming,
            COALESCE(embedder, '')
@@ -147,8 +138,8 @@ def remove_base(connection: sqlite3.Connection, key: int) -> None:
     drop_text_tables(connection, key, "text", "rebuilt", "replaced", "vocabulary")
 
 
-def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
-    """Count the visible contents of a base; empty collections are visible to all."""
+def counts(connection: sqlite3.Connection, key: int, access: Access) -> tuple[int, int, int]:
+    """Return the numbers of visible documents, collections and chunks; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(
         f"SELECT COUNT(*), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",
@@ -163,7 +154,7 @@ def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
         """,
         (key, *visible.parameters),
     ).fetchone()
-    return Counts(documents, collections, chunks)
+    return documents, collections, chunks
 
 
 def _base(row: tuple[int, str, str, str, str, str, int, int, int, int | None, int | None, str]) -> StoredBase:
