@@ -165,13 +165,9 @@ async def _call(
     if tool is None:
         raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool["name"] for tool in LISTED))
 
-    async def report(done: int, total: int, message: str) -> None:
-        await context.session.report_progress(done, total, message)
-
     judge = sampling_judge(context, params) if service.settings.models.sampling else None
-    return await tool.run(
-        service, ToolArguments(params.arguments or {}), CallContext(access_of(context), judge, report)
-    )
+    call = CallContext(access_of(context), judge, context.session.report_progress)
+    return await tool.run(service, ToolArguments(params.arguments or {}), call)
 
 
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:

@@ -116,19 +116,20 @@ def checked_request(request: SearchRequest) -> SearchRequest:
         raise ThresholdError(request.minimum)
     if not 1 <= request.max_results <= MAX_RESULTS:
         raise MaxResultsError(request.max_results, MAX_RESULTS)
-    fields = {valid_unicode(name): valid_unicode(value) for name, value in request.fields.items()}
+    collection = None if request.collection is None else valid_unicode(request.collection)
+    return replace(request, query=query, fields=_checked_fields(request.fields), collection=collection)
+
+
+def _checked_fields(fields: Mapping[str, str]) -> Mapping[str, str]:
     if len(fields) > _MAX_FIELDS:
         raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
-    collection = None if request.collection is None else valid_unicode(request.collection)
-    return replace(request, query=query, fields=fields, collection=collection)
+    return {valid_unicode(name): valid_unicode(value) for name, value in fields.items()}
 
 
 def checked_access(access: Access) -> Access:
     """Return an access whose values can be query parameters."""
-    clearance = min(max(access.clearance, 0), MAX_CLEARANCE)
-    return replace(
-        access, tenant=valid_unicode(access.tenant), department=valid_unicode(access.department), clearance=clearance
-    )
+    tenant, department = valid_unicode(access.tenant), valid_unicode(access.department)
+    return replace(access, tenant=tenant, department=department, clearance=min(max(access.clearance, 0), MAX_CLEARANCE))
 
 
 def check_may_write(access: Access, *, files: bool = False) -> None:
@@ -147,8 +148,7 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         raise BadArgumentError("document", f"{document.title!r:.80} has no text", "Give one with text in it")
     if not 0 <= document.clearance <= MAX_CLEARANCE:
         raise BadArgumentError("clearance", "is out of range", f"Give a number from 0 to {MAX_CLEARANCE}")
-    if len(document.fields) > _MAX_FIELDS:
-        raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
+    fields = _checked_fields(document.fields)
     tenant = valid_unicode(document.tenant) or access.tenant
     department = valid_unicode(document.department)
     if not access.is_unrestricted:
@@ -162,7 +162,7 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         chunks=tuple(_chunk(chunk) for chunk in document.chunks),
         tenant=tenant,
         department=department,
-        fields={valid_unicode(name): valid_unicode(value) for name, value in document.fields.items()},
+        fields=fields,
     )
 
 

@@ -280,9 +280,7 @@ def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
         return answer
     slots = {f"{start.hour:02d}-{start.hour + 6:02d}": percent for start, percent in rain_slots_left(day, now)}
     changing = slots if len(set(slots.values())) > 1 else None
-    return answer.model_copy(
-        update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None},
-    )
+    return answer.model_copy(update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None})
 
 
 def _ambiguous_answer(query: str, match: PlaceMatch) -> WeatherAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 import anyio
 import anyio.to_thread
@@ -16,13 +17,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import (
-    BATCH_S,
-    Database,
-    delete_replaced_index,
-    merge_segments,
-    text_tables,
-)
+from mcp_servers.knowledge.storage.database import BATCH_S, Database, delete_replaced_index, merge_segments, text_tables
 from mcp_servers.knowledge.storage.text_index import (
     IndexedChunk,
     chunks_to_rebuild,
@@ -109,28 +104,26 @@ class BackgroundIndexer:
 
     async def _process_base(self, base: StoredBase) -> None:
         try:
-            await self._update_base(base)
+            # It may be removed meanwhile.
+            with suppress(BaseNotFoundError):
+                await self._update_base(base)
         except KnowledgeError as problem:
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
 
     async def _update_base(self, base: StoredBase) -> None:
-        try:
-            if base.analyzer != ANALYZER_VERSION:
-                while not await anyio.to_thread.run_sync(self._rebuild, base.key):
-                    pass
-            if self._merged.get(base.key) != base:
-                while await anyio.to_thread.run_sync(self._merge_segments, base.key):
-                    pass
-                self._merged[base.key] = base
-            if embedder := self._embedders.get(self._target):
-                await self._update_vectors(base, embedder)
-            while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+        if base.analyzer != ANALYZER_VERSION:
+            while not await anyio.to_thread.run_sync(self._rebuild, base.key):
                 pass
-        except BaseNotFoundError:
-            # The base was removed meanwhile.
-            return
+        if self._merged.get(base.key) != base:
+            while await anyio.to_thread.run_sync(self._merge_segments, base.key):
+                pass
+            self._merged[base.key] = base
+        if embedder := self._embedders.get(self._target):
+            await self._update_vectors(base, embedder)
+        while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+            pass
 
     async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
         key = await anyio.to_thread.run_sync(self._target_embedding, base.key)

@@ -63,17 +63,15 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
             content = _readable(archive)
             beside = dict.fromkeys(paragraphs_of(archive, part) for part in numbered(archive, _BESIDE))
             charts = [chart_of(archive, part) for part in numbered(archive, _CHARTS)]
-        page = library.convert_to_html(
-            content, style_map=_STYLES, convert_image=library.images.img_element(_without_picture)
-        )
+        without_pictures = library.images.img_element(_without_picture)
+        page = library.convert_to_html(content, style_map=_STYLES, convert_image=without_pictures)
         heading, passages = read_html(str(page.value))
     except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
         raise
     except Exception as error:  # mammoth raises exceptions of all kinds
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    ignored = sorted(
-        {each.message.removeprefix(_IGNORED) for each in page.messages if each.message.startswith(_IGNORED)}
-    )
+    messages: set[str] = {each.message for each in page.messages}
+    ignored = sorted(each.removeprefix(_IGNORED) for each in messages if each.startswith(_IGNORED))
     warnings = (f"Parts of it were not read: {', '.join(ignored)}.",) if ignored else ()
     passages += [Passage(text) for text in beside if text]
     passages += [Passage(f"{name}\n{table}".strip(), is_atomic=True) for name, table in charts if table]
