@@ -129,7 +129,7 @@ class Library:
         """Return one or all visible knowledge bases with their counts."""
         access = checked_access(access)
         with self._database.reading() as connection:
-            found = _bases(connection, base_id, access)[page.offset :]
+            found = stored_bases.bases(connection, access, base_id)[page.offset :]
             found = found if page.limit < 0 else found[: page.limit]
             return tuple((base.base, _summary(connection, base, access)) for base in found)
 
@@ -307,7 +307,7 @@ class Library:
     @_in_thread
     def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
         with self._database.reading() as connection:
-            return _bases(connection, base_id, access)
+            return stored_bases.bases(connection, access, base_id)
 
     @_in_thread
     def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
@@ -345,12 +345,6 @@ class Library:
             mark_text_index_stale(connection, base.key)
             if self._target_embedder:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
-
-
-def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:
-    if base_id is None:
-        return stored_bases.bases(connection, access)
-    return [stored_bases.base_by_id(connection, base_id, access)]
 
 
 def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:

@@ -133,9 +133,8 @@ class KnowledgeService:
             return await self._add_part(arguments, base, attributes, call)
         text, path, url = (arguments.text(name, "") for name in ("text", "path", "url"))
         if sum(map(bool, (text.strip(), path, url))) != 1:
-            raise BadArgumentError(
-                "the document", "is missing, or given more than once", "Give one of text, path, url or data"
-            )
+            reason = "is missing, or given more than once"
+            raise BadArgumentError("the document", reason, "Give one of text, path, url or data")
         if url and "://" not in url:
             raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
         writer = await self._writer(base, attributes, call.access)
@@ -153,9 +152,7 @@ class KnowledgeService:
         upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is not None:
             return await ingest.add_document(blob, writer, self._reader, call.on_progress)
-        return results.AddedOutput(
-            knowledge_base_id=writer.base_id, documents=[], count=0, upload_id=upload_id, received=received
-        )
+        return ingest.added_output(writer, upload_id=upload_id, received=received)
 
     async def read(self, arguments: ToolArguments, call: CallContext) -> results.ReadOutput:
         """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
@@ -265,9 +262,8 @@ logger = logging.getLogger(__name__)
 
 def _stage_error(warning: str) -> KnowledgeError:
     """Return the error for a skipped stage, from the specified words in its warning on."""
-    return KnowledgeError(
-        "StageUnavailable", cause=warning[max(warning.find("Failed to connect"), 0) :].removesuffix(".")
-    )
+    cause = warning[max(warning.find("Failed to connect"), 0) :].removesuffix(".")
+    return KnowledgeError("StageUnavailable", cause=cause)
 
 
 def _copied(file: Path, **contents: Any) -> results.CopiedOutput:
@@ -282,13 +278,12 @@ async def open_service(
 
     Cancelling an import of a watched folder leaves whole documents only; the next start continues.
     """
-    models = settings.models
-    judge = _judge(models)
+    judge = _judge(settings.models)
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (
-        open_library(settings.folder, _library_settings(models, settings.tenant_chunks)) as library,
+        open_library(settings.folder, _library_settings(settings.models, settings.tenant_chunks)) as library,
         open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
@@ -296,9 +291,8 @@ async def open_service(
         try:
             for watch in settings.watch:
                 base = await _watched_base(library, watch.base)
-                watchers.start_soon(
-                    _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
-                )
+                writer = DocumentWriter(library, base.id)
+                watchers.start_soon(_watch, watch, writer, reader, watch_rules or WatchRules())
             service = KnowledgeService(library, reader, settings, judge)
             with closing(service.uploads):
                 yield service

@@ -202,27 +202,11 @@ _IGNORED = re.compile(r"[\s\-‐‑‒–—'’`.・･_]+")
 _SYLLABLES = Path(__file__).with_name("syllables.txt").read_text("utf-8")
 _ROMAN: dict[str, str] = dict(re.findall(r"(\S+) (\S+)", _SYLLABLES))
 
-# Applied in this order to Latin letters; the left side is common or older spelling.
-_ROMAJI_RULES = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"[^a-z]", ""),
-        (r"oh(?![aiueoy])", "o"),
-        (r"sy([auo])", r"sh\1"),
-        (r"ty([auo])", r"ch\1"),
-        (r"[zj]y([auo])", r"j\1"),
-        (r"si", "shi"),
-        (r"ti", "chi"),
-        (r"tu", "tsu"),
-        (r"(?<![sc])hu", "fu"),
-        (r"[zd]i", "ji"),
-        (r"d[zu]+", "zu"),
-        (r"tch", "cch"),
-        (r"m(?=[bmp])", "n"),
-        (r"o[ou]+", "o"),
-        (r"uu+", "u"),
-    )
-)
+# romaji.tsv: common or older spellings and what replaces them, applied in this order to Latin letters.
+_ROMAJI_LINES = Path(__file__).with_name("romaji.tsv").read_text("utf-8").splitlines()
+_ROMAJI_RULES = [
+    (re.compile(pattern), replacement) for pattern, replacement in (line.split("\t") for line in _ROMAJI_LINES)
+]
 
 
 def fold(text: str) -> str:

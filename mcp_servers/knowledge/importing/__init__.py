@@ -3,7 +3,7 @@
     reader          path, bytes or URL -> ParsedDocument; fetch
     parser_process  parses in a child process; parser_worker is its main program
     parse           bytes -> passages; formats, encodings
-    markdown html pdf docx source_code plain_text    one format each
+    markdown html pdf office source_code plain_text    formats
     chunking        passages -> chunks
     folders         synchronise a knowledge base with a folder
     documents       values, limits, and the builder that the formats share

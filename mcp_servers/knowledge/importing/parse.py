@@ -119,10 +119,8 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 
 
 def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    try:
-        from mcp_servers.knowledge.importing.docx import read_docx
-    except ImportError as error:
-        raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
+    from mcp_servers.knowledge.importing.office import read_docx
+
     return read_docx(blob, limits)
 
 

@@ -99,8 +99,10 @@ def create_base(connection: sqlite3.Connection, name: str, description: str, ten
     return base_by_key(connection, key)
 
 
-def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
-    """Return the visible bases by name."""
+def bases(connection: sqlite3.Connection, access: Access, base_id: str | None = None) -> list[StoredBase]:
+    """Return the visible bases by name, or one as ``base_by_id``."""
+    if base_id is not None:
+        return [base_by_id(connection, base_id, access)]
     visible = base_filter(access)
     rows = connection.execute(
         f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters

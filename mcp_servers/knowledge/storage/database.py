@@ -116,10 +116,8 @@ def delete_replaced_index(connection: sqlite3.Connection, base: int) -> bool:
 def text_tables(connection: sqlite3.Connection, base: int, kind: str) -> list[str]:
     """Return the full-text tables of a base: text, or those rebuilt or replaced."""
     sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %' AND name GLOB ?"
-    return [
-        name
-        for (name,) in connection.execute(sql, (f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}",))
-    ]
+    pattern = f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}"
+    return [name for (name,) in connection.execute(sql, (pattern,))]
 
 
 def drop_text_tables(connection: sqlite3.Connection, base: int, *kinds: str) -> None:
@@ -275,9 +273,8 @@ class Database:
         connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        timeout_s = self._busy_timeout_s
+        connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
         try:
             # Checked first: a newer file must not be modified.
             schema_version(connection)
