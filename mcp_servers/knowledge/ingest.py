@@ -183,10 +183,7 @@ def uploaded_blob(content: bytes, file_name: str, access: Access, media_type: st
 
 
 def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
-    """Return the path if the caller may read it.
-
-    Links are resolved before ``folders`` is checked; an empty ``folders`` allows every path.
-    """
+    """Return the path if the caller may read it: links resolved, below one of ``folders``, if any."""
     if not access.is_unrestricted:
         raise KnowledgeError("PathRefused", reason="it is on the server's machine")
     try:

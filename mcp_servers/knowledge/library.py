@@ -176,10 +176,7 @@ class Library:
 
     @_in_thread
     def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
-        """Remove a document with its index entries and return it.
-
-        Raises DocumentNotFoundError, or AccessDeniedError if it belongs to all tenants.
-        """
+        """Remove and return a document; raise DocumentNotFoundError, or AccessDeniedError if it is of all tenants."""
         access = checked_access(access)
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
@@ -289,10 +286,7 @@ class Library:
 
     @_in_thread
     def back_up(self, file: Path) -> None:
-        """Copy the database to a new file while it is in use.
-
-        Raises BadArgumentError if the file exists or cannot be written.
-        """
+        """Copy the database, also in use, to a new file; raise BadArgumentError if that exists or cannot be written."""
         with (
             self._database.reading() as connection,
             _new_file(file) as partial_file,

@@ -340,15 +340,12 @@ def _judge(models: ModelSettings) -> Judge | None:
     return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
 
 
-def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
+def embedder_from(text: str, *, key: str = "") -> Embedder | None:
     """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
 
     ``hashing`` needs no model; ``cpu:FOLDER`` is an ONNX model on this machine's processor; ``http://HOST/v1#MODEL`` is
-    a service with OpenAI's interface.
-
-    ``dimensions`` (0: the model's default) and ``query_template`` (text with ``{query}``; empty chooses by model name)
-    apply to services. Raises BadArgumentError for an unknown form or a folder without a model, MissingExtraError
-    without ONNX Runtime.
+    a service with OpenAI's interface. Raises BadArgumentError for an unknown form or a folder without a model,
+    MissingExtraError without ONNX Runtime.
     """
     kind, _, rest = text.partition(":")
     if kind in {"", "none"}:
@@ -357,8 +354,7 @@ def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_templa
         return HashingEmbedder()
     if kind == "cpu" and rest:
         return OnnxEmbedder(rest)
-    address = _address("embedder", text, key)
-    return RemoteEmbedder(address, dimensions=dimensions, query_template=query_template)
+    return RemoteEmbedder(_address("embedder", text, key))
 
 
 def reranker_from(text: str, *, key: str = "") -> Reranker | None:

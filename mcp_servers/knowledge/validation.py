@@ -19,7 +19,7 @@ from mcp_servers.knowledge.errors import (
     TextTooLongError,
     ThresholdError,
 )
-from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewChunk, NewDocument, SearchRequest
+from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewDocument, SearchRequest
 
 BASE = "knowledge_base_id"  # the argument of most tools
 MAX_QUERY_CHARACTERS = 10_000
@@ -159,7 +159,10 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         uri=checked_text("uri", document.uri, maximum=_MAX_LABEL, may_be_empty=True),
         collection=checked_text("collection", document.collection, maximum=_MAX_LABEL),
         content_hash=checked_text("content_hash", document.content_hash, maximum=_MAX_LABEL),
-        chunks=tuple(_chunk(chunk) for chunk in document.chunks),
+        chunks=tuple(
+            replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
+            for chunk in document.chunks
+        ),
         tenant=tenant,
         department=department,
         fields=fields,
@@ -191,10 +194,6 @@ def _check_readable(base_id: str, tenant: str, department: str, clearance: int, 
         raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
     if clearance > access.clearance:
         raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")
-
-
-def _chunk(chunk: NewChunk) -> NewChunk:
-    return replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
 
 
 def valid_unicode(text: str) -> str:

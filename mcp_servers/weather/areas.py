@@ -110,10 +110,7 @@ class Place:
 
 
 def read_places(document: object) -> tuple[Place, ...]:
-    """Return every place of an area table: prefectures, municipalities (also split ones) and regions.
-
-    Raises pydantic.ValidationError if the document is not an area table.
-    """
+    """Return the prefectures, municipalities (also split ones) and regions of an area table; raise ValidationError."""
     table = _Table.model_validate(document)
     areas = {code: _forecast_area(code, entry) for code, entry in table.class10s.items()}
     municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]

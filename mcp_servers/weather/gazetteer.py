@@ -123,7 +123,8 @@ class Gazetteer:
     def _divided(self, parts: list[str]) -> Iterator[tuple[str, Prefecture | None]]:
         """Split ``Fuchu, Hiroshima`` or ``広島県 府中市`` into prefecture and name."""
         for at in (len(parts) - 1, 0):
-            prefecture = self._prefecture(parts[at])
+            part = parts[at]
+            prefecture = self._prefectures.get(fold(part)) or self._prefectures.get(romaji_key(part))
             if prefecture:
                 rest = parts[:at] + parts[at + 1 :]
                 yield " ".join(rest), prefecture
@@ -137,9 +138,6 @@ class Gazetteer:
             prefecture = self._prefectures.get(folded[:length])
             if prefecture:
                 yield folded[length:], prefecture
-
-    def _prefecture(self, text: str) -> Prefecture | None:
-        return self._prefectures.get(fold(text)) or self._prefectures.get(romaji_key(text))
 
     def _similar(self, query: str) -> Iterator[Place]:
         sound = romaji_key(query)

@@ -148,10 +148,7 @@ class WeatherService:
         return await self._answer(location, days=days)
 
     async def places(self, name: str) -> PlacesAnswer:
-        """Return the places that a name can mean, including lower-ranked places of the same name.
-
-        Raises WeatherError if the area table is not available.
-        """
+        """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
         name = name.strip()[:_MAX_NAME_CHARS]
         match = (await self._gazetteer()).find(name, namesakes=True)
         found = match.places[:_MAX_PLACES]

@@ -25,10 +25,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """The vector space: vectors are compared only under one name.
-
-        It changes with the model and the number of dimensions, not with the address.
-        """
+        """The vector space, by model and dimensions, not by address: vectors are compared only under one name."""
         ...
 
     @property
@@ -58,10 +55,7 @@ class Reranker(Protocol):
         ...
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
-        """Return for each passage, in order, the probability that it answers the query, 0..1.
-
-        Raises EngineUnreachableError on failure.
-        """
+        """Return the probability that each passage answers the query, 0..1; raise EngineUnreachableError on failure."""
         ...
 
     async def aclose(self) -> None:

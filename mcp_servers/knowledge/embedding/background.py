@@ -43,10 +43,7 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
 
 
 class BackgroundIndexer:
-    """The background worker of one library; ``run`` works until ``stop``.
-
-    ``target`` is the name of the embedder for all bases; empty keeps each base as it is.
-    """
+    """The worker of one library, from ``run`` to ``stop``; ``target`` names the embedder for all bases, or none."""
 
     def __init__(self, database: Database, embedders: Mapping[str, Embedder], target: str) -> None:
         self._database = database

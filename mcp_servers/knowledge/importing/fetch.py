@@ -34,10 +34,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
-    """Return the addresses of a host if all of them may be reached.
-
-    ``allowed`` are networks permitted although private, e.g. ``192.168.0.0/16``.
-    """
+    """Return the addresses of a host if all may be reached, those in private networks only if ``allowed`` has them."""
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

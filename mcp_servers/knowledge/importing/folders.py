@@ -240,8 +240,6 @@ def _found(folder: Path) -> list[FoundFile | SkippedPath]:
 
 @dataclass
 class _FolderImport:
-    """One run over one folder."""
-
     store: DocumentStore
     reader: Reader
     content_hashes: Mapping[str, str]
@@ -287,7 +285,7 @@ class _FolderImport:
 
     async def remove_document(self, uri: str) -> FileReport:
         """Remove the document of a deleted file."""
-        path = _path_of(uri)
+        path = Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
         self.seen.pop(path, None)
         try:
             await self.store.remove(uri)
@@ -296,10 +294,6 @@ class _FolderImport:
         except KnowledgeError as problem:
             return FileReport(str(path), "failed", str(problem))
         return FileReport(str(path), "removed")
-
-
-def _path_of(uri: str) -> Path:
-    return Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
 
 
 # Receives the report of a round, or the error that prevented it.
@@ -381,10 +375,7 @@ async def _signal_changes(folder: Path, rules: WatchRules, changed: asyncio.Even
 
 
 async def _signal_notifications(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:
-    """Signal the notifications of the operating system.
-
-    Raises ImportError without watchfiles, OSError if the folder cannot be watched.
-    """
+    """Signal the system's notifications; raise ImportError without watchfiles, OSError if there are none."""
     import watchfiles
 
     def is_counted(_: object, path: str) -> bool:

@@ -118,16 +118,10 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     return (*read_html(text), warnings)
 
 
-def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.office import read_docx
-
-    return read_docx(blob, limits)
-
-
 def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.office import read_office
+    from mcp_servers.knowledge.importing.office import read_docx, read_office
 
-    return (*read_office(blob, found.reader, limits), ())
+    return read_docx(blob, limits) if found.reader == "docx" else (*read_office(blob, found.reader, limits), ())
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -226,9 +220,8 @@ _READERS: dict[str, _Reader] = {
     "csv": _decoded(lambda text, _, found: ("", read_csv(text, tabs=found is TSV))),
     "json": _decoded(_json),
     "html": _html,
-    "docx": _docx,
     "pdf": _pdf,
-    **dict.fromkeys(("xlsx", "pptx", "odt", "epub"), _office),
+    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "epub"), _office),
     "mail": _mail,
     "picture": _picture,
     "rtf": _rich_text,

@@ -43,10 +43,7 @@ _CONNECTION_ERRORS = (
 
 
 class ParserProcess:
-    """Parses documents in a child process; created by ``open_parser``.
-
-    ``process`` is None before the first document and after a crash.
-    """
+    """Parses documents in a child, ``process``, which is None before the first one and after a crash."""
 
     def __init__(self, limits: ParseLimits) -> None:
         self._limits = limits

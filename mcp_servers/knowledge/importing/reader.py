@@ -25,10 +25,7 @@ class Reader:
         self._fetching = fetching
 
     async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
-        """Read a path, an http(s) URL or bytes.
-
-        Raises DocumentImportError, or MissingExtraError for a missing library.
-        """
+        """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library."""
         if isinstance(source, Blob):
             return await self._parser.parse(source)
         if isinstance(source, str) and "://" in source:

@@ -161,10 +161,5 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         if character != text[position] or is_before_label(text, position)
     }
     left = tuple(position for position in unsure if position not in judged)
-    return NormalizedText(text, replace_characters(by_rules, judged), _status(len(left), len(unsure)), left)
-
-
-def _status(left: int, asked: int) -> str:
-    if not left:
-        return _SUCCESS
-    return f"{_SUCCESS} (rules only: the model's answer was not usable for {left} of {asked} unsure places)"
+    unusable = f" (rules only: the model's answer was not usable for {len(left)} of {len(unsure)} unsure places)"
+    return NormalizedText(text, replace_characters(by_rules, judged), _SUCCESS + (unusable if left else ""), left)

@@ -108,8 +108,6 @@ CROSS_ENCODED = 10
 
 @dataclass(frozen=True)
 class _Query:
-    """A query with everything derived from it."""
-
     request: SearchRequest
     access: Access
     understood: UnderstoodQuery
@@ -128,8 +126,6 @@ class _SparseResult:
 
 @dataclass(frozen=True)
 class _ScoredChunk:
-    """A chunk with its score so far."""
-
     base: StoredBase
     chunk: int
     score: float

@@ -146,10 +146,7 @@ _CHECKPOINT_PAGES = 10_000
 
 
 class Database:
-    """The database of a folder, with a pool of connections.
-
-    Creates the folder if missing. Raises StorageError if the file cannot be used, is damaged or newer.
-    """
+    """The database of a folder, created if missing; raises StorageError if it is damaged, newer or unusable."""
 
     def __init__(self, folder: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
         self.path = folder / FILE_NAME

@@ -85,10 +85,7 @@ def unused_embeddings(connection: sqlite3.Connection, base: int) -> list[tuple[i
 
 
 def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int], vectors: Vectors) -> None:
-    """Store vectors of chunks, ignoring removed chunks.
-
-    Raises EngineUnreachableError if their dimensions differ from those stored.
-    """
+    """Store vectors of chunks, unless removed; raise EngineUnreachableError if their dimensions have changed."""
     embedding = embedding_by_key(connection, key)
     dimensions = int(vectors.shape[1])
     if embedding.dimensions not in {0, dimensions}:
