@@ -284,10 +284,8 @@ def _bind(http: HttpSettings) -> socket.socket:
         (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
         listening_socket = socket.create_server(address, family=family)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(
-            f"Cannot listen on {http.host}:{http.port} ({reason}): give another address or port."
-        ) from None
+        place = f"{http.host}:{http.port} ({error.strerror or error})"
+        raise SettingsError(f"Cannot listen on {place}: give another address or port.") from None
     listening_socket.setblocking(False)
     return listening_socket
 

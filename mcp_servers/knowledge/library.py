@@ -109,9 +109,8 @@ class Library:
             stored = stored_bases.create_base(connection, name, description, checked_access(access).tenant)
             if self._target_embedder:
                 # An empty base is complete, so this set is searched from the start.
-                set_active_embedding(
-                    connection, stored.key, create_embedding(connection, stored.key, self._target_embedder)
-                )
+                embedding = create_embedding(connection, stored.key, self._target_embedder)
+                set_active_embedding(connection, stored.key, embedding)
             return stored_bases.base_by_key(connection, stored.key).base
 
     async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
@@ -400,9 +399,8 @@ def _opened_export(file: Path) -> tuple[Mapping[str, object], IO[str]]:
         pass
     if lines is not None:
         lines.close()
-    raise BadArgumentError(
-        "path", f"{file} is no exported knowledge base", "Give a file of 'rkllm-mcp knowledge export'"
-    )
+    reason = f"{file} is no exported knowledge base"
+    raise BadArgumentError("path", reason, "Give a file of 'rkllm-mcp knowledge export'")
 
 
 def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | None:
@@ -418,9 +416,8 @@ def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | Non
         return NewDocument(**texts, chunks=chunks, clearance=int(table["clearance"]), fields=fields)
     except (ValueError, TypeError, LookupError, AttributeError, EOFError, OSError, zlib.error) as error:
         reason = f"{file} is damaged in line {number} ({type(error).__name__})"
-        raise BadArgumentError(
-            "path", reason, "Export the knowledge base again; what came before that is added"
-        ) from None
+        remedy = "Export the knowledge base again; what came before that is added"
+        raise BadArgumentError("path", reason, remedy) from None
 
 
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:

@@ -154,10 +154,8 @@ class WeatherService:
         found = match.places[:_MAX_PLACES]
         if not found:
             missing = _not_found(name, match)
-            suggestions = [place.full_name for place in match.suggestions]
-            return PlacesAnswer(
-                summary=missing.japanese, summary_en=missing.english, places=[], suggestions=suggestions or None
-            )
+            names = [place.full_name for place in match.suggestions] or None
+            return PlacesAnswer(summary=missing.japanese, summary_en=missing.english, places=[], suggestions=names)
         names = "、".join(place.full_name for place in found)
         english = "; ".join(place.full_english for place in found)
         return PlacesAnswer(

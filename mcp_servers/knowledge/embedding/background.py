@@ -90,7 +90,7 @@ class BackgroundIndexer:
 
     async def _process_all(self) -> None:
         try:
-            all_bases = await anyio.to_thread.run_sync(self._bases)
+            all_bases = await anyio.to_thread.run_sync(self._database.read, bases, UNRESTRICTED)
         except KnowledgeError as problem:
             self.problems[0] = problem.words
             return
@@ -127,17 +127,14 @@ class BackgroundIndexer:
         after = 0
         # A second pass finds chunks added during the first.
         while not await anyio.to_thread.run_sync(self._finish, base.key, key):
-            missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
+            arguments = (chunks_without_vectors, base.key, key, after, _BATCH)
+            missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
             after = max(missing, default=0)
             if missing:
                 vectors = await embedder.embed_documents(list(missing.values()))
                 await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
-
-    def _bases(self) -> list[StoredBase]:
-        with self._database.reading() as connection:
-            return bases(connection, UNRESTRICTED)
 
     def _rebuild(self, base: int) -> bool:
         """Rebuild a part of a text index; return True after the last one."""
@@ -180,10 +177,6 @@ class BackgroundIndexer:
             key = create_embedding(connection, base, self._target)
             set_next_embedding(connection, base, key)
             return key
-
-    def _missing(self, base: int, key: int, after: int) -> dict[int, str]:
-        with self._database.reading() as connection:
-            return chunks_without_vectors(connection, base, key, after, _BATCH)
 
     def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> None:
         with self._database.writing() as connection:

@@ -98,9 +98,8 @@ def _classify(entry: os.DirEntry[str]) -> Path | FoundFile | SkippedPath:
             return SkippedPath(path, "is a link")
         about = entry.stat()
     except UnicodeError:
-        return SkippedPath(
-            Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is not valid UTF-8"
-        )
+        printable = os.fsencode(entry.path).decode("utf-8", "replace")
+        return SkippedPath(Path(printable), "has a name that is not valid UTF-8")
     except OSError as error:
         return SkippedPath(path, f"cannot be opened: {error.strerror}")
     if stat.S_ISDIR(about.st_mode):
@@ -213,14 +212,13 @@ async def import_folder(
     content_hashes = await store.content_hashes(prefix)
     settle_s = rules.settle_s if seen else 0.0
     run = _FolderImport(store, reader, content_hashes, seen if seen is not None else {}, settle_s)
-    reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, SkippedPath)]
+    skipped = [each for each in found if isinstance(each, SkippedPath)]
+    reports = [FileReport(str(each.path), "skipped", each.reason) for each in skipped]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
         reports.append(await run.import_file(file))
     # Files below an unreadable folder are not known to be deleted.
-    unreadable = tuple(
-        f"{each.path.as_uri()}/" for each in found if isinstance(each, SkippedPath) and each.path.is_absolute()
-    )
+    unreadable = tuple(f"{each.path.as_uri()}/" for each in skipped if each.path.is_absolute())
     if rules.removes:
         present = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in unreadable}
         gone = [uri for uri in content_hashes if uri not in present and not uri.startswith(unreadable)]

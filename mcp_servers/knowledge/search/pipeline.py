@@ -189,11 +189,11 @@ class Pipeline:
             query.trace.skip("metadata filter", given, "nothing limits the documents")
         elif query.trace.is_enabled:
             with query.trace.stage("metadata filter", given) as stage:
-                rows = [
-                    len(await anyio.to_thread.run_sync(self._visible_documents, base, query, limiter=self._threads))
-                    for base in bases
-                ]
-                stage.made = f"{sum(rows)} documents"
+                count = 0
+                for base in bases:
+                    arguments = (visible_document_keys, base.key, query.visible)
+                    count += len(await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads))
+                stage.made = f"{count} documents"
 
     async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
@@ -244,7 +244,8 @@ class Pipeline:
 
     async def _finish(self, query: _Query, ranked: list[_ScoredChunk]) -> tuple[Hit, ...]:
         """Stage 6, then the threshold."""
-        places = await anyio.to_thread.run_sync(self._locate, query, ranked, limiter=self._threads)
+        arguments = (locate, [found.chunk for found in ranked], query.access)
+        places = await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
         ranked = [found for found in ranked if found.chunk in places]
         ranked = await self._cross_encode(query, ranked, places)
         request = query.request
@@ -292,10 +293,6 @@ class Pipeline:
                 if base.embedding is not None
             }
         return {key: total for key, total in totals.items() if total is not None}
-
-    def _visible_documents(self, base: StoredBase, query: _Query) -> list[int]:
-        with self._database.reading() as connection:
-            return visible_document_keys(connection, base.key, query.visible)
 
     def _sparse(self, query: _Query, base: StoredBase) -> _SparseResult:
         understood = query.understood
@@ -345,9 +342,8 @@ class Pipeline:
         # Chunks whose vector is still missing must not lose rank.
         is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
         near = np.array([cosines[chunk] for chunk in chunks]) if is_counted else None
-        scores = ranking.calibrated(
-            shares, None if near is None else ranking.cosine_above_mean(near, nearest.background)
-        )
+        above = None if near is None else ranking.cosine_above_mean(near, nearest.background)
+        scores = ranking.calibrated(shares, above)
         ranked: list[_ScoredChunk] = []
         order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
         for at in order:
@@ -355,10 +351,6 @@ class Pipeline:
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
             ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
         return ranked
-
-    def _locate(self, query: _Query, ranked: list[_ScoredChunk]) -> dict[int, ChunkLocation]:
-        with self._database.reading() as connection:
-            return locate(connection, [found.chunk for found in ranked], query.access)
 
 
 def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:

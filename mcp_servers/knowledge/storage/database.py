@@ -21,9 +21,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mcp_servers.knowledge.errors import (
     StorageBusyError,
@@ -32,6 +33,8 @@ from mcp_servers.knowledge.errors import (
     StorageFullError,
     StorageNewerError,
 )
+
+T = TypeVar("T")
 
 # One SQL file for each migration.
 _MIGRATIONS = ("schema.sql",)
@@ -193,6 +196,11 @@ class Database:
             finally:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+
+    def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of a function of a connection and the arguments, in a read transaction."""
+        with self.reading() as connection:
+            return function(connection, *arguments)
 
     @contextmanager
     def writing(self, *, is_durable: bool = True) -> Generator[sqlite3.Connection, None, None]:
