@@ -23,9 +23,8 @@ from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
-from mcp_servers.knowledge.importing.fetch import FetchLimits
 from mcp_servers.knowledge.importing.folders import FolderReport, WatchRules, no_progress, watch_folder
-from mcp_servers.knowledge.importing.reader import Reader, open_reader
+from mcp_servers.knowledge.importing.reader import FetchLimits, Reader, open_reader
 from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.ocr.normalize import Judge, normalize

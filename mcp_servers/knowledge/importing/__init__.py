@@ -1,8 +1,8 @@
 """Import of files and web pages: source -> passages -> chunks.
 
-    reader          path, bytes or URL -> ParsedDocument; fetch
+    reader          path, bytes or URL -> ParsedDocument
     parser_process  parses in a child process; parser_worker is its main program
-    parse           bytes -> passages; formats, encodings
+    parse           bytes -> passages; encodings
     markdown html pdf office source_code plain_text    formats
     chunking        passages -> chunks
     folders         synchronise a knowledge base with a folder
