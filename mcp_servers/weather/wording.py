@@ -74,7 +74,9 @@ def in_japanese(summary: ForecastSummary) -> str:
 def in_english(summary: ForecastSummary) -> str:
     """Return the forecast as an English sentence; a sample says so first."""
     days = "; ".join(
-        ", ".join((f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts_english(summary, day)))
+        ", ".join(
+            (f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts(summary, day, _FACTS_ENGLISH))
+        )
         for day in summary.days
     )
     sample = old = ""
@@ -117,27 +119,19 @@ def _day_english(summary: ForecastSummary, day: Day) -> str:
     return f"{name} ({_MONTHS_EN[day.date.month - 1]} {day.date.day})"
 
 
-def _facts(summary: ForecastSummary, day: Day) -> tuple[str, ...]:
-    brief = len(summary.days) > _DETAILED_DAYS
-    rain = rain_percent(day, summary.now)
-    several = len({percent for _, percent in rain_slots_left(day, summary.now)}) > 1
-    facts = (
-        (day.high_c, f"{'最高' if brief else '最高気温'}{day.high_c}度"),
-        (day.low_c, f"{'最低' if brief else '最低気温'}{day.low_c}度"),
-        (rain, f"{'降水' if brief else '降水確率は'}{'最大' if several else ''}{rain}%"),
-    )
-    return tuple(text for value, text in facts if value is not None)
+# Maximum, minimum and chance of rain in a detailed summary, and in a brief one.
+_FACTS = (("最高気温{}度", "最低気温{}度", "降水確率は{}{}%"), ("最高{}度", "最低{}度", "降水{}{}%"))
+_FACTS_ENGLISH = (("high {}°C", "low {}°C", "chance of rain {1}%"), ("high {}°C", "low {}°C", "rain {1}%"))
 
 
-def _facts_english(summary: ForecastSummary, day: Day) -> tuple[str, ...]:
-    brief = len(summary.days) > _DETAILED_DAYS
-    rain = rain_percent(day, summary.now)
-    facts = (
-        (day.high_c, f"high {day.high_c}°C"),
-        (day.low_c, f"low {day.low_c}°C"),
-        (rain, f"{'rain' if brief else 'chance of rain'} {rain}%"),
-    )
-    return tuple(text for value, text in facts if value is not None)
+def _facts(summary: ForecastSummary, day: Day, sentences: Sequence[Sequence[str]] = _FACTS) -> list[str]:
+    high, low, rain = sentences[len(summary.days) > _DETAILED_DAYS]
+    facts = [text.format(value) for text, value in ((high, day.high_c), (low, day.low_c)) if value is not None]
+    percent = rain_percent(day, summary.now)
+    if percent is not None:
+        several = len({slot for _, slot in rain_slots_left(day, summary.now)}) > 1
+        facts.append(rain.format("最大" if several else "", percent))
+    return facts
 
 
 def _weather_text_english(day: Day) -> str:
@@ -146,7 +140,7 @@ def _weather_text_english(day: Day) -> str:
     return english.replace("sunny", "clear") if day.tonight else english
 
 
-def _in_brackets(facts: tuple[str, ...]) -> str:
+def _in_brackets(facts: Sequence[str]) -> str:
     return f"（{'、'.join(facts)}）" if facts else ""
 
 

@@ -30,23 +30,15 @@ _MARKS = (
 # ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: character set switches in mail and on old Unix systems.
 _ISO_2022_JP = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\([IJ])")
 
+_TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").read_text("utf-8"))
 # Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
 # (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
-_CODECS: dict[str, tuple[str, ...]] = {
-    "cp932": ("cp932", "shift_jis_2004"),
-    "euc_jp": ("euc_jp", "euc_jis_2004"),
-    "iso2022_jp": ("iso2022_jp", "iso2022_jp_ext", "iso2022_jp_2004"),
-}
-_JAPANESE_NAMES = {
-    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "ms932", "cp932", "ms_kanji"), "cp932"),
-    **dict.fromkeys(("euc-jp", "eucjp", "x-euc-jp", "euc_jp", "cp51932", "eucjp-ms"), "euc_jp"),
-    **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
-}
+_CODECS: dict[str, list[str]] = {name: each["codecs"] for name, each in _TABLE["japanese"].items()}
+_JAPANESE_NAMES = {declared: name for name, each in _TABLE["japanese"].items() for declared in each["names"]}
 # Codecs that pages may declare; Python has others, e.g. for passwords and host names.
 _TEXT_CODECS = re.compile(
     r"utf-8|iso8859-\d+|cp\d+|koi8-[rut]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620|johab|hz|ptcp154|kz1048"
 )
-_TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").read_text("utf-8"))
 # The kanji that make up two thirds of the kanji in an encyclopedia.
 _COMMON_KANJI = frozenset(_TABLE["common_kanji"])
 # Negative log frequency of characters: (first, last, cost); the first matching row counts.
@@ -185,7 +177,7 @@ def _is_valid(content: bytes, encoding: str) -> bool:
 
 def _read(content: bytes, encoding: str) -> tuple[str, str]:
     """Decode with the first codec that reads every byte, or with replacement characters."""
-    tables = _CODECS.get(encoding, (encoding,))
+    tables = _CODECS.get(encoding, [encoding])
     table = next((table for table in tables if _is_valid(content, table)), "")
     return (content.decode(table), table) if table else (content.decode(tables[0], errors="replace"), tables[0])
 

@@ -40,18 +40,15 @@ T = TypeVar("T")
 _MIGRATIONS = ("schema.sql",)
 
 
-class NewerFileError(Exception):
-    """The file has more migrations than this version knows."""
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Run the missing migrations; raise NewerFileError or sqlite3.Error."""
-    if schema_version(connection) == len(_MIGRATIONS):
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Run the missing migrations; raise StorageNewerError or sqlite3.Error."""
+    if schema_version(connection, path) == len(_MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Checked again: another process may have migrated meanwhile.
-        for number, step in enumerate(_MIGRATIONS[schema_version(connection) :], schema_version(connection) + 1):
+        done = schema_version(connection, path)
+        for number, step in enumerate(_MIGRATIONS[done:], done + 1):
             for statement in Path(__file__).with_name(step).read_text("utf-8").split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
@@ -61,11 +58,11 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the number of migrations in the file; raise NewerFileError if unknown."""
+def schema_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the number of migrations in the file; raise StorageNewerError if this version knows fewer."""
     taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if taken > len(_MIGRATIONS):
-        raise NewerFileError(f"layout {taken}, this program knows {len(_MIGRATIONS)}")
+        raise StorageNewerError(str(path), f"layout {taken}, this program knows {len(_MIGRATIONS)}")
     return taken
 
 
@@ -171,7 +168,7 @@ class Database:
         with self._translate_errors():
             connection = self._connect()
             try:
-                migrate(connection)
+                migrate(connection, self.path)
             except BaseException:
                 connection.close()
                 raise
@@ -282,7 +279,7 @@ class Database:
         connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
         try:
             # Checked first: a newer file must not be modified.
-            schema_version(connection)
+            schema_version(connection, self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -297,8 +294,6 @@ class Database:
     def _translate_errors(self) -> Generator[None, None, None]:
         try:
             yield
-        except NewerFileError as error:
-            raise StorageNewerError(str(self.path), str(error)) from None
         except sqlite3.Error as error:
             raise _storage_error(str(self.path), error) from error
 
