@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 T = TypeVar("T")
+
+_CLOSE_S = 1.0
 
 
 def version() -> str:
@@ -40,6 +42,14 @@ def redact_url(url: str) -> str:
     except ValueError:
         return "the address"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"[:300]
+
+
+async def close_in_time(aclose: Callable[[], Awaitable[object]]) -> None:
+    """Close connections, for a second at the most: closing one of TLS exchanges messages with its server."""
+    import anyio
+
+    with anyio.move_on_after(_CLOSE_S, shield=True):
+        await aclose()
 
 
 def run_on_stdio(

@@ -17,10 +17,8 @@ import httpx2
 from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
 from mcp_servers.errors import BilingualError, read_catalog
-from mcp_servers.program import version
+from mcp_servers.program import close_in_time, version
 
-# Closing a TLS connection exchanges messages with the server; limit that wait.
-_CLOSE_S = 1.0
 # The start of a long error message from a vendor is enough for a small model.
 _MAX_DETAIL_CHARS = 200
 _OK, _REDIRECTS, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, range(300, 400), 400, 404, 500
@@ -53,10 +51,8 @@ class CloudClient:
     async def ask(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> str:
         """Return the answer of a vendor, with a note when it was truncated.
 
-        ``system`` and ``model`` may be empty and ``max_tokens`` 0 for the defaults of the settings.
-
-        Raises:
-            CloudError: no answer was received; the message gives the reason.
+        ``system`` and ``model`` may be empty and ``max_tokens`` 0 for the defaults of the settings. Raises CloudError
+        if no answer was received.
         """
         settings = self._settings
         question = self._validate(vendor, text, system, model, max_tokens or settings.default_tokens)
@@ -108,7 +104,6 @@ class CloudClient:
             raise CloudError("InvalidReply", host=vendor.host, reason=_one_line(str(error), vendor)) from None
 
     async def _post(self, vendor: Vendor, request: HttpRequest) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body."""
         url = vendor.base_url + request.path
         async with self._client.stream("POST", url, headers=request.headers, json=request.body) as response:
             body = bytearray()
@@ -133,14 +128,12 @@ async def open_client(settings: Settings) -> AsyncGenerator[CloudClient, None]:
     try:
         yield CloudClient(settings, client)
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await client.aclose()
+        await close_in_time(client.aclose)
 
 
 def _status_error(
     vendor: Vendor, question: ChatRequest, status: int, headers: Mapping[str, str], body: bytes
 ) -> CloudError:
-    """Return the error for an HTTP status other than 200."""
     detail = _error_detail(vendor, body)
     values: dict[str, object] = {}
     # Gemini reports a wrong key with status 400.
@@ -157,9 +150,8 @@ def _status_error(
         kind = "Redirected"
     else:
         kind = "VendorFailed" if status >= _SERVER_ERROR else "QuestionRejected"
-    return CloudError(
-        kind, vendor=vendor.api.name, variable=vendor.api.variable, status=status, detail=detail, **values
-    )
+    api = vendor.api
+    return CloudError(kind, vendor=api.name, variable=api.variable, status=status, detail=detail, **values)
 
 
 def _error_detail(vendor: Vendor, body: bytes) -> str:

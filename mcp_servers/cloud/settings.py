@@ -60,11 +60,7 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings from the environment.
-
-    Raises:
-        ValueError: an address, model or limit is invalid; the message names the variable and never contains a key.
-    """
+    """Read the settings from the environment; raise ValueError, which names the variable and no key."""
     vendors = (_vendor(api, environ) for api in VENDOR_APIS)
     default = Settings()
     max_tokens_limit = int(_number(environ, "CLOUD_MAX_TOKENS", default.max_tokens_limit, minimum=1))

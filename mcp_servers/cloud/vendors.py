@@ -73,8 +73,7 @@ def _openai_reply(document: Mapping[str, Any]) -> ChatReply:
     return ChatReply(str(message.get("content") or ""), reason == "length", refusal)
 
 
-def _gemini_request(question: ChatRequest, key: str, is_default_url: bool) -> HttpRequest:
-    del is_default_url
+def _gemini_request(question: ChatRequest, key: str, _: bool) -> HttpRequest:
     body: dict[str, Any] = {
         "contents": [{"role": "user", "parts": [{"text": question.text}]}],
         "generationConfig": {"maxOutputTokens": question.max_tokens},
@@ -99,8 +98,7 @@ def _gemini_reply(document: Mapping[str, Any]) -> ChatReply:
     return ChatReply(text, is_cut, "" if is_cut or reason == "STOP" else reason)
 
 
-def _anthropic_request(question: ChatRequest, key: str, is_default_url: bool) -> HttpRequest:
-    del is_default_url
+def _anthropic_request(question: ChatRequest, key: str, _: bool) -> HttpRequest:
     body: dict[str, Any] = {
         "model": question.model,
         "max_tokens": question.max_tokens,

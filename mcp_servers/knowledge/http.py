@@ -1,17 +1,7 @@
 """HTTP application: MCP at ``/mcp`` and each tool as plain JSON, with authentication and the specified statuses.
 
-    POST   /mcp                                MCP (Streamable HTTP)
-    GET    /knowledge_bases                    list_knowledge_bases
-    POST   /knowledge_bases                    create_knowledge_base {name, description?}
-    GET    /knowledge_bases/{id}               one, with its documents
-    DELETE /knowledge_bases/{id}               only if it is empty
-    POST   /knowledge_bases/{id}/search        search_documents {query, threshold?, max_results?}
-    GET    /knowledge_bases/{id}/summary       get_knowledge_base_summary
-    POST   /knowledge_bases/{id}/documents     add_document {text | url | path, title?, …}, or a form with a file
-    POST   /knowledge_bases/{id}/reindex       reindex
-    DELETE /documents/{id}                     remove_document
-    POST   /normalize                          normalize_ocr_text {text}
-    GET    /healthz                            ok, without authentication
+``_ROUTES`` has the addresses of the tools, whose arguments are a JSON object; ``add_document`` also takes a form with a
+file. ``/healthz`` is ok, without authentication.
 
 Errors are ``{"error": {"status", "message"}}``, added to the result if there is one. Over MCP they are tool errors,
 except an invalid token, which is 401.
@@ -79,14 +69,11 @@ def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddlewar
     transport_security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     inner = server.streamable_http_app(transport_security=transport_security)
     routes = [
-        Route(path, _endpoint(service, tool, id_argument), methods=[method])
-        for method, path, tool, id_argument in _ROUTES
+        *inner.routes,
+        *(Route(path, _endpoint(service, *called), methods=[method]) for method, path, *called in _ROUTES),
+        Route("/healthz", _health),
     ]
-    app = Starlette(
-        routes=[*inner.routes, *routes, Route("/healthz", _health)],
-        lifespan=lambda _: server.session_manager.run(),
-    )
-    return AccessMiddleware(app, http)
+    return AccessMiddleware(Starlette(routes=routes, lifespan=lambda _: server.session_manager.run()), http)
 
 
 async def _health(_: Request) -> Response:
@@ -108,8 +95,7 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
         problem = answer.problem()
         if problem:
             return error_response(problem, answer.structured())
-        is_new = name in _CREATES and request.method == "POST"
-        return JSONResponse(answer.structured(), _CREATED if is_new else _OK)
+        return JSONResponse(answer.structured(), _CREATED if name in _CREATES else _OK)
 
     return call
 
@@ -298,10 +284,8 @@ def _bind(http: HttpSettings) -> socket.socket:
         (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
         listening_socket = socket.create_server(address, family=family)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(
-            f"Cannot listen on {http.host}:{http.port} ({reason}): give another address or port."
-        ) from None
+        place = f"{http.host}:{http.port} ({error.strerror or error})"
+        raise SettingsError(f"Cannot listen on {place}: give another address or port.") from None
     listening_socket.setblocking(False)
     return listening_socket
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -183,10 +183,7 @@ def uploaded_blob(content: bytes, file_name: str, access: Access, media_type: st
 
 
 def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
-    """Return the path if the caller may read it.
-
-    Links are resolved before ``folders`` is checked; an empty ``folders`` allows every path.
-    """
+    """Return the path if the caller may read it: links resolved, below one of ``folders``, if any."""
     if not access.is_unrestricted:
         raise KnowledgeError("PathRefused", reason="it is on the server's machine")
     try:
@@ -210,7 +207,7 @@ async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progre
     report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
     noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
     files = [taken(FileOutcome, file) for file in noteworthy]
-    return _added_output(writer).model_copy(update={"unchanged": report.count("unchanged"), "files": files})
+    return added_output(writer, unchanged=report.count("unchanged"), files=files)
 
 
 async def add_document(
@@ -222,7 +219,7 @@ async def add_document(
     await on_progress(1, _STEPS, "indexing")
     await writer.add(document)
     await on_progress(_STEPS, _STEPS, "done")
-    return _added_output(writer).model_copy(update={"warnings": list(document.warnings)})
+    return added_output(writer, warnings=list(document.warnings))
 
 
 def text_blob(text: str) -> Blob:
@@ -232,5 +229,7 @@ def text_blob(text: str) -> Blob:
     return Blob(text.encode(), f"{name}.md", charset="utf-8")
 
 
-def _added_output(writer: DocumentWriter) -> AddedOutput:
-    return AddedOutput(knowledge_base_id=writer.base_id, documents=list(writer.written), count=len(writer.written))
+def added_output(writer: DocumentWriter, **more: Any) -> AddedOutput:
+    """Return the documents of a writer as the result of ``add_document``."""
+    documents = list(writer.written)
+    return AddedOutput(knowledge_base_id=writer.base_id, documents=documents, count=len(documents), **more)

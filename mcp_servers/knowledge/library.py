@@ -109,9 +109,8 @@ class Library:
             stored = stored_bases.create_base(connection, name, description, checked_access(access).tenant)
             if self._target_embedder:
                 # An empty base is complete, so this set is searched from the start.
-                set_active_embedding(
-                    connection, stored.key, create_embedding(connection, stored.key, self._target_embedder)
-                )
+                embedding = create_embedding(connection, stored.key, self._target_embedder)
+                set_active_embedding(connection, stored.key, embedding)
             return stored_bases.base_by_key(connection, stored.key).base
 
     async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
@@ -129,7 +128,7 @@ class Library:
         """Return one or all visible knowledge bases with their counts."""
         access = checked_access(access)
         with self._database.reading() as connection:
-            found = _bases(connection, base_id, access)[page.offset :]
+            found = stored_bases.bases(connection, access, base_id)[page.offset :]
             found = found if page.limit < 0 else found[: page.limit]
             return tuple((base.base, _summary(connection, base, access)) for base in found)
 
@@ -176,10 +175,7 @@ class Library:
 
     @_in_thread
     def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
-        """Remove a document with its index entries and return it.
-
-        Raises DocumentNotFoundError, or AccessDeniedError if it belongs to all tenants.
-        """
+        """Remove and return a document; raise DocumentNotFoundError, or AccessDeniedError if it is of all tenants."""
         access = checked_access(access)
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
@@ -197,7 +193,7 @@ class Library:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
             _check_owner(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
+            seen, there = (stored_bases.counts(connection, base.key, who)[0] for who in (access, UNRESTRICTED))
             if seen < there:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
@@ -289,10 +285,7 @@ class Library:
 
     @_in_thread
     def back_up(self, file: Path) -> None:
-        """Copy the database to a new file while it is in use.
-
-        Raises BadArgumentError if the file exists or cannot be written.
-        """
+        """Copy the database, also in use, to a new file; raise BadArgumentError if that exists or cannot be written."""
         with (
             self._database.reading() as connection,
             _new_file(file) as partial_file,
@@ -307,7 +300,7 @@ class Library:
     @_in_thread
     def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
         with self._database.reading() as connection:
-            return _bases(connection, base_id, access)
+            return stored_bases.bases(connection, access, base_id)
 
     @_in_thread
     def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
@@ -347,16 +340,9 @@ class Library:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
 
 
-def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:
-    if base_id is None:
-        return stored_bases.bases(connection, access)
-    return [stored_bases.base_by_id(connection, base_id, access)]
-
-
 def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:
-    numbers = stored_bases.counts(connection, base.key, access)
-    words = ": ".join(part for part in (base.base.name, base.base.description) if part)
-    return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
+    words = ": ".join(filter(None, (base.base.name, base.base.description)))
+    return Summary(base.base.id, words, *stored_bases.counts(connection, base.key, access), stored_bases.now())
 
 
 def _check_owner(base_id: str, tenant: str, access: Access) -> None:
@@ -413,9 +399,8 @@ def _opened_export(file: Path) -> tuple[Mapping[str, object], IO[str]]:
         pass
     if lines is not None:
         lines.close()
-    raise BadArgumentError(
-        "path", f"{file} is no exported knowledge base", "Give a file of 'rkllm-mcp knowledge export'"
-    )
+    reason = f"{file} is no exported knowledge base"
+    raise BadArgumentError("path", reason, "Give a file of 'rkllm-mcp knowledge export'")
 
 
 def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | None:
@@ -431,9 +416,8 @@ def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | Non
         return NewDocument(**texts, chunks=chunks, clearance=int(table["clearance"]), fields=fields)
     except (ValueError, TypeError, LookupError, AttributeError, EOFError, OSError, zlib.error) as error:
         reason = f"{file} is damaged in line {number} ({type(error).__name__})"
-        raise BadArgumentError(
-            "path", reason, "Export the knowledge base again; what came before that is added"
-        ) from None
+        remedy = "Export the knowledge base again; what came before that is added"
+        raise BadArgumentError("path", reason, remedy) from None
 
 
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:

@@ -7,7 +7,7 @@ keys carry sources, warnings and explanations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
@@ -22,15 +22,11 @@ _SECONDS = 4
 
 
 class ToolOutput(BaseModel):
-    """Result of a tool call."""
-
-    # Keys that are omitted while empty.
-    optional: ClassVar[frozenset[str]] = frozenset()
+    """Result of a tool call; keys with a default are omitted while they have it."""
 
     def structured(self) -> dict[str, Any]:
-        """Return the result as JSON values, without empty optional keys."""
-        whole = self.model_dump(mode="json")
-        return {key: value for key, value in whole.items() if key not in self.optional or value}
+        """Return the result as JSON values."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
     def problem(self) -> KnowledgeError | None:
         """Return the error to report along with the result, if any."""
@@ -86,8 +82,6 @@ class ExplainedStep(BaseModel):
 class SearchOutput(ToolOutput):
     """Result of ``search_documents``."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"warnings", "stages"})
-
     query: str
     knowledge_base_id: str
     threshold: float
@@ -95,14 +89,6 @@ class SearchOutput(ToolOutput):
     count: int
     warnings: list[str] = []
     stages: list[ExplainedStep] = []
-
-    def structured(self) -> dict[str, Any]:
-        """Return the result as JSON values; ``weak`` only where it is true."""
-        whole = super().structured()
-        for found in whole["results"]:
-            if not found["weak"]:
-                del found["weak"]
-        return whole
 
     def problem(self) -> KnowledgeError | None:
         """Return an error if there are no results."""
@@ -133,8 +119,6 @@ class Statistics(BaseModel):
 
 class SummaryOutput(ToolOutput):
     """Result of ``get_knowledge_base_summary``."""
-
-    optional: ClassVar[frozenset[str]] = frozenset({"warning"})
 
     knowledge_base_id: str
     summary: str
@@ -182,8 +166,6 @@ class DocumentEntry(BaseModel):
 class BasesOutput(ToolOutput):
     """Result of ``list_knowledge_bases``."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"documents", "next_cursor"})
-
     knowledge_bases: list[BaseEntry]
     documents: list[DocumentEntry] = []
     next_cursor: str = ""  # of the next page
@@ -219,8 +201,6 @@ class FileOutcome(BaseModel):
 class AddedOutput(ToolOutput):
     """Result of ``add_document``."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings", "upload_id", "received"})
-
     knowledge_base_id: str
     documents: list[AddedDocument]
     count: int
@@ -233,8 +213,6 @@ class AddedOutput(ToolOutput):
 
 class ReadOutput(ToolOutput):
     """Text of a file that was read and not stored."""
-
-    optional: ClassVar[frozenset[str]] = frozenset({"upload_id", "pages"})
 
     title: str
     text: str
@@ -267,8 +245,6 @@ class PassagesOutput(ToolOutput):
 class CopiedOutput(ToolOutput):
     """Result of an export, an import or a backup: the file and its contents."""
 
-    optional: ClassVar[frozenset[str]] = frozenset({"knowledge_base_id", "documents", "chunks"})
-
     path: str
     bytes: int
     knowledge_base_id: str = ""
@@ -286,8 +262,6 @@ class RemovedOutput(ToolOutput):
 
 class ReindexOutput(ToolOutput):
     """Result of ``reindex``: progress of the index."""
-
-    optional: ClassVar[frozenset[str]] = frozenset({"problem_found"})
 
     knowledge_base_id: str
     chunks: int
@@ -371,10 +345,10 @@ def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
 
 def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:
     """Return the JSON Schema of a result without titles and descriptions, which repeat the names."""
-    return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization"), answer.optional))
+    return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization")))
 
 
-def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
+def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_plain(part) for part in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -384,7 +358,6 @@ def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
     bare = {key: _plain(value) for key, value in table.items() if key != "title" or not isinstance(value, str)}
     if "properties" in table:
         bare.pop("description", None)
-        bare["required"] = [name for name in table.get("required", ()) if name not in optional]
     return bare
 
 

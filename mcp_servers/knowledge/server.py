@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -165,13 +165,9 @@ async def _call(
     if tool is None:
         raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool["name"] for tool in LISTED))
 
-    async def report(done: int, total: int, message: str) -> None:
-        await context.session.report_progress(done, total, message)
-
     judge = sampling_judge(context, params) if service.settings.models.sampling else None
-    return await tool.run(
-        service, ToolArguments(params.arguments or {}), CallContext(access_of(context), judge, report)
-    )
+    call = CallContext(access_of(context), judge, context.session.report_progress)
+    return await tool.run(service, ToolArguments(params.arguments or {}), call)
 
 
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
@@ -200,46 +196,34 @@ def _error_result(problem: KnowledgeError) -> CallToolResult:
 _READ_BYTES = 65536
 
 
-class StdinLines:
-    """Asynchronous iterator over the lines of a file descriptor.
+async def stdin_lines(descriptor: int) -> AsyncGenerator[str, None]:
+    """Yield the lines of a file descriptor.
 
     The SDK reads in a thread, which a signal cannot interrupt while the client sends nothing; this waits for
     readability.
     """
+    parts: list[bytes] = []
+    while data := await _bytes(descriptor):
+        head, *rest = data.split(b"\n")
+        parts.append(head)
+        for begun in rest:
+            yield b"".join(parts).decode("utf-8", "replace")
+            parts = [begun]
+    if any(parts):
+        yield b"".join(parts).decode("utf-8", "replace")
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parts: list[bytes] = []
-        self._lines: list[bytes] = []
 
-    def __aiter__(self) -> StdinLines:
-        return self
-
-    async def __anext__(self) -> str:
-        while not self._lines:
-            data = await self._bytes()
-            if not data and not self._parts:
-                raise StopAsyncIteration
-            head, *rest = data.split(b"\n")
-            self._parts.append(head)
-            if rest or not data:
-                whole = b"".join(self._parts)
-                self._parts = [rest[-1]] if rest and rest[-1] else []
-                # In reverse order: pop() takes the last.
-                self._lines = [*reversed(rest[:-1]), whole]
-        return self._lines.pop().decode("utf-8", "replace")
-
-    async def _bytes(self) -> bytes:
-        try:
-            await anyio.wait_readable(self._descriptor)
-        except OSError:
-            # epoll refuses regular files, which are always readable.
-            await anyio.lowlevel.checkpoint()
-        return os.read(self._descriptor, _READ_BYTES)
+async def _bytes(descriptor: int) -> bytes:
+    try:
+        await anyio.wait_readable(descriptor)
+    except OSError:
+        # epoll refuses regular files, which are always readable.
+        await anyio.lowlevel.checkpoint()
+    return os.read(descriptor, _READ_BYTES)
 
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client on standard input and output until it disconnects."""
-    lines = cast("Any", StdinLines(sys.stdin.fileno()))
+    lines = cast("Any", stdin_lines(sys.stdin.fileno()))
     async with stdio_server(stdin=lines) as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

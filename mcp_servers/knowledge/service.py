@@ -23,27 +23,11 @@ from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
-from mcp_servers.knowledge.importing.fetch import FetchLimits
-from mcp_servers.knowledge.importing.folders import FolderReport, no_progress
-from mcp_servers.knowledge.importing.reader import Reader, open_reader
-from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
+from mcp_servers.knowledge.importing.folders import FolderReport, WatchRules, no_progress, watch_folder
+from mcp_servers.knowledge.importing.reader import FetchLimits, Reader, open_reader
 from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
-from mcp_servers.knowledge.ocr.judge import Judge
-from mcp_servers.knowledge.ocr.normalize import normalize
-from mcp_servers.knowledge.results import (
-    AddedOutput,
-    BasesOutput,
-    CopiedOutput,
-    CreatedOutput,
-    NormalizedOutput,
-    PassagesOutput,
-    ReadOutput,
-    ReindexOutput,
-    RemovedOutput,
-    SearchOutput,
-    SummaryOutput,
-)
+from mcp_servers.knowledge.ocr.normalize import Judge, normalize
 from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
 from mcp_servers.knowledge.types import (
     DEFAULT_THRESHOLD,
@@ -83,7 +67,7 @@ class KnowledgeService:
         self._reader = reader
         self._judge = judge
 
-    async def search(self, arguments: ToolArguments, call: CallContext) -> SearchOutput:
+    async def search(self, arguments: ToolArguments, call: CallContext) -> results.SearchOutput:
         """Search a knowledge base given by id or name, all of them for ``*``, or the default."""
         asked = SearchRequest(
             query=arguments.text("query"),
@@ -101,19 +85,19 @@ class KnowledgeService:
             raise _stage_error(result.left_out[0])
         return results.search_output(result, base_id)
 
-    async def summary(self, arguments: ToolArguments, call: CallContext) -> SummaryOutput:
+    async def summary(self, arguments: ToolArguments, call: CallContext) -> results.SummaryOutput:
         """Return name, description and counts of a knowledge base."""
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         return results.summary_output(await self.library.summary(base_id, call.access))
 
-    async def normalize(self, arguments: ToolArguments, call: CallContext) -> NormalizedOutput:
+    async def normalize(self, arguments: ToolArguments, call: CallContext) -> results.NormalizedOutput:
         """Correct misread long vowel marks; the client's model takes precedence over the configured one."""
         normalized = await normalize(arguments.text("text"), call.judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise _stage_error(normalized.status)
-        return results.taken(NormalizedOutput, normalized)
+        return results.taken(results.NormalizedOutput, normalized)
 
-    async def bases(self, arguments: ToolArguments, call: CallContext) -> BasesOutput:
+    async def bases(self, arguments: ToolArguments, call: CallContext) -> results.BasesOutput:
         """List a page of the knowledge bases, or of the documents of one."""
         limit, cursor = arguments.integer("limit", _PAGE), arguments.text("cursor", "")
         if not 1 <= limit <= _MAX_PAGE:
@@ -134,23 +118,22 @@ class KnowledgeService:
         following = "" if is_last else str(page.offset + limit)
         return results.bases_output(found[:limit], documents[:limit], following)
 
-    async def create(self, arguments: ToolArguments, call: CallContext) -> CreatedOutput:
+    async def create(self, arguments: ToolArguments, call: CallContext) -> results.CreatedOutput:
         """Create a knowledge base."""
         name, description = arguments.text("name"), arguments.text("description", "")
         check_may_write(call.access)
         base = await self.library.create(name, description, access=call.access)
-        return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
+        return results.CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
-    async def add(self, arguments: ToolArguments, call: CallContext) -> AddedOutput:
+    async def add(self, arguments: ToolArguments, call: CallContext) -> results.AddedOutput:
         """Add documents from a text, a path, a URL or the parts of a file."""
         base, attributes = arguments.text(BASE, ""), ingest.document_attributes(arguments)
         if arguments.has("data"):
             return await self._add_part(arguments, base, attributes, call)
         text, path, url = (arguments.text(name, "") for name in ("text", "path", "url"))
         if sum(map(bool, (text.strip(), path, url))) != 1:
-            raise BadArgumentError(
-                "the document", "is missing, or given more than once", "Give one of text, path, url or data"
-            )
+            reason = "is missing, or given more than once"
+            raise BadArgumentError("the document", reason, "Give one of text, path, url or data")
         if url and "://" not in url:
             raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
         writer = await self._writer(base, attributes, call.access)
@@ -161,26 +144,24 @@ class KnowledgeService:
 
     async def _add_part(
         self, arguments: ToolArguments, base: str, attributes: NewDocument, call: CallContext
-    ) -> AddedOutput:
+    ) -> results.AddedOutput:
         """Take a part of a file, and add the document after the last one; the attributes of that one count."""
         check_may_write(call.access, files=True)
         writer = await self._writer(base, attributes, call.access)
         upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is not None:
             return await ingest.add_document(blob, writer, self._reader, call.on_progress)
-        return AddedOutput(
-            knowledge_base_id=writer.base_id, documents=[], count=0, upload_id=upload_id, received=received
-        )
+        return ingest.added_output(writer, upload_id=upload_id, received=received)
 
-    async def read(self, arguments: ToolArguments, call: CallContext) -> ReadOutput:
+    async def read(self, arguments: ToolArguments, call: CallContext) -> results.ReadOutput:
         """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
         upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is None:
-            return ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
+            return results.ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
         document = await self._reader.read_document(blob)
         return results.read_output(document, received)
 
-    async def passages(self, arguments: ToolArguments, call: CallContext) -> PassagesOutput:
+    async def passages(self, arguments: ToolArguments, call: CallContext) -> results.PassagesOutput:
         """Return passages of a document in order, from ``chunk_index`` on."""
         first, limit = arguments.integer("chunk_index", 0), arguments.integer("limit", 1)
         if first < 0:
@@ -191,7 +172,7 @@ class KnowledgeService:
         document, chunks = await self.library.passages(arguments.text("document_id"), call.access, page)
         return results.passages_output(document, chunks, first)
 
-    async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> AddedOutput:
+    async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> results.AddedOutput:
         """Add a file that came in one request."""
         attributes = ingest.document_attributes(arguments)
         check_may_write(access, files=True)
@@ -204,21 +185,21 @@ class KnowledgeService:
         await self.library.base(base_id, access)
         return DocumentWriter(self.library, base_id, attributes, access)
 
-    async def export_base(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
+    async def export_base(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Write a knowledge base to a file of the server's machine."""
         file = self._path(arguments, call.access)
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         documents, chunks = await self.library.export_base(base_id, file)
         return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
-    async def import_base(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
+    async def import_base(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Add the documents of an exported file, to a new knowledge base unless one is given."""
         file, base = self._path(arguments, call.access), arguments.text(BASE, "")
         base_id = await self._resolve_base(base, call.access) if base else ""
         base_id, documents, chunks = await self.library.import_base(file, base_id, arguments.text("name", ""))
         return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
-    async def back_up(self, arguments: ToolArguments, call: CallContext) -> CopiedOutput:
+    async def back_up(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Copy the database to a file of the server's machine."""
         file = self._path(arguments, call.access)
         await self.library.back_up(file)
@@ -227,23 +208,23 @@ class KnowledgeService:
     def _path(self, arguments: ToolArguments, access: Access) -> Path:
         return ingest.allowed_path(arguments.text("path"), self.settings.import_from, access)
 
-    async def remove(self, arguments: ToolArguments, call: CallContext) -> RemovedOutput:
+    async def remove(self, arguments: ToolArguments, call: CallContext) -> results.RemovedOutput:
         """Remove a document; without one, the knowledge base if it has none, so that a call never deletes more."""
         access = call.access
         if arguments.has("document_id") or not arguments.has(BASE):
             document_id = arguments.text("document_id")
             check_may_write(access)
             document = await self.library.remove(document_id, access)
-            return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
+            return results.RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
         check_may_write(access)
         base_id = await self._resolve_base(arguments.text(BASE), access)
         found = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access, Page(1)):
             raise BadArgumentError(BASE, "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
-        return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
+        return results.RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
-    async def reindex(self, arguments: ToolArguments, call: CallContext) -> ReindexOutput:
+    async def reindex(self, arguments: ToolArguments, call: CallContext) -> results.ReindexOutput:
         """Rebuild the indexes in the background; with ``wait`` return when they are complete, or cannot be made."""
         check_may_write(call.access)
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
@@ -252,7 +233,7 @@ class KnowledgeService:
             await self.library.wait_idle()
             state = await self.library.index_state(base_id, call.access)
         names = {"embedder": state.active_embedder, "becoming": state.next_embedding, "problem_found": state.problem}
-        return results.taken(ReindexOutput, state, knowledge_base_id=base_id, **names)
+        return results.taken(results.ReindexOutput, state, knowledge_base_id=base_id, **names)
 
     async def _resolve_base(self, base: str, access: Access) -> str:
         """Return the id of a base given by id or name, or of the default."""
@@ -280,13 +261,12 @@ logger = logging.getLogger(__name__)
 
 def _stage_error(warning: str) -> KnowledgeError:
     """Return the error for a skipped stage, from the specified words in its warning on."""
-    return KnowledgeError(
-        "StageUnavailable", cause=warning[max(warning.find("Failed to connect"), 0) :].removesuffix(".")
-    )
+    cause = warning[max(warning.find("Failed to connect"), 0) :].removesuffix(".")
+    return KnowledgeError("StageUnavailable", cause=cause)
 
 
-def _copied(file: Path, **contents: Any) -> CopiedOutput:
-    return CopiedOutput(path=str(file), bytes=file.stat().st_size, **contents)
+def _copied(file: Path, **contents: Any) -> results.CopiedOutput:
+    return results.CopiedOutput(path=str(file), bytes=file.stat().st_size, **contents)
 
 
 @asynccontextmanager
@@ -297,13 +277,12 @@ async def open_service(
 
     Cancelling an import of a watched folder leaves whole documents only; the next start continues.
     """
-    models = settings.models
-    judge = _judge(models)
+    judge = _judge(settings.models)
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (
-        open_library(settings.folder, _library_settings(models, settings.tenant_chunks)) as library,
+        open_library(settings.folder, _library_settings(settings.models, settings.tenant_chunks)) as library,
         open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
@@ -311,9 +290,8 @@ async def open_service(
         try:
             for watch in settings.watch:
                 base = await _watched_base(library, watch.base)
-                watchers.start_soon(
-                    _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
-                )
+                writer = DocumentWriter(library, base.id)
+                watchers.start_soon(_watch, watch, writer, reader, watch_rules or WatchRules())
             service = KnowledgeService(library, reader, settings, judge)
             with closing(service.uploads):
                 yield service
@@ -361,15 +339,12 @@ def _judge(models: ModelSettings) -> Judge | None:
     return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
 
 
-def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
+def embedder_from(text: str, *, key: str = "") -> Embedder | None:
     """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
 
     ``hashing`` needs no model; ``cpu:FOLDER`` is an ONNX model on this machine's processor; ``http://HOST/v1#MODEL`` is
-    a service with OpenAI's interface.
-
-    ``dimensions`` (0: the model's default) and ``query_template`` (text with ``{query}``; empty chooses by model name)
-    apply to services. Raises BadArgumentError for an unknown form or a folder without a model, MissingExtraError
-    without ONNX Runtime.
+    a service with OpenAI's interface. Raises BadArgumentError for an unknown form or a folder without a model,
+    MissingExtraError without ONNX Runtime.
     """
     kind, _, rest = text.partition(":")
     if kind in {"", "none"}:
@@ -378,8 +353,7 @@ def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_templa
         return HashingEmbedder()
     if kind == "cpu" and rest:
         return OnnxEmbedder(rest)
-    address = _address("embedder", text, key)
-    return RemoteEmbedder(address, dimensions=dimensions, query_template=query_template)
+    return RemoteEmbedder(_address("embedder", text, key))
 
 
 def reranker_from(text: str, *, key: str = "") -> Reranker | None:

@@ -143,8 +143,8 @@ def parse_flags(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         if option.type == "switch":
             parser.add_argument(flag, action="store_true", default=None, help=option.help)
         elif option.type == "list":
-            metavar = f"{option.help}; may be repeated"
-            parser.add_argument(flag, action="append", metavar=option.metavar, help=metavar)
+            help_text = f"{option.help}; may be repeated"
+            parser.add_argument(flag, action="append", metavar=option.metavar, help=help_text)
         elif option.type != "secret":
             parser.add_argument(flag, metavar=option.metavar, help=option.help)
     return vars(parser.parse_args(arguments))
@@ -164,22 +164,26 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 
 
 def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    models = {each.name: values[each.name] for each in fields(ModelSettings) if each.name in values}
+    models = _given(ModelSettings, values)
     models["sampling"] = not values.get("no_sampling", False)
     # What 'rkllm-mcp knowledge embedder pull' chose.
     pulled = _default_folder(environ).parent / "embedders" / "default"
     if not models.get("embedder") and pulled.is_dir():
         models["embedder"] = f"cpu:{pulled.resolve()}"
-    others = [each.name for each in fields(Settings) if each.name not in ("folder", "models", "watch", "http")]
-    settings = Settings(
-        folder=values.get("folder") or _default_folder(environ),
-        models=ModelSettings(**models),
-        watch=tuple(map(_watch, values.get("watch", ()))),
-        http=_http(values) if values.get("http") else None,
-        **{name: values[name] for name in others if name in values},
-    )
+    sections: dict[str, Any] = {
+        "folder": values.get("folder") or _default_folder(environ),
+        "models": ModelSettings(**models),
+        "watch": tuple(map(_watch, values.get("watch", ()))),
+        "http": _http(values) if values.get("http") else None,
+    }
+    settings = Settings(**{**_given(Settings, values), **sections})
     _check(settings)
     return settings
+
+
+def _given(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are fields of a section."""
+    return {each.name: values[each.name] for each in fields(section) if each.name in values}
 
 
 def _check(settings: Settings) -> None:
@@ -204,14 +208,12 @@ def _http(values: Mapping[str, Any]) -> HttpSettings:
         try:
             secret = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise SettingsError(
-                f"jwt_secret_file {file} cannot be read ({reason}): give a file with a secret."
-            ) from None
+            reason = f"cannot be read ({getattr(error, 'strerror', None) or 'it is not text'})"
+            raise SettingsError(f"jwt_secret_file {file} {reason}: give a file with a secret.") from None
     if (secret or file) and len(secret.encode()) < _MIN_SECRET_BYTES:
         raise SettingsError(f"The JWT secret is too short: give at least {_MIN_SECRET_BYTES} bytes, as HS256 requires.")
     tokens = TokenSettings(secret, values.get("jwks"), values.get("jwt_audience", ""), values.get("jwt_issuer", ""))
-    http = HttpSettings(values.get("host", "127.0.0.1"), values.get("port", 8090), tokens)
+    http = HttpSettings(**_given(HttpSettings, values), tokens=tokens)
     if not is_loopback(http.host) and not tokens.is_configured:
         raise SettingsError(
             f"Off loopback ({http.host}) anyone could read all documents: give jwt_secret_file or jwks, or listen on"
@@ -250,9 +252,8 @@ def _file(path: str) -> dict[str, Any]:
     if unknown:
         known = ", ".join(_BY_NAME)
         raise SettingsError(f"The settings {file} have an unknown key {unknown[0]!r}: known are {known}.")
-    return {
-        key: _read(_BY_NAME[key], value, f"{key} in {file}", file.absolute().parent) for key, value in table.items()
-    }
+    folder = file.absolute().parent
+    return {key: _read(_BY_NAME[key], value, f"{key} in {file}", folder) for key, value in table.items()}
 
 
 def _read(option: Option, value: Any, where: str, folder: Path | None = None) -> Any:

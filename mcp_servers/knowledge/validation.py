@@ -19,7 +19,7 @@ from mcp_servers.knowledge.errors import (
     TextTooLongError,
     ThresholdError,
 )
-from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewChunk, NewDocument, SearchRequest
+from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewDocument, SearchRequest
 
 BASE = "knowledge_base_id"  # the argument of most tools
 MAX_QUERY_CHARACTERS = 10_000
@@ -116,19 +116,20 @@ def checked_request(request: SearchRequest) -> SearchRequest:
         raise ThresholdError(request.minimum)
     if not 1 <= request.max_results <= MAX_RESULTS:
         raise MaxResultsError(request.max_results, MAX_RESULTS)
-    fields = {valid_unicode(name): valid_unicode(value) for name, value in request.fields.items()}
+    collection = None if request.collection is None else valid_unicode(request.collection)
+    return replace(request, query=query, fields=_checked_fields(request.fields), collection=collection)
+
+
+def _checked_fields(fields: Mapping[str, str]) -> Mapping[str, str]:
     if len(fields) > _MAX_FIELDS:
         raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
-    collection = None if request.collection is None else valid_unicode(request.collection)
-    return replace(request, query=query, fields=fields, collection=collection)
+    return {valid_unicode(name): valid_unicode(value) for name, value in fields.items()}
 
 
 def checked_access(access: Access) -> Access:
     """Return an access whose values can be query parameters."""
-    clearance = min(max(access.clearance, 0), MAX_CLEARANCE)
-    return replace(
-        access, tenant=valid_unicode(access.tenant), department=valid_unicode(access.department), clearance=clearance
-    )
+    tenant, department = valid_unicode(access.tenant), valid_unicode(access.department)
+    return replace(access, tenant=tenant, department=department, clearance=min(max(access.clearance, 0), MAX_CLEARANCE))
 
 
 def check_may_write(access: Access, *, files: bool = False) -> None:
@@ -147,8 +148,7 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         raise BadArgumentError("document", f"{document.title!r:.80} has no text", "Give one with text in it")
     if not 0 <= document.clearance <= MAX_CLEARANCE:
         raise BadArgumentError("clearance", "is out of range", f"Give a number from 0 to {MAX_CLEARANCE}")
-    if len(document.fields) > _MAX_FIELDS:
-        raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
+    fields = _checked_fields(document.fields)
     tenant = valid_unicode(document.tenant) or access.tenant
     department = valid_unicode(document.department)
     if not access.is_unrestricted:
@@ -159,10 +159,13 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         uri=checked_text("uri", document.uri, maximum=_MAX_LABEL, may_be_empty=True),
         collection=checked_text("collection", document.collection, maximum=_MAX_LABEL),
         content_hash=checked_text("content_hash", document.content_hash, maximum=_MAX_LABEL),
-        chunks=tuple(_chunk(chunk) for chunk in document.chunks),
+        chunks=tuple(
+            replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
+            for chunk in document.chunks
+        ),
         tenant=tenant,
         department=department,
-        fields={valid_unicode(name): valid_unicode(value) for name, value in document.fields.items()},
+        fields=fields,
     )
 
 
@@ -191,10 +194,6 @@ def _check_readable(base_id: str, tenant: str, department: str, clearance: int, 
         raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
     if clearance > access.clearance:
         raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")
-
-
-def _chunk(chunk: NewChunk) -> NewChunk:
-    return replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
 
 
 def valid_unicode(text: str) -> str:

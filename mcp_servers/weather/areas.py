@@ -1,8 +1,11 @@
-"""The agency's area table (area.json) -> forecast areas and the places in them.
+"""The agency's area table (area.json) -> forecast areas and the places in them, and the 47 prefectures.
 
 The table is a tree: office > class10 (forecast areas) > class15 > class20 (municipalities, or parts of one). Forecasts
 are published per class10, so each place is read together with the class10 above it. Municipalities merge and split: the
 code assumes nothing about which ones exist. Lookup by name is in ``gazetteer``.
+
+The table has no prefectures (Hokkaido, Kagoshima and Okinawa are several offices each), but users name them most often.
+Their codes are those of JIS X 0401, which are also the first two digits of every area code.
 """
 
 from __future__ import annotations
@@ -10,12 +13,41 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from mcp_servers.weather.prefectures import PREFECTURES, Prefecture
+
+@dataclass(frozen=True)
+class Prefecture:
+    """One prefecture."""
+
+    code: str  # two digits, JIS X 0401
+    name: str  # kanji with suffix, 東京都
+    kana: str  # hiragana with suffix, とうきょうと
+    english: str  # Tokyo
+    capital: str  # municipality whose forecast area represents the prefecture, 新宿区
+
+    @property
+    def bare_name(self) -> str:
+        """The kanji name without suffix: 東京, 大阪; 北海道 unchanged."""
+        return self.name if self.name == "北海道" else self.name[:-1]
+
+    @property
+    def bare_kana(self) -> str:
+        """The hiragana name without suffix."""
+        if self.name == "北海道":
+            return self.kana
+        return self.kana.removesuffix("けん") if self.name.endswith("県") else self.kana[:-1]
+
+
+# prefectures.tsv has the fields of ``Prefecture`` in order.
+PREFECTURES: dict[str, Prefecture] = {
+    row.split()[0]: Prefecture(*row.split())
+    for row in Path(__file__).with_name("prefectures.tsv").read_text("utf-8").splitlines()
+}
 
 PlaceKind = Literal["prefecture", "city", "town", "part", "region"]
 
@@ -23,7 +55,7 @@ PlaceKind = Literal["prefecture", "city", "town", "part", "region"]
 # office. Source: the agency's forecast files (014100 contains 014030, 460100 contains 460040).
 _FORECAST_OFFICE = {"014030": "014100", "460040": "460100"}
 
-_MUNICIPAL_KANA = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
+MUNICIPAL_KANA = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
 # 釧路市阿寒 can also be found as 阿寒, but 仙台市東部 not as 東部.
 _PART = re.compile(r".+?[市町村](?![東西南北]部|（)(.+)")
 
@@ -78,11 +110,7 @@ class Place:
 
 
 def read_places(document: object) -> tuple[Place, ...]:
-    """Return every place of an area table: prefectures, municipalities (also split ones) and regions.
-
-    Raises:
-        pydantic.ValidationError: the document is not an area table.
-    """
+    """Return the prefectures, municipalities (also split ones) and regions of an area table; raise ValidationError."""
     table = _Table.model_validate(document)
     areas = {code: _forecast_area(code, entry) for code, entry in table.class10s.items()}
     municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]
@@ -92,17 +120,13 @@ def read_places(document: object) -> tuple[Place, ...]:
 def _forecast_area(code: str, entry: _Entry) -> ForecastArea:
     prefecture = PREFECTURES[code[:2]]
     office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
-    return ForecastArea(
-        code, office, _within(prefecture, entry.name), _english_within(prefecture, entry.en_name or entry.name)
-    )
+    english = _english_within(prefecture, entry.en_name or entry.name)
+    return ForecastArea(code, office, _within(prefecture, entry.name), english)
 
 
 def _within(prefecture: Prefecture, name: str) -> str:
-    return (
-        name
-        if name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
-        else prefecture.name + name
-    )
+    shown = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
+    return name if shown else prefecture.name + name
 
 
 def _english_within(prefecture: Prefecture, name: str) -> str:
@@ -122,7 +146,7 @@ def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place
 
 
 def _kind_and_bare_name(name: str) -> tuple[PlaceKind, str]:
-    if name[-1] in _MUNICIPAL_KANA:
+    if name[-1] in MUNICIPAL_KANA:
         return "city" if name[-1] in "市区" else "town", name[:-1]
     part = _PART.fullmatch(name)
     return "part", part[1] if part else name
@@ -136,8 +160,8 @@ def _class10_above(table: _Table, class15: str) -> str:
 def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
     """Return municipalities that the table lists only in parts as one place each.
 
-    Examples are 仙台市東部 and 仙台市西部, and the wards of 広島市. The first part represents the whole:
-    in the agency's numbering it is the one with the city hall.
+    Examples are 仙台市東部 and 仙台市西部, and the wards of 広島市. The first part represents the whole: it is the one
+    with the city hall.
     """
     groups: defaultdict[str, list[tuple[str, _Entry]]] = defaultdict(list)
     for code, entry in table.class20s.items():
@@ -157,20 +181,11 @@ def _whole(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, Fo
     if area is None or shared is None or any(entry.name == shared[0] for _, entry in members):
         return None
     name = shared[0]
-    endings = "|".join(_MUNICIPAL_KANA[name[-1]])
+    endings = "|".join(MUNICIPAL_KANA[name[-1]])
     kana = re.match(f".+(?:{endings})", _common_beginning([entry.kana for _, entry in members]))
     english = re.search(r"([\w-]+) (?:City|Town|Village)", first.en_name)
-    kind: PlaceKind = "city" if name.endswith("市") else "town"
-    return Place(
-        name,
-        name[:-1],
-        kana[0] if kana else "",
-        english[0] if english else name,
-        kind,
-        PREFECTURES[code[:2]],
-        area,
-        code,
-    )
+    names = (name, name[:-1], kana[0] if kana else "", english[0] if english else name)
+    return Place(*names, "city" if name.endswith("市") else "town", PREFECTURES[code[:2]], area, code)
 
 
 def _common_beginning(names: list[str]) -> str:
@@ -186,19 +201,9 @@ def _prefectures(municipalities: list[Place], areas: dict[str, ForecastArea]) ->
     for prefecture in PREFECTURES.values():
         area = capitals.get((prefecture.code, prefecture.capital), first_areas.get(prefecture.code))
         if area:
-            places.append(
-                Place(
-                    prefecture.name,
-                    prefecture.bare_name,
-                    prefecture.kana,
-                    prefecture.english,
-                    "prefecture",
-                    prefecture,
-                    area,
-                    f"{prefecture.code}0000",
-                    (prefecture.bare_kana,),
-                )
-            )
+            names = (prefecture.name, prefecture.bare_name, prefecture.kana, prefecture.english)
+            code, aliases = f"{prefecture.code}0000", (prefecture.bare_kana,)
+            places.append(Place(*names, "prefecture", prefecture, area, code, aliases))
     return places
 
 
@@ -209,14 +214,9 @@ def _regions(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
         [(code, entry, areas.get(entry.parent)) for code, entry in table.class15s.items()],
         [(code, entry, below_office.get(code)) for code, entry in table.offices.items()],
     )
-    return [
-        _region(code, entry, area)
-        for level in levels
-        for code, entry, area in level
-        if area and not entry.name.endswith(("都", "府", "県"))
-    ]
-
-
-def _region(code: str, entry: _Entry, area: ForecastArea) -> Place:
-    bare = re.sub(r"(地方|地域|地区)$", "", entry.name)
-    return Place(entry.name, bare, "", entry.en_name, "region", PREFECTURES[code[:2]], area, code)
+    places: list[Place] = []
+    for code, entry, area in chain.from_iterable(levels):
+        if area and not entry.name.endswith(("都", "府", "県")):
+            bare = re.sub(r"(地方|地域|地区)$", "", entry.name)
+            places.append(Place(entry.name, bare, "", entry.en_name, "region", PREFECTURES[code[:2]], area, code))
+    return places

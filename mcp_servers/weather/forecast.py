@@ -132,20 +132,15 @@ class OfficeForecast:
             _read_week(self._week, codes, days)
         names = self.station_names()
         station = next((names[code] for code in codes.stations if code in names), "")
-        return AreaForecast(self._short.office, self._short.time.astimezone(JST), station, days.in_order())
+        in_order = tuple(days[day] for day in sorted(days))
+        return AreaForecast(self._short.office, self._short.time.astimezone(JST), station, in_order)
 
 
-class _Days:
+class _Days(dict[date, Day]):
     """Days by date, created on first access."""
 
-    def __init__(self) -> None:
-        self._days: dict[date, Day] = {}
-
-    def __getitem__(self, day: date) -> Day:
-        return self._days.setdefault(day, Day(day))
-
-    def in_order(self) -> tuple[Day, ...]:
-        return tuple(self._days[day] for day in sorted(self._days))
+    def __missing__(self, day: date) -> Day:
+        return self.setdefault(day, Day(day))
 
 
 def _read_series(series: _Series, codes: AreaCodes, report: _Report, days: _Days) -> bool:
@@ -183,7 +178,8 @@ def _read_week(report: _Report, codes: AreaCodes, days: _Days) -> None:
     """Add the week's forecast where the next days have no value."""
     found = ""
     for series in report.series:
-        row = series.row(codes.week_areas) or _only_row(series)
+        # An office with a single week forecast for all its areas needs no code table.
+        row = series.row(codes.week_areas) or (series.areas[0] if len(series.areas) == 1 else None)
         if row and row.weather_codes:
             found = row.area.code
             _read_week_weather(series.local_times(), row, days)
@@ -211,11 +207,6 @@ def _read_week_temperatures(times: list[datetime], row: _Row, days: _Days) -> No
     for time, celsius in _numbers(times, row.temps_max):
         day = days[time.date()]
         day.high_c = celsius if day.high_c is None else day.high_c
-
-
-def _only_row(series: _Series) -> _Row | None:
-    """Return the row of an office with a single week forecast for all its areas, which needs no code table."""
-    return series.areas[0] if len(series.areas) == 1 else None
 
 
 def _numbers(times: list[datetime], texts: list[str]) -> Iterator[tuple[datetime, int]]:
@@ -248,9 +239,9 @@ class _WeekStation(BaseModel):
     amedas: str
 
 
-_STATIONS: TypeAdapter[dict[str, list[_StationsOfArea]]] = TypeAdapter(dict[str, list[_StationsOfArea]])
-_WEEK_STATIONS: TypeAdapter[dict[str, list[_WeekStation]]] = TypeAdapter(dict[str, list[_WeekStation]])
-_WEEK_AREAS: TypeAdapter[dict[str, list[str]]] = TypeAdapter(dict[str, list[str]])
+_STATIONS = TypeAdapter(dict[str, list[_StationsOfArea]])
+_WEEK_STATIONS = TypeAdapter(dict[str, list[_WeekStation]])
+_WEEK_AREAS = TypeAdapter(dict[str, list[str]])
 
 
 def read_stations(document: object) -> dict[str, list[str]]:
@@ -299,13 +290,11 @@ _CONTINUES = re.compile(
 def readable_text(text: str) -> str:
     """Return one of the agency's texts as readable Japanese.
 
-    The agency separates words by full-width spaces. ``くもり 昼過ぎ から 時々 晴れ 所により 夜 雨``
-    becomes ``くもり、昼過ぎから時々晴れ、所により夜雨``: half-width digits and punctuation,
-    no spaces, and a comma between statements.
+    The agency separates words by full-width spaces. ``くもり 昼過ぎ から 時々 晴れ 所により 夜 雨`` becomes
+    ``くもり、昼過ぎから時々晴れ、所により夜雨``: half-width digits and punctuation, and a comma between statements.
     """
-    words = unicodedata.normalize("NFKC", text).split()
     joined = ""
-    for word in words:
+    for word in unicodedata.normalize("NFKC", text).split():
         stop = word.startswith(("所により", "ただし")) or (_COMPLETE.search(joined) and not _CONTINUES.match(word))
         joined += "、" + word if joined and stop else word
     return joined

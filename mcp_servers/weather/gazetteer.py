@@ -17,12 +17,11 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from mcp_servers.weather.areas import ForecastArea, Place, PlaceKind, read_places
-from mcp_servers.weather.prefectures import Prefecture
+from mcp_servers.weather.areas import MUNICIPAL_KANA, ForecastArea, Place, PlaceKind, Prefecture, read_places
 
 _RANK: dict[PlaceKind, int] = {"prefecture": 0, "city": 1, "town": 2, "part": 2, "region": 3}
-_KANA_SUFFIXES = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
 _ENGLISH_SUFFIX = re.compile(r" (City|Town|Village|Ward|Region|Area|District|Islands?|Prefecture)$")
 _ENGLISH_WORDS = {"市": ("city",), "区": ("city", "ward"), "町": ("town",), "村": ("village",)}
 
@@ -124,7 +123,8 @@ class Gazetteer:
     def _divided(self, parts: list[str]) -> Iterator[tuple[str, Prefecture | None]]:
         """Split ``Fuchu, Hiroshima`` or ``広島県 府中市`` into prefecture and name."""
         for at in (len(parts) - 1, 0):
-            prefecture = self._prefecture(parts[at])
+            part = parts[at]
+            prefecture = self._prefectures.get(fold(part)) or self._prefectures.get(romaji_key(part))
             if prefecture:
                 rest = parts[:at] + parts[at + 1 :]
                 yield " ".join(rest), prefecture
@@ -139,16 +139,11 @@ class Gazetteer:
             if prefecture:
                 yield folded[length:], prefecture
 
-    def _prefecture(self, text: str) -> Prefecture | None:
-        return self._prefectures.get(fold(text)) or self._prefectures.get(romaji_key(text))
-
     def _similar(self, query: str) -> Iterator[Place]:
         sound = romaji_key(query)
-        key, index, cutoff = (
-            (sound, self._by_sound, _MIN_SIMILARITY_SOUND)
-            if sound
-            else (fold(query), self._by_name, _MIN_SIMILARITY_KANJI)
-        )
+        key, index, cutoff = fold(query), self._by_name, _MIN_SIMILARITY_KANJI
+        if sound:
+            key, index, cutoff = sound, self._by_sound, _MIN_SIMILARITY_SOUND
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
         near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
         best = (min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near))
@@ -166,7 +161,7 @@ def _keys(place: Place) -> tuple[set[str], set[str]]:
 
 
 def _bare_kana(place: Place) -> Iterator[str]:
-    for ending in _KANA_SUFFIXES.get(place.name[-1], ()):
+    for ending in MUNICIPAL_KANA.get(place.name[-1], ()):
         if place.kind != "region" and place.kana.endswith(ending):
             yield place.kana.removesuffix(ending)
 
@@ -201,38 +196,15 @@ _VARIANTS = str.maketrans(
 )
 _IGNORED = re.compile(r"[\s\-‐‑‒–—'’`.・･_]+")
 
-_SYLLABLES = """
-あ a い i う u え e お o か ka き ki く ku け ke こ ko さ sa し shi す su せ se そ so た ta ち chi つ tsu て te と to
-な na に ni ぬ nu ね ne の no は ha ひ hi ふ fu へ he ほ ho ま ma み mi む mu め me も mo や ya ゆ yu よ yo
-ら ra り ri る ru れ re ろ ro わ wa ゐ i ゑ e を o ん n が ga ぎ gi ぐ gu げ ge ご go ざ za じ ji ず zu ぜ ze ぞ zo
-だ da ぢ ji づ zu で de ど do ば ba び bi ぶ bu べ be ぼ bo ぱ pa ぴ pi ぷ pu ぺ pe ぽ po ゔ vu
-きゃ kya きゅ kyu きょ kyo しゃ sha しゅ shu しょ sho ちゃ cha ちゅ chu ちょ cho にゃ nya にゅ nyu にょ nyo
-ひゃ hya ひゅ hyu ひょ hyo みゃ mya みゅ myu みょ myo りゃ rya りゅ ryu りょ ryo ぎゃ gya ぎゅ gyu ぎょ gyo
-じゃ ja じゅ ju じょ jo びゃ bya びゅ byu びょ byo ぴゃ pya ぴゅ pyu ぴょ pyo しぇ she ちぇ che てぃ ti でぃ di ふぁ fa
-"""
+# syllables.txt: hiragana and their Hepburn spelling.
+_SYLLABLES = Path(__file__).with_name("syllables.txt").read_text("utf-8")
 _ROMAN: dict[str, str] = dict(re.findall(r"(\S+) (\S+)", _SYLLABLES))
 
-# Applied in this order to Latin letters; the left side is common or older spelling.
-_ROMAJI_RULES = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"[^a-z]", ""),
-        (r"oh(?![aiueoy])", "o"),
-        (r"sy([auo])", r"sh\1"),
-        (r"ty([auo])", r"ch\1"),
-        (r"[zj]y([auo])", r"j\1"),
-        (r"si", "shi"),
-        (r"ti", "chi"),
-        (r"tu", "tsu"),
-        (r"(?<![sc])hu", "fu"),
-        (r"[zd]i", "ji"),
-        (r"d[zu]+", "zu"),
-        (r"tch", "cch"),
-        (r"m(?=[bmp])", "n"),
-        (r"o[ou]+", "o"),
-        (r"uu+", "u"),
-    )
-)
+# romaji.tsv: common or older spellings and what replaces them, applied in this order to Latin letters.
+_ROMAJI_LINES = Path(__file__).with_name("romaji.tsv").read_text("utf-8").splitlines()
+_ROMAJI_RULES = [
+    (re.compile(pattern), replacement) for pattern, replacement in (line.split("\t") for line in _ROMAJI_LINES)
+]
 
 
 def fold(text: str) -> str:
@@ -276,7 +248,7 @@ def _kana_to_hepburn(kana: str) -> str:
         sound = spelled[-1][-1] if piece == "ー" and spelled else _ROMAN.get(piece, "")
         spelled.append(sound[:1] + sound if doubled else sound)
         doubled = False
-    return "".join(sound for sound in spelled if sound)
+    return "".join(spelled)
 
 
 def _normalize_romaji(latin: str) -> str:

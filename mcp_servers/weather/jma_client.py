@@ -25,14 +25,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import httpx2
+from pydantic import TypeAdapter
 
+from mcp_servers.program import close_in_time
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
 from mcp_servers.weather.settings import Clock, Settings
 
 T = TypeVar("T")
-
-# Closing a TLS connection exchanges messages with the server; limit that wait.
-_CLOSE_S = 1.0
 
 _OK, _NOT_MODIFIED, _SERVER_ERROR = 200, 304, 500
 
@@ -65,11 +64,7 @@ class SampleDocuments:
         return datetime.fromisoformat(self._sample["time"])
 
     async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
-        """Return the document at a path.
-
-        Raises:
-            AgencyUnreachableError: the sample does not contain it.
-        """
+        """Return the document at a path; raise AgencyUnreachableError if the sample does not contain it."""
         del max_age_s
         documents = self._sample["documents"]
         if path not in documents:
@@ -105,9 +100,8 @@ class JmaClient:
         ``read`` converts the decoded JSON and raises ValueError, LookupError or TypeError for an invalid document. A
         document younger than ``max_age_s`` seconds is returned without a request.
 
-        Raises:
-            AgencyUnreachableError: the agency does not answer and no older document is stored.
-            AgencyUnreadableError: the answer is invalid and no older document is stored.
+        Without an older document, raises AgencyUnreachableError if the agency does not answer, and
+        AgencyUnreadableError if its answer is invalid.
         """
         async with self._locks[path]:
             cached = self._cached.get(path) or self._load(path, read)
@@ -140,16 +134,9 @@ class JmaClient:
         if response.status_code == _NOT_MODIFIED and cached:
             renewed = replace(cached, stored=replace(cached.stored, checked_at=now))
         else:
-            renewed = _CachedDocument(
-                StoredDocument(
-                    url=self._settings.base_url + path,
-                    checked_at=now,
-                    etag=response.headers.get("etag", ""),
-                    last_modified=response.headers.get("last-modified", ""),
-                    body=response.content,
-                ),
-                _read_json(path, response.content, read),
-            )
+            etag, last_modified = (response.headers.get(name, "") for name in ("etag", "last-modified"))
+            stored = StoredDocument(self._settings.base_url + path, now, etag, last_modified, response.content)
+            renewed = _CachedDocument(stored, _read_json(path, response.content, read))
         self._cached[path] = renewed
         self._store.save(renewed.stored)
         return renewed
@@ -177,11 +164,11 @@ class JmaClient:
             return None
         if response.status_code in {_OK, _NOT_MODIFIED}:
             return response
-        if response.status_code >= _SERVER_ERROR and not last:
-            return None
-        if response.status_code >= _SERVER_ERROR:
+        if response.status_code < _SERVER_ERROR:
+            raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status_code}")
+        if last:
             raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status_code}")
-        raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status_code}")
+        return None
 
     def _connected(self) -> httpx2.AsyncClient:
         # Created at the first request: loading the trust store takes time and can fail on a minimal system.
@@ -201,8 +188,7 @@ async def open_jma_client(settings: Settings, clock: Clock) -> AsyncGenerator[Jm
     try:
         yield jma
     finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):
-            await jma.aclose()
+        await close_in_time(jma.aclose)
 
 
 def _conditions(cached: _CachedDocument | None) -> dict[str, str]:
@@ -235,6 +221,9 @@ class StoredDocument:
     body: bytes
 
 
+_STORED = TypeAdapter(StoredDocument)
+
+
 class DocumentStore:
     """The files of one cache folder; stores nothing if the folder is None.
 
@@ -251,14 +240,7 @@ class DocumentStore:
             return None
         try:
             head, _, body = self._path(self._folder, url).read_bytes().partition(b"\n")
-            about = json.loads(head)
-            stored = StoredDocument(
-                url=str(about["url"]),
-                checked_at=float(about["checked_at"]),
-                etag=str(about["etag"]),
-                last_modified=str(about["last_modified"]),
-                body=body,
-            )
+            stored = _STORED.validate_python({**json.loads(head), "body": body})
         except (OSError, ValueError, LookupError, TypeError):
             return None
         return stored if stored.url == url else None

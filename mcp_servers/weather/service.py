@@ -137,36 +137,25 @@ class WeatherService:
     async def weather(self, location: str) -> WeatherAnswer:
         """Return today's weather, and tomorrow's in the evening, when no temperature is left for today.
 
-        Raises:
-            WeatherError: no answer is available; the message contains the next step.
+        Raises WeatherError if no answer is available; the message contains the next step.
         """
         return await self._answer(location, days=None)
 
     async def forecast(self, location: str, days: int) -> WeatherAnswer:
-        """Return the weather of ``days`` days from today.
-
-        Raises:
-            WeatherError: no answer is available; the message contains the next step.
-        """
+        """Return the weather of ``days`` days from today; raise WeatherError as ``weather``."""
         if not 1 <= days <= MAX_DAYS:
             raise WeatherError("DaysOutOfRange", days=days, maximum=MAX_DAYS)
         return await self._answer(location, days=days)
 
     async def places(self, name: str) -> PlacesAnswer:
-        """Return the places that a name can mean, including lower-ranked places of the same name.
-
-        Raises:
-            WeatherError: the area table is not available.
-        """
+        """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
         name = name.strip()[:_MAX_NAME_CHARS]
         match = (await self._gazetteer()).find(name, namesakes=True)
         found = match.places[:_MAX_PLACES]
         if not found:
             missing = _not_found(name, match)
-            suggestions = [place.full_name for place in match.suggestions]
-            return PlacesAnswer(
-                summary=missing.japanese, summary_en=missing.english, places=[], suggestions=suggestions or None
-            )
+            names = [place.full_name for place in match.suggestions] or None
+            return PlacesAnswer(summary=missing.japanese, summary_en=missing.english, places=[], suggestions=names)
         names = "、".join(place.full_name for place in found)
         english = "; ".join(place.full_english for place in found)
         return PlacesAnswer(
@@ -206,14 +195,11 @@ class WeatherService:
         coming = [day for day in forecast.days if day.date >= today]
         if not coming or coming[0].date > today:
             raise OldForecastError(place.area.name, f"{forecast.report_time:%Y-%m-%d %H:%M}", stale)
-        summary = ForecastSummary(
-            place,
-            coming[: days or _default_days(coming)],
-            today,
-            now,
-            forecast.report_time if stale else None,
-            forecast.report_time if self._is_sample else None,
-        )
+        # In the evening the first day has no temperatures left.
+        default_days = 2 if coming[0].high_c is None and coming[0].low_c is None else 1
+        stale_since = forecast.report_time if stale else None
+        sample_of = forecast.report_time if self._is_sample else None
+        summary = ForecastSummary(place, coming[: days or default_days], today, now, stale_since, sample_of)
         return _weather_answer(summary, forecast, detailed=days is None)
 
     async def _gazetteer(self) -> Gazetteer:
@@ -221,7 +207,7 @@ class WeatherService:
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
         """Return the forecast of a place's area, and True if it is stale."""
-        tables = asyncio.gather(
+        reading = asyncio.gather(
             self._table(STATIONS, read_stations),
             self._table(WEEK_STATIONS, read_week_stations),
             self._table(WEEK_AREAS, read_week_areas),
@@ -230,12 +216,10 @@ class WeatherService:
             path = forecast_path(place.area.office)
             fetched = await self._jma.document(path, OfficeForecast.read, max_age_s=_FORECAST_AGE_S)
         finally:
-            stations, week_stations, week_areas = await tables
+            stations, week_stations, week_areas = await reading
+        tables = CodeTables(stations, week_stations, week_areas)
         names = fetched.value.station_names()
-        codes = CodeTables(stations, week_stations, week_areas).codes_of(
-            place.area.code, near=place.bare, station_names=names
-        )
-        forecast = fetched.value.for_area(codes)
+        forecast = fetched.value.for_area(tables.codes_of(place.area.code, near=place.bare, station_names=names))
         if forecast is None:
             raise WeatherError("NoForecast", area=place.area.name)
         return forecast, fetched.stale
@@ -262,11 +246,6 @@ async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[Weath
     sample = WeatherService(documents, documents.time, is_sample=True) if settings.has_sample else None
     async with open_jma_client(settings, clock) as jma:
         yield WeatherService(jma, clock, sample)
-
-
-def _default_days(days: list[Day]) -> int:
-    """Return one day, or two if the first has no temperatures left, as in the evening."""
-    return 2 if days[0].high_c is None and days[0].low_c is None else 1
 
 
 def _weather_answer(summary: ForecastSummary, forecast: AreaForecast, *, detailed: bool) -> WeatherAnswer:
@@ -296,9 +275,7 @@ def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
         return answer
     slots = {f"{start.hour:02d}-{start.hour + 6:02d}": percent for start, percent in rain_slots_left(day, now)}
     changing = slots if len(set(slots.values())) > 1 else None
-    return answer.model_copy(
-        update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None},
-    )
+    return answer.model_copy(update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None})
 
 
 def _ambiguous_answer(query: str, match: PlaceMatch) -> WeatherAnswer:

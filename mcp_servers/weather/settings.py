@@ -46,11 +46,7 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings from the environment.
-
-    Raises:
-        ValueError: ``JMA_BASE_URL`` is not an HTTP address.
-    """
+    """Read the settings from the environment; raise ValueError if ``JMA_BASE_URL`` is not an HTTP address."""
     base_url = http_address(environ, "JMA_BASE_URL", AGENCY_URL)
     has_sample = environ.get("WEATHER_SAMPLE") == "1"
     return Settings(base_url=base_url, cache_folder=_cache_folder(environ), has_sample=has_sample)
@@ -65,11 +61,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def clock_from(environ: Mapping[str, str]) -> Clock:
-    """Return the system clock, or a clock fixed at ``WEATHER_NOW``.
-
-    Raises:
-        ValueError: ``WEATHER_NOW`` is not a time with an offset.
-    """
+    """Return the system clock, or one fixed at ``WEATHER_NOW``; raise ValueError if that is no time with an offset."""
     fixed = environ.get("WEATHER_NOW", "")
     if not fixed:
         return lambda: datetime.now(timezone.utc)

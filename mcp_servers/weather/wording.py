@@ -40,14 +40,16 @@ def rain_percent(day: Day, now: datetime) -> int | None:
 
 def place_label(place: Place) -> str:
     """Return the place with its forecast area: 横浜市（神奈川県東部）; the area alone if it is the place itself."""
-    asked_for_area = place.kind == "prefecture" or place.code == place.area.code
-    return place.area.name if asked_for_area else f"{place.name}（{place.area.name}）"
+    return place.area.name if _is_area(place) else f"{place.name}（{place.area.name}）"
 
 
 def place_label_english(place: Place) -> str:
     """Return the English form of ``place_label``."""
-    asked_for_area = place.kind == "prefecture" or place.code == place.area.code
-    return place.area.english if asked_for_area else f"{place.english} ({place.area.english})"
+    return place.area.english if _is_area(place) else f"{place.english} ({place.area.english})"
+
+
+def _is_area(place: Place) -> bool:
+    return place.kind == "prefecture" or place.code == place.area.code
 
 
 def weather_text(day: Day) -> str:
@@ -58,50 +60,45 @@ def weather_text(day: Day) -> str:
 
 def in_japanese(summary: ForecastSummary) -> str:
     """Return the forecast as a Japanese sentence; a sample says so first."""
-    return f"{_sample(summary.sample_of)}{_sentence(summary)}"
-
-
-def _sentence(summary: ForecastSummary) -> str:
-    if len(summary.days) > _DETAILED_DAYS:
-        days = "、".join(
-            f"{_day(summary, day)}は{weather_text(day) or '不明'}{_in_brackets(_facts(summary, day))}"
-            for day in summary.days
-        )
-        return f"{place_label(summary.place)}の天気は、{days}です。{_stale(summary)}"
-    first, *others = ("、".join((weather_text(day) or "不明", *_facts(summary, day))) for day in summary.days)
-    second = "".join(f"、{_day(summary, day)}は{text}" for day, text in zip(summary.days[1:], others, strict=True))
-    return (
-        f"{place_label(summary.place)}の{_day(summary, summary.days[0])}の天気は{first}{second}です。{_stale(summary)}"
-    )
+    days = [(_day(summary, day), weather_text(day) or "不明", _facts(summary, day)) for day in summary.days]
+    if len(days) > _DETAILED_DAYS:
+        text = "、".join(f"{name}は{weather}{_in_brackets(facts)}" for name, weather, facts in days)
+        forecast = f"天気は、{text}"
+    else:
+        (first, *_), *_ = days
+        texts = [(name, "、".join((weather, *facts))) for name, weather, facts in days]
+        forecast = f"{first}の天気は{texts[0][1]}" + "".join(f"、{name}は{text}" for name, text in texts[1:])
+    return f"{_sample(summary.sample_of)}{place_label(summary.place)}の{forecast}です。{_stale(summary)}"
 
 
 def in_english(summary: ForecastSummary) -> str:
     """Return the forecast as an English sentence; a sample says so first."""
     days = "; ".join(
-        ", ".join((f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts_english(summary, day)))
+        ", ".join(
+            (f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts(summary, day, _FACTS_ENGLISH))
+        )
         for day in summary.days
     )
-    old = (
-        f" (Published {_hour_english(summary.stale_since)}; the agency cannot be reached.)"
-        if summary.stale_since
-        else ""
-    )
-    sample = (
-        "The Japan Meteorological Agency cannot be reached; this is the demo's sample, its forecast of"
-        f" {summary.sample_of.astimezone(JST):%Y-%m-%d %H:%M} JST, and not a current one. "
-        if summary.sample_of
-        else ""
-    )
+    sample = old = ""
+    if summary.sample_of:
+        sample = (
+            "The Japan Meteorological Agency cannot be reached; this is the demo's sample, its forecast of"
+            f" {summary.sample_of.astimezone(JST):%Y-%m-%d %H:%M} JST, and not a current one. "
+        )
+    if summary.stale_since:
+        since = summary.stale_since.astimezone(JST)
+        published = f"{_MONTHS_EN[since.month - 1]} {since.day}, {since.hour}:{since.minute:02d} JST"
+        old = f" (Published {published}; the agency cannot be reached.)"
     return f"{sample}{place_label_english(summary.place)}, {days}.{old}"
 
 
 def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
     """Return the question that lists the places of an ambiguous name, in Japanese and English."""
     more = len(places) - _MAX_LISTED
-    names = "、".join(place.full_name for place in places[:_MAX_LISTED]) + ("など" if more > 0 else "")
-    english = "; ".join(place.full_english for place in places[:_MAX_LISTED]) + (
-        f" and {more} more" if more > 0 else ""
-    )
+    names = "、".join(place.full_name for place in places[:_MAX_LISTED])
+    english = "; ".join(place.full_english for place in places[:_MAX_LISTED])
+    if more > 0:
+        names, english = f"{names}など", f"{english} and {more} more"
     return (
         f"「{query}」は{len(places)}か所あります: {names}。どこか、都道府県を付けて指定してください。",
         f"There are {len(places)} places called {query}: {english}. Which one? Give the prefecture too.",
@@ -122,27 +119,19 @@ def _day_english(summary: ForecastSummary, day: Day) -> str:
     return f"{name} ({_MONTHS_EN[day.date.month - 1]} {day.date.day})"
 
 
-def _facts(summary: ForecastSummary, day: Day) -> tuple[str, ...]:
-    brief = len(summary.days) > _DETAILED_DAYS
-    rain = rain_percent(day, summary.now)
-    several = len({percent for _, percent in rain_slots_left(day, summary.now)}) > 1
-    facts = (
-        (day.high_c, f"{'最高' if brief else '最高気温'}{day.high_c}度"),
-        (day.low_c, f"{'最低' if brief else '最低気温'}{day.low_c}度"),
-        (rain, f"{'降水' if brief else '降水確率は'}{'最大' if several else ''}{rain}%"),
-    )
-    return tuple(text for value, text in facts if value is not None)
+# Maximum, minimum and chance of rain in a detailed summary, and in a brief one.
+_FACTS = (("最高気温{}度", "最低気温{}度", "降水確率は{}{}%"), ("最高{}度", "最低{}度", "降水{}{}%"))
+_FACTS_ENGLISH = (("high {}°C", "low {}°C", "chance of rain {1}%"), ("high {}°C", "low {}°C", "rain {1}%"))
 
 
-def _facts_english(summary: ForecastSummary, day: Day) -> tuple[str, ...]:
-    brief = len(summary.days) > _DETAILED_DAYS
-    rain = rain_percent(day, summary.now)
-    facts = (
-        (day.high_c, f"high {day.high_c}°C"),
-        (day.low_c, f"low {day.low_c}°C"),
-        (rain, f"{'rain' if brief else 'chance of rain'} {rain}%"),
-    )
-    return tuple(text for value, text in facts if value is not None)
+def _facts(summary: ForecastSummary, day: Day, sentences: Sequence[Sequence[str]] = _FACTS) -> list[str]:
+    high, low, rain = sentences[len(summary.days) > _DETAILED_DAYS]
+    facts = [text.format(value) for text, value in ((high, day.high_c), (low, day.low_c)) if value is not None]
+    percent = rain_percent(day, summary.now)
+    if percent is not None:
+        several = len({slot for _, slot in rain_slots_left(day, summary.now)}) > 1
+        facts.append(rain.format("最大" if several else "", percent))
+    return facts
 
 
 def _weather_text_english(day: Day) -> str:
@@ -151,7 +140,7 @@ def _weather_text_english(day: Day) -> str:
     return english.replace("sunny", "clear") if day.tonight else english
 
 
-def _in_brackets(facts: tuple[str, ...]) -> str:
+def _in_brackets(facts: Sequence[str]) -> str:
     return f"（{'、'.join(facts)}）" if facts else ""
 
 
@@ -169,11 +158,6 @@ def _stale(summary: ForecastSummary) -> str:
         return ""
     since = summary.stale_since.astimezone(JST)
     return f"（気象庁に接続できないため、{since.month}月{since.day}日{since.hour}時発表の予報です）"
-
-
-def _hour_english(time: datetime | None) -> str:
-    local = time.astimezone(JST) if time else None
-    return f"{_MONTHS_EN[local.month - 1]} {local.day}, {local.hour}:{local.minute:02d} JST" if local else ""
 
 
 # weather_codes.tsv: code, Japanese, English.

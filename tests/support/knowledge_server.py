@@ -12,7 +12,7 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
-from mcp_servers.knowledge.importing.watch import WatchRules
+from mcp_servers.knowledge.importing.folders import WatchRules
 from mcp_servers.knowledge.server import AccessOf, create_server, unrestricted_access
 from mcp_servers.knowledge.service import KnowledgeService, open_service
 from mcp_servers.knowledge.settings import Settings

@@ -23,18 +23,8 @@ Vectors = NDArray[np.float32]
 class Embedder(Protocol):
     """Text -> unit vectors."""
 
-    @property
-    def name(self) -> str:
-        """The vector space: vectors are compared only under one name.
-
-        It changes with the model and the number of dimensions, not with the address.
-        """
-        ...
-
-    @property
-    def is_fast(self) -> bool:
-        """True if adding a document may wait for its vectors."""
-        ...
+    name: str  # the vector space, by model and dimensions, not by address: vectors are compared only under one name
+    is_fast: bool  # adding a document may wait for its vectors
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text, in order; raise EngineUnreachableError on failure."""
@@ -52,16 +42,10 @@ class Embedder(Protocol):
 class Reranker(Protocol):
     """Query and passages -> relevance."""
 
-    @property
-    def name(self) -> str:
-        """Shown in explanations."""
-        ...
+    name: str  # shown in explanations
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
-        """Return for each passage, in order, the probability that it answers the query, 0..1.
-
-        Raises EngineUnreachableError on failure.
-        """
+        """Return the probability that each passage answers the query, 0..1; raise EngineUnreachableError on failure."""
         ...
 
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 import anyio
 import anyio.to_thread
@@ -16,13 +17,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import (
-    BATCH_S,
-    Database,
-    delete_replaced_index,
-    merge_segments,
-    text_tables,
-)
+from mcp_servers.knowledge.storage.database import BATCH_S, Database, delete_replaced_index, merge_segments, text_tables
 from mcp_servers.knowledge.storage.text_index import (
     IndexedChunk,
     chunks_to_rebuild,
@@ -30,7 +25,6 @@ from mcp_servers.knowledge.storage.text_index import (
     finish_rebuilt_index,
 )
 from mcp_servers.knowledge.storage.vectors import (
-    PendingChunk,
     chunks_without_vectors,
     create_embedding,
     delete_unused_vectors,
@@ -40,7 +34,7 @@ from mcp_servers.knowledge.storage.vectors import (
     store_vectors,
     unused_embeddings,
 )
-from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import UNRESTRICTED
 
 # One commit costs 5 ms on an SD card; remote embedders split batches themselves.
@@ -49,10 +43,7 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
 
 
 class BackgroundIndexer:
-    """The background worker of one library; ``run`` works until ``stop``.
-
-    ``target`` is the name of the embedder for all bases; empty keeps each base as it is.
-    """
+    """The worker of one library, from ``run`` to ``stop``; ``target`` names the embedder for all bases, or none."""
 
     def __init__(self, database: Database, embedders: Mapping[str, Embedder], target: str) -> None:
         self._database = database
@@ -99,7 +90,7 @@ class BackgroundIndexer:
 
     async def _process_all(self) -> None:
         try:
-            all_bases = await anyio.to_thread.run_sync(self._bases)
+            all_bases = await anyio.to_thread.run_sync(self._database.read, bases, UNRESTRICTED)
         except KnowledgeError as problem:
             self.problems[0] = problem.words
             return
@@ -110,46 +101,40 @@ class BackgroundIndexer:
 
     async def _process_base(self, base: StoredBase) -> None:
         try:
-            await self._update_base(base)
+            # It may be removed meanwhile.
+            with suppress(BaseNotFoundError):
+                await self._update_base(base)
         except KnowledgeError as problem:
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
 
     async def _update_base(self, base: StoredBase) -> None:
-        try:
-            if base.analyzer != ANALYZER_VERSION:
-                while not await anyio.to_thread.run_sync(self._rebuild, base.key):
-                    pass
-            if self._merged.get(base.key) != base:
-                while await anyio.to_thread.run_sync(self._merge_segments, base.key):
-                    pass
-                self._merged[base.key] = base
-            if embedder := self._embedders.get(self._target):
-                await self._update_vectors(base, embedder)
-            while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+        if base.analyzer != ANALYZER_VERSION:
+            while not await anyio.to_thread.run_sync(self._rebuild, base.key):
                 pass
-        except BaseNotFoundError:
-            # The base was removed meanwhile.
-            return
+        if self._merged.get(base.key) != base:
+            while await anyio.to_thread.run_sync(self._merge_segments, base.key):
+                pass
+            self._merged[base.key] = base
+        if embedder := self._embedders.get(self._target):
+            await self._update_vectors(base, embedder)
+        while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+            pass
 
     async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
         key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
         after = 0
         # A second pass finds chunks added during the first.
         while not await anyio.to_thread.run_sync(self._finish, base.key, key):
-            missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
-            after = missing[-1].chunk if missing else 0
+            arguments = (chunks_without_vectors, base.key, key, after, _BATCH)
+            missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
+            after = max(missing, default=0)
             if missing:
-                texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
-                vectors = await embedder.embed_documents(texts)
-                await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
+                vectors = await embedder.embed_documents(list(missing.values()))
+                await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
-
-    def _bases(self) -> list[StoredBase]:
-        with self._database.reading() as connection:
-            return bases(connection, UNRESTRICTED)
 
     def _rebuild(self, base: int) -> bool:
         """Rebuild a part of a text index; return True after the last one."""
@@ -193,16 +178,12 @@ class BackgroundIndexer:
             set_next_embedding(connection, base, key)
             return key
 
-    def _missing(self, base: int, key: int, after: int) -> list[PendingChunk]:
-        with self._database.reading() as connection:
-            return chunks_without_vectors(connection, base, key, after, _BATCH)
-
-    def _store(self, base: int, key: int, missing: list[PendingChunk], vectors: Vectors) -> None:
+    def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> None:
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
             # The base may have been reindexed meanwhile and have another set.
             if key in {stored.embedding, stored.next_embedding}:
-                store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
+                store_vectors(connection, key, chunks, vectors)
 
     def _finish(self, base: int, key: int) -> bool:
         """Return True if a set is complete or obsolete; a complete set becomes the active one."""

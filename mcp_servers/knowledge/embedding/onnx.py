@@ -56,32 +56,21 @@ class ModelFolder:
     network: Path  # ONNX file
     tokenizer: Path
     max_tokens: int  # longer texts are truncated
-    pooling: Pooling = "mean"
-    query_prompt: str = ""
-    document_prompt: str = ""
+    pooling: Pooling
+    query_prompt: str
+    document_prompt: str
 
 
 def read_model_folder(setting: str, given: str) -> ModelFolder:
-    """Read a model folder, or one ``.onnx`` file in it.
-
-    ``setting`` names the argument in the message of BadArgumentError.
-    """
+    """Read a model folder, or one ``.onnx`` file in it; BadArgumentError names the argument ``setting``."""
     try:
         path = Path(given).expanduser().absolute()
         network = _network(setting, path)
         folder = next((place for place in (network.parent, network.parent.parent) if _tokenizer(place).is_file()), None)
         if folder is None:
             raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
-        query_prompt, document_prompt = _prompts(folder)
-        found = ModelFolder(
-            name=folder.name,
-            network=network,
-            tokenizer=_tokenizer(folder),
-            max_tokens=_max_tokens(folder),
-            pooling=_pooling(folder),
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-        )
+        files = (network, _tokenizer(folder))
+        found = ModelFolder(folder.name, *files, _max_tokens(folder), _pooling(folder), *_prompts(folder))
         return replace(found, name=f"{folder.name}@{_fingerprint(found)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

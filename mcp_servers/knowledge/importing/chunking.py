@@ -74,8 +74,9 @@ def _whole_pieces(text: str, share: float, limits: ChunkLimits) -> Iterator[_Pie
     head, _, rows = text.partition("\n")
     repeated = f"{head}\n" if is_table(text) and _share(head, limits) < 1 / 2 else ""
     room = 1 - _share(repeated, limits)
-    lines = (_Piece(line, _share(line, limits)) for line in _lines(rows if repeated else text, limits, room))
-    for part in _filled(lines, room):
+    lines = (rows if repeated else text).splitlines(keepends=True)
+    pieces = (_Piece(part, _share(part, limits)) for line in lines for part in _parts(line, limits, room))
+    for part in _filled(pieces, room):
         yield _Piece(f"{repeated}{part}\n", 1, is_alone=True)
 
 
@@ -108,11 +109,6 @@ def _sentences(text: str, limits: ChunkLimits) -> Iterator[str]:
             continue
         for clause in _split(_CLAUSE_END, sentence):
             yield from _parts(clause, limits, 1)
-
-
-def _lines(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
-        yield from _parts(line, limits, room)
 
 
 def _parts(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:

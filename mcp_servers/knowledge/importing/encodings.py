@@ -9,10 +9,13 @@ because it is often wrong.
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 # Longer samples do not change the result.
 _SAMPLE_BYTES = 32_768
@@ -27,40 +30,19 @@ _MARKS = (
 # ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: character set switches in mail and on old Unix systems.
 _ISO_2022_JP = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\([IJ])")
 
+_TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").read_text("utf-8"))
 # Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
 # (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
-_TABLES: dict[str, tuple[str, ...]] = {
-    "cp932": ("cp932", "shift_jis_2004"),
-    "euc_jp": ("euc_jp", "euc_jis_2004"),
-    "iso2022_jp": ("iso2022_jp", "iso2022_jp_ext", "iso2022_jp_2004"),
-}
-_JAPANESE_NAMES = {
-    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "ms932", "cp932", "ms_kanji"), "cp932"),
-    **dict.fromkeys(("euc-jp", "eucjp", "x-euc-jp", "euc_jp", "cp51932", "eucjp-ms"), "euc_jp"),
-    **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
-}
+_CODECS: dict[str, list[str]] = {name: each["codecs"] for name, each in _TABLE["japanese"].items()}
+_JAPANESE_NAMES = {declared: name for name, each in _TABLE["japanese"].items() for declared in each["names"]}
 # Codecs that pages may declare; Python has others, e.g. for passwords and host names.
 _TEXT_CODECS = re.compile(
     r"utf-8|iso8859-\d+|cp\d+|koi8-[rut]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620|johab|hz|ptcp154|kz1048"
 )
 # The kanji that make up two thirds of the kanji in an encyclopedia.
-_COMMON_KANJI = frozenset(
-    "年国日大本地人的一月会行党者合中法部事上定政主用時学生力発業民対関成立代分共後世方員同化動自戦出語第制以家多産間体場在入社教現内性"
-    "連下位建通和実子権物市表前名最数機要開経議記設選当全度公水高長東西原期結海持域道所気基帝軍築理支明作務目言県保北都外区活呼義州有手"
-    "続新団置電約組条受特指文治南派平正加見領規労際府応王認初挙回紀次進反式働来争統雨半任球島近点独利存界委勝意説金命解品薬論使相問野職天"
-    "計強万取不例能小決果土流起面送師山変称資査等交二住他運由線量書調重得心放検系降皇可止号構族台配三油工打石形別改各元安題格常報判終始質"
-    "総示協済田投類求係向件首補梅革朝音集局参空施武院川含管様与及導造素無付貨諸版鉄種提術側移広番口信医響女知敗限字占勢落"
-)
+_COMMON_KANJI = frozenset(_TABLE["common_kanji"])
 # Negative log frequency of characters: (first, last, cost); the first matching row counts.
-_COSTS: tuple[tuple[str, str, float], ...] = (
-    ("\t", "\t", 0.0), ("\n", "\n", 0.0), ("\r", "\r", 0.0), ("\0", "\x1f", 12.0), (" ", "~", 0.0),
-    ("\x7f", "\x9f", 14.0), ("\xa0", "\xbf", 7.5), ("×", "×", 7.0), ("÷", "÷", 7.0), ("À", "ÿ", 5.0),
-    ("Ā", "ſ", 8.5), ("Α", "ω", 9.0), ("А", "я", 9.0), ("\x80", "\u1fff", 11.0), ("–", "…", 5.0),
-    ("→", "→", 6.0), ("\u2000", "⿿", 7.5), ("、", "。", 2.0), ("\u3000", "\u3000", 3.0), ("「", "』", 3.0),
-    ("〜", "〜", 5.0), ("\u3001", "〟", 5.0), ("ゐ", "ゑ", 10.0), ("ぁ", "ん", 1.6), ("ー", "ー", 2.5),
-    ("・", "・", 3.5), ("ヰ", "ヱ", 10.0), ("ァ", "ヴ", 3.0), ("一", "鿿", 9.0), ("！", "～", 4.5),
-    ("｡", "･", 6.5), ("ｦ", "ﾟ", 2.8), ("가", "힣", 11.0), ("\ue000", "\uf8ff", 14.0), ("\ufffd", "\ufffd", 18.0),
-)  # fmt: skip
+_COSTS: list[tuple[str, str, float]] = _TABLE["costs"]
 _OTHER_COST = 12.0
 _COMMON_KANJI_COST = 2.6
 # JIS level 1 kanji are ten times as frequent as the others.
@@ -195,7 +177,7 @@ def _is_valid(content: bytes, encoding: str) -> bool:
 
 def _read(content: bytes, encoding: str) -> tuple[str, str]:
     """Decode with the first codec that reads every byte, or with replacement characters."""
-    tables = _TABLES.get(encoding, (encoding,))
+    tables = _CODECS.get(encoding, [encoding])
     table = next((table for table in tables if _is_valid(content, table)), "")
     return (content.decode(table), table) if table else (content.decode(tables[0], errors="replace"), tables[0])
 

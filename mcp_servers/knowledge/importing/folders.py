@@ -1,25 +1,33 @@
-"""Synchronise a knowledge base with a folder.
+"""Synchronise a knowledge base with a folder, once or after each change.
 
 The knowledge base holds all state (URI and content hash of each document), so an interrupted run continues, and another
 run only reads the files. Documents of deleted files are removed; a file that has become unreadable keeps its document.
 Every file is reported once. Hidden files, tool folders and temporary files are ignored without a report; links are
 not followed.
+
+Notifications of a watched folder only trigger rounds, so a missed one is made up by the next round. Without
+``watchfiles``, or where the system sends none, rounds run at a fixed interval.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import math
 import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast, get_args
 from urllib.parse import unquote_to_bytes, urlsplit
 
+import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from mcp_servers.knowledge.errors import KnowledgeError, StorageError, UnreadableFileError
@@ -90,9 +98,8 @@ def _classify(entry: os.DirEntry[str]) -> Path | FoundFile | SkippedPath:
             return SkippedPath(path, "is a link")
         about = entry.stat()
     except UnicodeError:
-        return SkippedPath(
-            Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is not valid UTF-8"
-        )
+        printable = os.fsencode(entry.path).decode("utf-8", "replace")
+        return SkippedPath(Path(printable), "has a name that is not valid UTF-8")
     except OSError as error:
         return SkippedPath(path, f"cannot be opened: {error.strerror}")
     if stat.S_ISDIR(about.st_mode):
@@ -138,7 +145,7 @@ class FileReport:
 class FolderReport:
     """Results for all files of a folder, in order."""
 
-    files: tuple[FileReport, ...] = ()
+    files: tuple[FileReport, ...]
 
     @property
     def is_settled(self) -> bool:
@@ -151,8 +158,7 @@ class FolderReport:
 
     def __str__(self) -> str:
         """Return the counts and the first failures."""
-        outcomes: tuple[Outcome, ...] = ("imported", "unchanged", "removed", "skipped", "failed")
-        counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in outcomes if self.count(outcome))
+        counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in get_args(Outcome) if self.count(outcome))
         failed = [file for file in self.files if file.outcome == "failed"]
         shown = "".join(f" {file.reason}" for file in failed[:_SHOWN_FAILURES])
         more = f" … and {len(failed) - _SHOWN_FAILURES} more." if len(failed) > _SHOWN_FAILURES else ""
@@ -206,14 +212,13 @@ async def import_folder(
     content_hashes = await store.content_hashes(prefix)
     settle_s = rules.settle_s if seen else 0.0
     run = _FolderImport(store, reader, content_hashes, seen if seen is not None else {}, settle_s)
-    reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, SkippedPath)]
+    skipped = [each for each in found if isinstance(each, SkippedPath)]
+    reports = [FileReport(str(each.path), "skipped", each.reason) for each in skipped]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
         reports.append(await run.import_file(file))
     # Files below an unreadable folder are not known to be deleted.
-    unreadable = tuple(
-        f"{each.path.as_uri()}/" for each in found if isinstance(each, SkippedPath) and each.path.is_absolute()
-    )
+    unreadable = tuple(f"{each.path.as_uri()}/" for each in skipped if each.path.is_absolute())
     if rules.removes:
         present = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in unreadable}
         gone = [uri for uri in content_hashes if uri not in present and not uri.startswith(unreadable)]
@@ -233,8 +238,6 @@ def _found(folder: Path) -> list[FoundFile | SkippedPath]:
 
 @dataclass
 class _FolderImport:
-    """One run over one folder."""
-
     store: DocumentStore
     reader: Reader
     content_hashes: Mapping[str, str]
@@ -271,8 +274,8 @@ class _FolderImport:
         return now - last < self.settle_s and now - first < _MAX_SETTLE_S
 
     async def _import(self, blob: Blob, file: FoundFile) -> FileReport:
-        content_hash = await anyio.to_thread.run_sync(_hash, blob.content)
-        if self.content_hashes.get(blob.uri) == content_hash:
+        digest = await anyio.to_thread.run_sync(hashlib.sha256, blob.content)
+        if self.content_hashes.get(blob.uri) == digest.hexdigest():
             return FileReport(str(file.path), "unchanged")
         document = await self.reader.read_document(blob)
         await self.store.add(document)
@@ -280,7 +283,7 @@ class _FolderImport:
 
     async def remove_document(self, uri: str) -> FileReport:
         """Remove the document of a deleted file."""
-        path = _path_of(uri)
+        path = Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
         self.seen.pop(path, None)
         try:
             await self.store.remove(uri)
@@ -291,9 +294,102 @@ class _FolderImport:
         return FileReport(str(path), "removed")
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+# Receives the report of a round, or the error that prevented it.
+RoundListener = Callable[[FolderReport | KnowledgeError], Awaitable[None]]
+
+# Interval at which the notification thread checks for its end.
+_STEP_MS = 50
 
 
-def _path_of(uri: str) -> Path:
-    return Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
+@dataclass(frozen=True)
+class WatchRules:
+    """Options of a watched folder."""
+
+    importing: FolderRules = field(default_factory=lambda: FolderRules(settle_s=2.0))
+    debounce_s: float = 1.6  # changes closer together count as one, so files are read after copying
+    interval_s: float = 30.0  # between rounds without notifications, and after a failed round
+    rescan_s: float = 600.0  # between rounds without changes; systems miss some
+    uses_notifications: bool = True  # False for network drives, which send none
+
+
+async def watch_folder(
+    folder: Path, store: DocumentStore, reader: Reader, rules: WatchRules, on_round: RoundListener
+) -> None:
+    """Import a folder now and after each change, until cancelled.
+
+    ``on_round`` receives each round that changed something, and each new error once.
+    """
+    seen: SeenFiles = {}
+    last_reported = ""
+
+    async def run_round() -> bool:
+        nonlocal last_reported
+        report = await import_folder(folder, store, reader, rules.importing, seen=seen)
+        last_reported = ""
+        if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
+            await on_round(report)
+        return report.is_settled
+
+    while True:
+        problem = await _rounds(folder, rules, run_round)
+        if problem and str(problem) != last_reported:
+            last_reported = str(problem)
+            await on_round(problem)
+        await anyio.sleep(rules.interval_s)
+
+
+async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[bool]]) -> KnowledgeError | None:
+    """Run rounds until one fails; return its error."""
+    problem: KnowledgeError | None = None
+    changed, stop = asyncio.Event(), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        # Started before the first round, so changes during it are noticed.
+        tasks.start_soon(_signal_changes, folder, rules, changed, stop)
+        await anyio.lowlevel.checkpoint()
+        try:
+            while problem is None:
+                changed.clear()
+                try:
+                    is_settled = await run_round()
+                except KnowledgeError as error:
+                    problem = error
+                else:
+                    with anyio.move_on_after(math.inf if is_settled else rules.importing.settle_s):
+                        await changed.wait()
+        finally:
+            # The thread cannot be cancelled; this ends it at its next step.
+            stop.set()
+        tasks.cancel_scope.cancel()
+    return problem
+
+
+async def _signal_changes(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:
+    while not stop.is_set():
+        if rules.uses_notifications:
+            with suppress(ImportError, OSError):
+                await _signal_notifications(folder, rules, changed, stop)
+        await anyio.sleep(rules.interval_s)
+        changed.set()
+
+
+async def _signal_notifications(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:
+    """Signal the system's notifications; raise ImportError without watchfiles, OSError if there are none."""
+    import watchfiles
+
+    def is_counted(_: object, path: str) -> bool:
+        parts = Path(path).relative_to(folder).parts if Path(path).is_relative_to(folder) else ()
+        return not any(map(is_ignored, parts))
+
+    notifications = cast("Any", watchfiles).awatch(
+        folder,
+        watch_filter=is_counted,
+        debounce=int(rules.debounce_s * 1000),
+        step=_STEP_MS,
+        stop_event=stop,
+        rust_timeout=int(rules.rescan_s * 1000),
+        yield_on_timeout=True,
+        ignore_permission_denied=True,
+    )
+    async with aclosing(notifications) as rounds:
+        async for _ in rounds:
+            changed.set()

@@ -7,7 +7,9 @@ thousand levels deep exist.
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -15,33 +17,19 @@ from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_tex
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.types import Passage
 
-_DROPPED = [
-    *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "video", "audio", "nav"),
-    *("footer", "button", "select", "option", "textarea", "input", "rt", "rp", "dialog"),
-]
+_ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
 _HIDDEN = (
     '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"], [role="contentinfo"],'
     ' [style*="display:none"], [style*="display: none"]'
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    (
-        *("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div"),
-        *("dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "li", "main"),
-        *("menu", "ol", "p", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
-    )
-)
+_BLOCKS = frozenset(_ELEMENTS["blocks"])
 # Minimum share of the body's text for ``main`` or ``article``.
 _MIN_MAIN_SHARE = 0.25
 _MAX_DEPTH = 500
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
 # Elements without an end, or whose end may be left out.
-_UNCOUNTED = frozenset(
-    (
-        *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
-        *("p", "li", "td", "th", "tr", "dt", "dd", "option", "thead", "tbody", "tfoot", "colgroup", "rt", "rp"),
-    )
-)
+_WITHOUT_END = frozenset(_ELEMENTS["without_end"])
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -59,7 +47,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
     tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
-    tree.strip_tags(_DROPPED, recursive=True)
+    tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
     for node in tree.css(_HIDDEN):
         if node.tag not in {"html", "body"}:
             node.decompose()
@@ -81,7 +69,7 @@ def _flattened(text: str) -> str:
     def kept(tag: re.Match[str]) -> str:
         nonlocal depth
         is_end, name = tag.groups()
-        if name.lower() in _UNCOUNTED or tag[0].endswith("/>"):
+        if name.lower() in _WITHOUT_END or tag[0].endswith("/>"):
             return tag[0] if depth <= _MAX_DEPTH else " "
         depth = max(0, depth - 1) if is_end else depth + 1
         return tag[0] if depth + bool(is_end) <= _MAX_DEPTH else " "

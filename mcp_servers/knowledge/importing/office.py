@@ -1,7 +1,10 @@
-"""Zipped XML documents -> title and passages: Excel, PowerPoint, OpenDocument text and EPUB.
+"""Zipped XML documents -> title and passages: Word, Excel, PowerPoint, OpenDocument text and EPUB.
 
 Declared sizes are checked before unpacking, because a small archive may expand to gigabytes; a part with a document
 type is refused, because entities expand as well. A sheet or table is one passage, a slide a page.
+
+Word is read through HTML. Headers, footers, comments, charts and diagrams follow its text. Images are omitted, and
+there are no page numbers: pagination depends on the printer.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, ParseLimits, table_text
 from mcp_servers.knowledge.types import Passage
 
@@ -26,7 +30,7 @@ _MAX_RATIO = 200
 _RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
 # An older document type without declarations of its own cannot expand.
-ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
+_ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
 _MAX_COLUMNS = 1_000
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 # Number formats of spreadsheets that show dates and times; others are named by their letters.
@@ -35,9 +39,30 @@ _DATE_LETTERS = re.compile(r"[ymdhs]|年|月|日", re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')
 _EPOCH = datetime(1899, 12, 30)  # a spreadsheet's dates have no zone
 _MAX_DAYS = 2_958_466
+# The run below the reading takes the place of both.
+_RUBY = re.compile(
+    rb"<w:ruby>(?:(?!<w:rubyBase>|</w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>).)*)</w:rubyBase>\s*</w:ruby>",
+    re.DOTALL,
+)
+# The library knows no equations: their characters become text.
+_EQUATION = re.compile(rb"<m:oMath(?:\s[^>]*)?>(.*?)</m:oMath>", re.DOTALL)
+_EQUATION_PARAGRAPH = re.compile(rb"</?m:oMathPara(?:\s[^>]*)?>|<m:oMathParaPr>.*?</m:oMathParaPr>", re.DOTALL)
+_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^>]*)?>([^<]*)</m:t>")
+_BESIDE = r"word/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
+_CHARTS = r"word/charts/chart\d*\.xml"
+_IGNORED = "An unrecognised element was ignored: "
+_TEXT_PARTS = frozenset({"word/document.xml", "word/footnotes.xml", "word/endnotes.xml"})
+_STYLES = "\n".join(
+    (
+        "p[style-name='Title'] => h1:fresh",
+        "p[style-name='Subtitle'] => p:fresh",
+        "p[style-name='表題'] => h1:fresh",
+        *(f"p[style-name='見出し {level}'] => h{level}:fresh" for level in range(1, 7)),
+    )
+)
 
 
-def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
+def _checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
     """Open an archive; raise EncryptedDocumentError, or TooLargeError if it unpacks to more than is allowed."""
     archive = zipfile.ZipFile(io.BytesIO(blob.content))
     parts = archive.infolist()
@@ -52,7 +77,7 @@ def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
     return archive
 
 
-def title_in(archive: zipfile.ZipFile, name: str) -> str:
+def _title_in(archive: zipfile.ZipFile, name: str) -> str:
     """Return the title that a part with the document's properties has, or an empty string."""
     if name not in archive.namelist():
         return ""
@@ -68,8 +93,8 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[P
     reader, properties = _READERS[kind]
     builder = DocumentBuilder()
     try:
-        with checked_archive(blob, limits) as archive:
-            title = title_in(archive, properties)
+        with _checked_archive(blob, limits) as archive:
+            title = _title_in(archive, properties)
             reader(archive, builder)
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
@@ -78,7 +103,7 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[P
 
 def _tree(archive: zipfile.ZipFile, name: str) -> ET.Element:
     content = archive.read(name)
-    if ENTITIES.search(content):
+    if _ENTITIES.search(content):
         raise ValueError(f"{name} declares entities")
     return ET.fromstring(content)  # noqa: S314  # entities are refused above
 
@@ -91,7 +116,7 @@ def _named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
     return (each for each in element.iter() if _tag(each) in tags)
 
 
-def numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+def _numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
     """Return the parts whose whole name matches, by the numbers in their names."""
     names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
     return sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
@@ -113,7 +138,7 @@ def _relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]
     }
 
 
-def paragraphs_of(archive: zipfile.ZipFile, part: str) -> str:
+def _paragraphs_of(archive: zipfile.ZipFile, part: str) -> str:
     """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
     tree = _tree(archive, part)
     paragraphs = list(_named(tree, "p")) or list(_named(tree, "text"))
@@ -121,7 +146,7 @@ def paragraphs_of(archive: zipfile.ZipFile, part: str) -> str:
     return "\n".join(line for line in lines if line and not line.isdecimal())
 
 
-def chart_of(archive: zipfile.ZipFile, part: str) -> tuple[str, str]:
+def _chart_of(archive: zipfile.ZipFile, part: str) -> tuple[str, str]:
     """Return the title of a chart and its data as a table: a row per series, a column per category."""
     tree = _tree(archive, part)
     rows: list[list[str]] = []
@@ -162,15 +187,15 @@ def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     shared = "xl/sharedStrings.xml"
     strings = [_plain(item) for item in _named(_tree(archive, shared), "si")] if shared in names else []
     dates = _date_styles(_tree(archive, "xl/styles.xml")) if "xl/styles.xml" in names else frozenset[int]()
-    targets = {each.get("Id"): each.get("Target", "") for each in _tree(archive, "xl/_rels/workbook.xml.rels")}
+    parts = _relations(archive, "xl/workbook.xml")
     for sheet in _named(_tree(archive, "xl/workbook.xml"), "sheet"):
-        part = posixpath.normpath(posixpath.join("/xl", targets[sheet.get(_RELATION)])).lstrip("/")
+        _, part = parts[sheet.get(_RELATION, "")]
         builder.heading(2, sheet.get("name", ""))
         rows = (_row(row, strings, dates) for row in _named(_tree(archive, part), "row"))
         builder.add(table_text(rows), is_atomic=True)
         for _, (kind, target) in sorted(_relations(archive, part).items()):
             if kind in {"comments", "threadedComment", "drawing"} and target in names:
-                builder.add(paragraphs_of(archive, target))
+                builder.add(_paragraphs_of(archive, target))
 
 
 def _date_styles(styles: ET.Element) -> frozenset[int]:
@@ -223,7 +248,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     related = _relations(archive, "ppt/presentation.xml")
     shown = [each.get(_RELATION, "") for each in _named(_tree(archive, "ppt/presentation.xml"), "sldId")]
     slides = [related[each][1] for each in shown if each in related]
-    for page, name in enumerate(slides or numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
+    for page, name in enumerate(slides or _numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = _tree(archive, name)
         tables = {id(inner) for table in _named(slide, "tbl") for inner in table.iter()}
         for shape in _named(slide, "sp"):
@@ -239,11 +264,11 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
             builder.add(table_text(rows), page, is_atomic=True)
         for _, (kind, target) in sorted(_relations(archive, name).items()):
             if kind == "chart":
-                title, table = chart_of(archive, target)
+                title, table = _chart_of(archive, target)
                 builder.add(title, page)
                 builder.add(table, page, is_atomic=True)
             elif kind in {"notesSlide", "diagramData", "comments"}:
-                builder.add(paragraphs_of(archive, target), page)
+                builder.add(_paragraphs_of(archive, target), page)
 
 
 def _read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
@@ -308,3 +333,61 @@ _READERS: dict[str, tuple[Callable[[zipfile.ZipFile, DocumentBuilder], None], st
     "odt": (_read_open_document, "meta.xml"),
     "epub": (_read_book, ""),
 }
+
+
+def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
+    """Return title (may be empty), passages and warnings of a Word document.
+
+    Raises MissingExtraError for a missing library, TooLargeError, EncryptedDocumentError or DamagedDocumentError.
+    """
+    try:
+        import mammoth
+
+        from mcp_servers.knowledge.importing.html import read_html
+    except ImportError as error:
+        packages = "mammoth" if error.name == "mammoth" else "mammoth selectolax"
+        raise MissingExtraError("Reading Word documents", packages) from error
+    try:
+        library = cast("Any", mammoth)
+        with _checked_archive(blob, limits) as archive:
+            title = _title_in(archive, "docProps/core.xml")
+            content = _readable(archive)
+            beside = dict.fromkeys(_paragraphs_of(archive, part) for part in _numbered(archive, _BESIDE))
+            charts = [_chart_of(archive, part) for part in _numbered(archive, _CHARTS)]
+        without_pictures = library.images.img_element(_without_picture)
+        page = library.convert_to_html(content, style_map=_STYLES, convert_image=without_pictures)
+        heading, passages = read_html(str(page.value))
+    except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
+        raise
+    except Exception as error:  # mammoth raises exceptions of all kinds
+        raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
+    messages: set[str] = {each.message for each in page.messages}
+    ignored = sorted(each.removeprefix(_IGNORED) for each in messages if each.startswith(_IGNORED))
+    warnings = (f"Parts of it were not read: {', '.join(ignored)}.",) if ignored else ()
+    passages += [Passage(text) for text in beside if text]
+    passages += [Passage(f"{name}\n{table}".strip(), is_atomic=True) for name, table in charts if table]
+    return title or heading, passages, warnings
+
+
+def _equation(found: re.Match[bytes]) -> bytes:
+    text = b" ".join(_EQUATION_TEXT.findall(found[1]))
+    return b'<w:r><w:t xml:space="preserve">' + text + b"</w:t></w:r>"
+
+
+def _without_picture(_: object) -> dict[str, str]:
+    return {}
+
+
+def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
+    """Return a copy of the archive with equations as text and without ruby, whose words the library drops as well."""
+    copy = io.BytesIO()
+    with zipfile.ZipFile(copy, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as written:
+        for part in archive.infolist():
+            content = archive.read(part)
+            if part.filename.endswith((".xml", ".rels")) and _ENTITIES.search(content):
+                raise ValueError(f"{part.filename} declares entities")
+            if part.filename in _TEXT_PARTS:
+                content = _EQUATION.sub(_equation, _EQUATION_PARAGRAPH.sub(b"", _RUBY.sub(rb"\1", content)))
+            written.writestr(part.filename, content)
+    copy.seek(0)
+    return copy

@@ -1,5 +1,8 @@
 """Parsing: bytes -> title and passages, by detected format.
 
+The format is told by the first bytes, then the file name's extension, then the sender's media type, which comes last
+because servers often send ``text/plain`` or ``application/octet-stream``. Any text is accepted.
+
 Pure: no files, network or clock. Malicious input may make it slow or crash a library, so it runs in ``parser_worker``.
 """
 
@@ -10,13 +13,16 @@ import hashlib
 import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import (
+    DamagedDocumentError,
+    EncryptedDocumentError,
     KnowledgeError,
     MissingExtraError,
     NoTextError,
@@ -24,8 +30,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_text
-from mcp_servers.knowledge.importing.encodings import decode
-from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
+from mcp_servers.knowledge.importing.encodings import decode, is_binary
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
@@ -46,8 +51,103 @@ _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\ud
 _JSON_PROBLEMS = (ValueError, RecursionError)
 
 
+@dataclass(frozen=True)
+class Format:
+    """Media type and parser of a document."""
+
+    media_type: str
+    reader: str  # key of ``_READERS``
+    language: str = ""  # of source code
+
+
+PDF = Format("application/pdf", "pdf")
+RTF = Format("application/rtf", "rtf")
+PLAIN = Format("text/plain", "plain")
+
+_TABLES: Any = json.loads(Path(__file__).with_name("formats.json").read_text("utf-8"))
+_BY_ENDING = {
+    ending: Format(f"text/x-{name}", "source", name)
+    for name, endings in _TABLES["source_code"].items()
+    for ending in endings
+}
+_BY_TYPE: dict[str, Format] = {}
+for _row in _TABLES["texts"]:
+    _format = Format(_row["media_type"], _row["reader"])
+    _BY_ENDING.update(dict.fromkeys(_row["endings"], _format))
+    _BY_TYPE.update(dict.fromkeys(_row["types"], _format))
+# A file that only this format has in its archive.
+_ZIPPED = {entry: Format(**found) for entry, found in _TABLES["zipped"].items()}
+HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
+# First bytes of common binary formats, so that the error can name them.
+_BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+# Pictures whose text can be recognised.
+_PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
+_HTML_START = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_HEAD_BYTES = 1024
+
+
+def format_of(blob: Blob) -> Format:
+    """Detect the format; raise UnsupportedFormatError, EncryptedDocumentError or DamagedDocumentError."""
+    head = blob.content[:_HEAD_BYTES]
+    ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
+    if _BY_ENDING.get(ending) is MAIL:
+        # Attachments begin like documents of their own.
+        _check_not_binary(blob, head)
+        return MAIL
+    if b"%PDF-" in head:
+        return PDF
+    if head.startswith(b"PK\x03\x04"):
+        return _zipped(blob)
+    if head.startswith(b"{\\rtf"):
+        return RTF
+    for magic, picture in _PICTURES.items():
+        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
+            return picture
+    if ending in {"pdf", "docx", "xlsx", "pptx"}:
+        raise _mismatch_error(blob, ending)
+    _check_not_binary(blob, head)
+    if ending in _BY_ENDING:
+        return _BY_ENDING[ending]
+    named = _BY_TYPE.get(blob.media_type.lower())
+    if named:
+        return named
+    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+
+
+def _zipped(blob: Blob) -> Format:
+    try:
+        with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
+            names = frozenset(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
+        raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
+    for name, found in _ZIPPED.items():
+        if name in names or (found.reader == "epub" and any(each.endswith(f"/{name}") for each in names)):
+            return found
+    raise UnsupportedFormatError(blob.name, "it is an archive")
+
+
+def _mismatch_error(blob: Blob, ending: str) -> Exception:
+    # Encrypted Office files are OLE containers.
+    if ending != "pdf" and blob.content.startswith(_OLE):
+        return EncryptedDocumentError(blob.name)
+    return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
+
+
+def _check_not_binary(blob: Blob, head: bytes) -> None:
+    for magic, reason in _BINARY.items():
+        # Text may begin with two of these letters by chance.
+        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
+            raise UnsupportedFormatError(blob.name, reason)
+    if is_binary(blob.content):
+        raise UnsupportedFormatError(blob.name, "it is binary")
+
+
 # Title, or empty for the document's name; passages; warnings.
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
+_Reader: TypeAlias = Callable[[Blob, Format, ParseLimits], _Parsed]
 
 
 def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
@@ -61,15 +161,9 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
     passages = tuple(passage for passage in map(_clean, read) if passage.text.strip())
     if not passages:
         raise NoTextError(blob.name)
-    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS]
-    return ParsedDocument(
-        title=title or title_of(blob.name),
-        passages=passages,
-        content_hash=hashlib.sha256(blob.content).hexdigest(),
-        media_type=found.media_type,
-        warnings=warnings,
-        uri=blob.uri,
-    )
+    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
+    content_hash = hashlib.sha256(blob.content).hexdigest()
+    return ParsedDocument(title, passages, content_hash, found.media_type, warnings, blob.uri)
 
 
 def title_of(name: str) -> str:
@@ -95,35 +189,22 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return "", read_plain(text), warnings
+def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
+    """Return the reader of a format that is text, from a function of its text to title and passages."""
+
+    def reader(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
+        text, warnings = _text(blob, limits)
+        return (*read(text, blob, found), warnings)
+
+    return reader
 
 
-def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return (*read_markdown(text), warnings)
-
-
-def _source(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    # With extension, to distinguish a.c and a.h.
-    return PurePosixPath(blob.name).name, read_source(text, found.language), warnings
-
-
-def _table(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    text, warnings = _text(blob, limits)
-    return "", read_csv(text, tabs=found is TSV), warnings
-
-
-def _json(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
-    text, warnings = _text(blob, limits)
     try:
-        text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+        return "", [Passage(json.dumps(json.loads(text), ensure_ascii=False, indent=1), is_atomic=True)]
     except _JSON_PROBLEMS:
-        return "", read_plain(text), warnings
-    return "", [Passage(text, is_atomic=True)], warnings
+        return "", read_plain(text)
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -136,18 +217,10 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     return (*read_html(text), warnings)
 
 
-def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    try:
-        from mcp_servers.knowledge.importing.docx import read_docx
-    except ImportError as error:
-        raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
-    return read_docx(blob, limits)
-
-
 def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.office import read_office
+    from mcp_servers.knowledge.importing.office import read_docx, read_office
 
-    return (*read_office(blob, found.reader, limits), ())
+    return read_docx(blob, limits) if found.reader == "docx" else (*read_office(blob, found.reader, limits), ())
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -238,16 +311,16 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=columns)
 
 
-_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _Parsed]] = {
-    "plain": _plain,
-    "markdown": _markdown,
-    "source": _source,
-    "csv": _table,
-    "json": _json,
+_READERS: dict[str, _Reader] = {
+    "plain": _decoded(lambda text, _, __: ("", read_plain(text))),
+    "markdown": _decoded(lambda text, _, __: read_markdown(text)),
+    # The name with its extension, to distinguish a.c and a.h.
+    "source": _decoded(lambda text, blob, found: (PurePosixPath(blob.name).name, read_source(text, found.language))),
+    "csv": _decoded(lambda text, _, found: ("", read_csv(text, tabs=found is TSV))),
+    "json": _decoded(_json),
     "html": _html,
-    "docx": _docx,
     "pdf": _pdf,
-    **dict.fromkeys(("xlsx", "pptx", "odt", "epub"), _office),
+    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "epub"), _office),
     "mail": _mail,
     "picture": _picture,
     "rtf": _rich_text,

@@ -43,10 +43,7 @@ _CONNECTION_ERRORS = (
 
 
 class ParserProcess:
-    """Parses documents in a child process; created by ``open_parser``.
-
-    ``process`` is None before the first document and after a crash.
-    """
+    """Parses documents in a child, ``process``, which is None before the first one and after a crash."""
 
     def __init__(self, limits: ParseLimits) -> None:
         self._limits = limits
@@ -65,13 +62,13 @@ class ParserProcess:
             raise TooSlowError(blob.name, _reason(exit_code, self._limits))
         return await anyio.to_thread.run_sync(parser_worker.unpack_answer, answer)
 
-    async def aclose(self) -> None:
-        """End the child process."""
+    async def aclose(self, *, within_s: float = _END_S) -> None:
+        """End the child process, by killing it if it has not ended by itself in time."""
         child, self.process = self.process, None
         if child is None:
             return
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(_END_S):
+            with anyio.move_on_after(within_s):
                 if child.stdin:
                     await child.stdin.aclose()
                 await child.wait()
@@ -99,14 +96,8 @@ class ParserProcess:
             return None, -signal.SIGKILL if child.returncode is None else child.returncode
         finally:
             if not is_answered:
-                await self._kill(child)
-
-    async def _kill(self, child: anyio.abc.Process) -> None:
-        """End a child that has not answered; it would not end by itself."""
-        if child.returncode is None:
-            with suppress(ProcessLookupError):
-                child.kill()
-        await self.aclose()
+                # It would not end by itself.
+                await self.aclose(within_s=0)
 
     async def _start(self) -> anyio.abc.Process:
         command = [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(self._limits.memory_bytes)]

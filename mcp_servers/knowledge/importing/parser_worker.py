@@ -29,7 +29,6 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
-from mcp_servers.knowledge.types import Passage
 
 # Length of the JSON, length of the bytes after it.
 HEAD = struct.Struct("!QQ")
@@ -46,18 +45,6 @@ def pack_request(blob: Blob, limits: ParseLimits) -> bytes:
     return _pack({"blob": header, "limits": asdict(limits)}, blob.content)
 
 
-def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ParseLimits]:
-    """Decode a request."""
-    request = json.loads(head)
-    return Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
-
-
-def pack_document(document: ParsedDocument) -> bytes:
-    """Encode a parsed document."""
-    passages = [[passage.text, passage.headings, passage.page, passage.is_atomic] for passage in document.passages]
-    return _pack({**vars(document), "passages": passages})
-
-
 def pack_problem(problem: KnowledgeError) -> bytes:
     """Encode an error."""
     return _pack({"problem": problem.kind, "fields": vars(problem)})
@@ -68,18 +55,10 @@ def unpack_answer(head: bytes) -> ParsedDocument:
     answer = json.loads(head)
     if "problem" in answer:
         raise _PROBLEMS[answer["problem"]](**{name: str(value) for name, value in answer["fields"].items()})
-    return ParsedDocument(
-        title=str(answer["title"]),
-        passages=tuple(_passage(*passage) for passage in answer["passages"]),
-        content_hash=str(answer["content_hash"]),
-        media_type=str(answer["media_type"]),
-        warnings=tuple(map(str, answer["warnings"])),
-        uri=str(answer["uri"]),
-    )
+    # Imported by the parent only: the child starts faster without it.
+    from pydantic import TypeAdapter
 
-
-def _passage(text: object, headings: list[object], page: object, is_atomic: object) -> Passage:
-    return Passage(str(text), tuple(map(str, headings)), page if isinstance(page, int) else None, bool(is_atomic))
+    return TypeAdapter(ParsedDocument).validate_python(answer)
 
 
 def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
@@ -121,10 +100,12 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
 
 
 def _answer(header: bytes, content: bytes) -> bytes:
-    blob, limits = unpack_request(header, content)
+    request = json.loads(header)
+    blob, limits = Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     try:
-        return pack_document(parse_blob(blob, limits))
+        document = parse_blob(blob, limits)
+        return _pack({**vars(document), "passages": [vars(passage) for passage in document.passages]})
     except KnowledgeError as problem:
         return pack_problem(problem)
     except MemoryError:

@@ -13,10 +13,10 @@ import ctypes
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise, product
 from statistics import median
 from typing import Any, Literal, cast
 
@@ -144,14 +144,11 @@ def _edge_keys(text: str, page: int) -> set[str]:
     A scan of two pages at a time counts by two. Other numbers are what the line says: a total is not a page number.
     """
     text = _ROMAN.sub("#", "".join(text.split()).lower())
-    if len(text) > _RUNNING_CHARACTERS:
-        return {text}
-    counts = ((number, step) for number in _NUMBER.finditer(text) for step in (1, 2))
-    counted = {
-        f"{text[: number.start()]}#{int(number[0]) - step * page}/{step}{text[number.end() :]}"
-        for number, step in counts
-    }
-    return {text, *counted}
+    keys = {text}
+    if len(text) <= _RUNNING_CHARACTERS:
+        for number, step in product(_NUMBER.finditer(text), (1, 2)):
+            keys.add(f"{text[: number.start()]}#{int(number[0]) - step * page}/{step}{text[number.end() :]}")
+    return keys
 
 
 def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
@@ -226,13 +223,13 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
             beside[-1].append(line)
         else:
             rows.append([line])
-    result: list[Line] = []
-    start = 0
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or not _is_same_table(rows[end - 1], rows[end]):
-            result += _table_lines(rows[start:end])
-            start = end
-    return result
+    tables: list[list[list[Line]]] = []
+    for row in rows:
+        if tables and _is_same_table(tables[-1][-1], row):
+            tables[-1].append(row)
+        else:
+            tables.append([row])
+    return [line for table in tables for line in _table_lines(table)]
 
 
 def _is_same_table(above: Sequence[Line], below: Sequence[Line]) -> bool:
@@ -310,9 +307,8 @@ def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tu
         found = next((n for n, text in enumerate(shown) if text == wanted), None)
         if found is None:
             # A chapter number may be in one of the two only.
-            found = next(
-                (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted)), -1
-            )
+            ends = (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted))
+            found = next(ends, -1)
         headings.setdefault((bookmark.page, found), []).append((bookmark.level, bookmark.title))
     return headings
 
@@ -340,7 +336,6 @@ def _rounded(size: float) -> float:
 
 
 def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
-    """True if a line continues the paragraph."""
     before = paragraph[-1]
     if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
         return False
@@ -378,10 +373,10 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
 
 
 def _is_continued(before: Passage, passage: Passage) -> bool:
-    is_next_page = before.page is not None and passage.page == before.page + 1
     begins = passage.text[:1]
     return (
-        is_next_page
+        before.page is not None
+        and passage.page == before.page + 1
         and before.headings == passage.headings
         and not ends_sentence(before.text)
         and not is_list_item(passage.text)
@@ -484,10 +479,8 @@ def _fields(document: Any, number: int, form: Any, raw: Any) -> list[Line]:
             else:
                 text = ""
             if text and raw.FPDFAnnot_GetRect(field, box):
-                line = " ".join(text.split())
-                lines.append(
-                    Line(line, box.left, box.bottom, box.right, box.top, min(box.top - box.bottom, _FIELD_SIZE))
-                )
+                size = min(box.top - box.bottom, _FIELD_SIZE)
+                lines.append(Line(" ".join(text.split()), box.left, box.bottom, box.right, box.top, size))
             raw.FPDFPage_CloseAnnot(field)
     return lines
 
@@ -552,31 +545,22 @@ def _is_unreadable(text_page: Any, raw: Any) -> bool:
 
 
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
+    def box(text_index: int) -> Box:
+        index = raw.FPDFText_GetCharIndexFromTextIndex(text_page.raw, text_index)
+        return text_page.get_charbox(max(0, index), loose=True)
+
     text: str = text_page.get_text_range()
     start = 0
     for piece in text.split("\r\n"):
         stripped = piece.strip()
         if stripped:
-            yield from _parts(_CharacterBoxes(text_page, raw), stripped, start + len(piece) - len(piece.lstrip()))
+            yield from _parts(box, stripped, start + len(piece) - len(piece.lstrip()))
         start += len(piece) + 2
 
 
-@dataclass(frozen=True)
-class _CharacterBoxes:
-    """Positions of the characters of a page."""
-
-    text_page: Any
-    raw: Any
-
-    def box(self, text_index: int) -> Box:
-        """Return left, bottom, right and top of a character, in points."""
-        index = self.raw.FPDFText_GetCharIndexFromTextIndex(self.text_page.raw, text_index)
-        return self.text_page.get_charbox(max(0, index), loose=True)
-
-
-def _parts(boxes: _CharacterBoxes, text: str, start: int) -> Iterator[Line]:
-    """Split a line at wide gaps between columns or cells, which PDFium joins."""
-    line = line_between(text, boxes.box(start), boxes.box(start + len(text) - 1))
+def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
+    """Split a line at wide gaps between columns or cells, which PDFium joins; ``box`` is of a character, in points."""
+    line = line_between(text, box(start), box(start + len(text) - 1))
     em = line.size
     natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)
     if line.direction != "right" or line.right - line.left < natural + em * 2 or " " not in text:
@@ -584,25 +568,21 @@ def _parts(boxes: _CharacterBoxes, text: str, start: int) -> Iterator[Line]:
         return
     begin = 0
     for space in [at for at, each in enumerate(text) if each == " "]:
-        gap = boxes.box(start + space + 1)[0] - boxes.box(start + space - 1)[2]
+        gap = box(start + space + 1)[0] - box(start + space - 1)[2]
         if gap > em * _GAP_EMS and text[begin:space].strip():
-            yield line_between(text[begin:space], boxes.box(start + begin), boxes.box(start + space - 1))
+            yield line_between(text[begin:space], box(start + begin), box(start + space - 1))
             begin = space + 1
-    yield line_between(text[begin:], boxes.box(start + begin), boxes.box(start + len(text) - 1))
+    yield line_between(text[begin:], box(start + begin), box(start + len(text) - 1))
 
 
 def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
-    try:
-        for number, bookmark in enumerate(document.get_toc()):
+    with suppress(library.PdfiumError):
+        for bookmark in islice(document.get_toc(), _MAX_BOOKMARKS):
             destination = bookmark.get_dest()
             page = destination.get_index() if destination else None
             title = " ".join(str(bookmark.get_title()).split())
             if page is not None and title:
                 yield Bookmark(int(bookmark.level) + 1, title, int(page) + 1)
-            if number >= _MAX_BOOKMARKS:
-                return
-    except library.PdfiumError:
-        return
 
 
 def _warnings(pages: list[Page], count: int) -> Iterator[str]:

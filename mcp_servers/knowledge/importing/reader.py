@@ -1,19 +1,209 @@
-"""Reader: path, bytes or URL -> ParsedDocument. Loads bytes here and parses them in the parser process."""
+"""Reader: path, bytes or URL -> ParsedDocument. Loads bytes here and parses them in the parser process.
+
+Fetching a URL is limited in time, size and reachable networks. Protection against server-side request forgery: a name
+is resolved once, every address is checked, and the connection goes to a checked address, because a second lookup could
+return another. Each redirect is checked the same way. Proxies and ``.netrc`` are not used: a proxy would connect to an
+unchecked address.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import anyio
 import anyio.to_thread
+import httpx2
 
-from mcp_servers.knowledge.errors import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.errors import (
+    AddressRefusedError,
+    AddressUnreachableError,
+    TooLargeError,
+    UnreadableFileError,
+    UnsupportedFormatError,
+)
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
 from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
+from mcp_servers.program import close_in_time, redact_url
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# NAT64: the last four bytes are the IPv4 address that is reached.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
+    """Return the addresses of a host if all may be reached, those in private networks only if ``allowed`` has them."""
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise AddressUnreachableError(redact_url(url), f"the host {host} is not known") from error
+    numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+    networks = [ipaddress.ip_network(network) for network in allowed]
+    for address in numeric:
+        if not is_allowed(address, networks):
+            raise AddressRefusedError(redact_url(url), f"{host} is in a private network")
+    return numeric
+
+
+def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
+    """True if an address is public or in one of the networks."""
+    address_meant = _embedded_ipv4(ipaddress.ip_address(address))
+    if any(address_meant in network for network in networks):
+        return True
+    is_special = address_meant.is_multicast or address_meant.is_reserved or address_meant.is_unspecified
+    is_site = isinstance(address_meant, ipaddress.IPv6Address) and address_meant.is_site_local
+    return address_meant.is_global and not is_special and not is_site
+
+
+def _embedded_ipv4(address: _Address) -> _Address:
+    """Return the IPv4 address inside a mapped, 6to4, Teredo or NAT64 address, else the address."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped or address.sixtofour:
+        return address.ipv4_mapped or address.sixtofour or address
+    if address.teredo:
+        return address.teredo[1]
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+_OK = 200
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PORTS = {"http": 80, "https": 443}
+# Major types that are never documents; others are detected by their bytes.
+_MEDIA_KINDS = frozenset({"image", "audio", "video", "font", "model"})
+_MAX_ADDRESSES = 3
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """Limits of a fetch."""
+
+    allowed_networks: tuple[str, ...] = ()  # permitted although private, e.g. 192.168.0.0/16
+    redirects: int = 5  # maximum
+    connect_timeout_s: float = 5.0  # including TLS
+    read_timeout_s: float = 15.0  # between two parts of the response
+    total_timeout_s: float = 60.0
+    user_agent: str = "rkllm-mcp-knowledge"
+
+
+async def fetch(url: str, limits: FetchLimits, max_bytes: int) -> Blob:
+    """Fetch a document of at most ``max_bytes`` over http or https.
+
+    Raises AddressRefusedError, AddressUnreachableError, TooLargeError, or UnsupportedFormatError for media.
+    """
+    timeout = httpx2.Timeout(limits.read_timeout_s, connect=limits.connect_timeout_s)
+    client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
+    try:
+        with anyio.fail_after(limits.total_timeout_s):
+            return await _follow(client, urldefrag(url).url, limits, max_bytes)
+    except TimeoutError as error:
+        reason = f"it takes longer than {limits.total_timeout_s:g} s"
+        raise AddressUnreachableError(redact_url(url), reason) from error
+    finally:
+        await close_in_time(client.aclose)
+
+
+async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob:
+    for _ in range(limits.redirects + 1):
+        answer = await _request(client, url, limits, max_bytes)
+        if isinstance(answer, Blob):
+            return answer
+        url = urldefrag(urljoin(url, answer)).url
+    raise AddressUnreachableError(redact_url(url), f"it redirects more than {limits.redirects} times")
+
+
+async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
+    """Return the document, or the target of a redirect."""
+    target = _checked(url)
+    port = target.port or _PORTS[target.scheme]
+    addresses = await resolve_public(url, target.host, port, limits.allowed_networks)
+    failure: Exception | None = None
+    for address in addresses[:_MAX_ADDRESSES]:
+        request = client.build_request(
+            "GET",
+            target.copy_with(host=address),
+            headers={
+                "Host": target.netloc.decode("ascii"),
+                "User-Agent": limits.user_agent,
+                "Accept": "*/*",
+                # The decompressed size is limited anyway; identity saves work on small machines.
+                "Accept-Encoding": "identity",
+            },
+            # The certificate is verified against the name, not the address.
+            extensions={"sni_hostname": target.raw_host.decode("ascii"), "timeout": client.timeout.as_dict()},
+        )
+        try:
+            return await _document(client, request, url, max_bytes)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            failure = error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise AddressUnreachableError(redact_url(url), str(error) or type(error).__name__) from error
+    raise AddressUnreachableError(redact_url(url), "the host does not answer") from failure
+
+
+def _checked(url: str) -> httpx2.URL:
+    try:
+        target = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefusedError(redact_url(url), "it is not a URL") from error
+    if target.scheme not in _PORTS or not target.host:
+        raise AddressRefusedError(redact_url(url), "it is not an http address")
+    if target.userinfo:
+        raise AddressRefusedError(redact_url(url), "it contains a user name or password")
+    return target
+
+
+async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: str, max_bytes: int) -> Blob | str:
+    response = await client.send(request, stream=True)
+    try:
+        location = response.headers.get("location", "")
+        if response.status_code in _REDIRECTS and location:
+            return location
+        if response.status_code != _OK:
+            raise AddressUnreachableError(redact_url(url), f"HTTP {response.status_code}")
+        media_type, charset = _content_type(response.headers.get("content-type", ""))
+        if media_type.partition("/")[0] in _MEDIA_KINDS:
+            raise UnsupportedFormatError(redact_url(url), f"it is {media_type}")
+        content = await _content(response, url, max_bytes)
+    finally:
+        await close_in_time(response.aclose)
+    return Blob(content, _name(url), media_type, charset, url)
+
+
+async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes:
+    too_large = TooLargeError(redact_url(url), f"it has more than {max_bytes // 1_000_000:,} MB")
+    declared = response.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise too_large
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > max_bytes:
+            raise too_large
+    return bytes(content)
+
+
+def _content_type(header: str) -> tuple[str, str]:
+    message = Message()
+    message["Content-Type"] = header or "application/octet-stream"
+    return message.get_content_type(), message.get_content_charset("")
+
+
+def _name(url: str) -> str:
+    """Return the last part of the path, or the host."""
+    parts = urlsplit(url)
+    return unquote(PurePosixPath(parts.path).name) or parts.hostname or url
 
 
 class Reader:
@@ -25,10 +215,7 @@ class Reader:
         self._fetching = fetching
 
     async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
-        """Read a path, an http(s) URL or bytes.
-
-        Raises DocumentImportError, or MissingExtraError for a missing library.
-        """
+        """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library."""
         if isinstance(source, Blob):
             return await self._parser.parse(source)
         if isinstance(source, str) and "://" in source:

@@ -54,7 +54,7 @@ def read_source(text: str, language: str) -> list[Passage]:
     passages, path, begin = list[Passage](), tuple[str, ...](), 0
     for start, line, depth in starts:
         _add(passages, lines[begin:start], path)
-        path = (*path[:depth], _name(lines[line]))
+        path = (*path[:depth], lines[line].strip().rstrip("{:( \t")[:_NAME_CHARACTERS])
         begin = start
     _add(passages, lines[begin:], path)
     return passages
@@ -85,7 +85,3 @@ def _add(passages: list[Passage], lines: list[str], path: tuple[str, ...]) -> No
     text = "\n".join(line.rstrip() for line in lines).strip("\n")
     if text.strip():
         passages.append(Passage(text, path, is_atomic=True))
-
-
-def _name(line: str) -> str:
-    return line.strip().rstrip("{:( \t")[:_NAME_CHARACTERS]

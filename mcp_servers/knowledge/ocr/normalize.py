@@ -1,5 +1,9 @@
 """Correction of misread long vowel marks for normalize_ocr_text: by rules, with a model where these are unsure.
 
+The model gets short excerpts, one per line, and writes them again. A line of the answer is accepted only if it differs
+from its excerpt at the uncertain positions alone, each time in one character: ー, a dash or a katakana (キャリ- may be
+キャリア). All other lines are discarded, so neither the model nor instructions in the text can change anything else.
+
 ``NormalizedText.status`` tells the source of the result:
 
     success                                   the rules are sure, or the model decided
@@ -9,11 +13,115 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
-from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, Judge, excerpts, parse_answer
-from mcp_servers.knowledge.ocr.rules import decisions, is_before_label, replace_characters
+from mcp_servers.knowledge.ocr.rules import (
+    HALF_LONG,
+    LONG,
+    decisions,
+    is_before_label,
+    is_mark,
+    long_mark,
+    replace_characters,
+)
+
+INSTRUCTIONS = (
+    "次の各行はOCRで読み取ったテキストです。カタカナの長音符（ー）がハイフンや漢数字の一に誤認識されている箇所を、"
+    "文脈から判断して長音符（ー）に直してください。語と語をつなぐハイフン、型番、番号はそのまま残してください。"
+    "ほかの文字は一切変えず、行の数と順序を保ち、直した行だけを出力してください。説明は不要です。"
+)
+_CONTEXT = 30
+# Limits the length of the answer, which the caller waits for.
+_MAX_PLACES = 40
+_NUMBERING = re.compile(r"\s*(?:[-*•]\s+|\d+[.):：．]\s*)")
+_KATAKANA = re.compile("[ァ-ヴｦ-ﾟ]")
+
+
+class Judge(Protocol):
+    """A language model for uncertain positions."""
+
+    async def answer(self, instructions: str, text: str) -> str:
+        """Return the model's answer to a system and a user message; raise ModelServiceUnavailableError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Part of one line of the text with uncertain positions."""
+
+    start: int  # index in the text
+    text: str  # certain positions are already corrected
+    places: tuple[int, ...]  # indices in the text
+
+
+def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
+    """Return excerpts around positions; neighbouring positions share one."""
+    found: list[Excerpt] = []
+    for place in places[:_MAX_PLACES]:
+        start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT)
+        line_end = text.find("\n", place)
+        end = min(len(text) if line_end < 0 else line_end, place + 1 + _CONTEXT)
+        last = found[-1] if found else None
+        if last is not None and start < last.start + len(last.text):
+            found[-1] = Excerpt(last.start, text[last.start : end], (*last.places, place))
+        else:
+            found.append(Excerpt(start, text[start:end], (place,)))
+    return found
+
+
+def parse_answer(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
+    """Return position -> character of the accepted lines of an answer."""
+    lines = answer.splitlines()
+    found: dict[int, str] = {}
+    for excerpt in asked:
+        for number, line in enumerate(lines):
+            judged = _judge_line(excerpt, line)
+            if judged is not None:
+                found |= judged
+                # In order, because two excerpts may be equal.
+                lines = lines[number + 1 :]
+                break
+    return found
+
+
+def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
+    """Return the characters of a line at the excerpt's positions, or None if it is another line."""
+    for candidate in _variants(line):
+        if len(candidate) != len(excerpt.text):
+            continue
+        pairs = zip(excerpt.text, candidate, strict=True)
+        changed = {excerpt.start + at for at, (before, after) in enumerate(pairs) if before != after}
+        if changed <= set(excerpt.places):
+            judged = {place: candidate[place - excerpt.start] for place in excerpt.places}
+            return {place: _replacement(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
+    return None
+
+
+def _variants(line: str) -> Iterable[str]:
+    """Yield a line as it is, and without spaces, numbering and quotation marks."""
+    yield line
+    yield line.strip()
+    bare = _NUMBERING.sub("", line, count=1).strip()
+    yield bare
+    yield bare.strip("「」\"'`")
+
+
+def _is_possible(character: str) -> bool:
+    is_long = character in {LONG, HALF_LONG}
+    return is_long or is_mark(character) or _KATAKANA.match(character) is not None
+
+
+def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
+    """Return ー in the width of its neighbour, the original mark for any dash, or the letter."""
+    at = place - excerpt.start
+    if character in {LONG, HALF_LONG}:
+        return long_mark(excerpt.text[at - 1])
+    return excerpt.text[at] if is_mark(character) else character
+
 
 MAX_CHARACTERS = 10_000
 _SUCCESS = "success"
@@ -39,12 +147,8 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     if not unsure:
         return NormalizedText(text, by_rules)
     if judge is None:
-        return NormalizedText(
-            text,
-            by_rules,
-            f"{_SUCCESS} (rules only: a model would decide {len(unsure)} unsure place{'s'[: len(unsure) - 1]})",
-            unsure,
-        )
+        status = f"{_SUCCESS} (rules only: a model would decide {len(unsure)} unsure place{'s'[: len(unsure) - 1]})"
+        return NormalizedText(text, by_rules, status, unsure)
     asked = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
     try:
         answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in asked))
@@ -57,10 +161,5 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         if character != text[position] or is_before_label(text, position)
     }
     left = tuple(position for position in unsure if position not in judged)
-    return NormalizedText(text, replace_characters(by_rules, judged), _status(len(left), len(unsure)), left)
-
-
-def _status(left: int, asked: int) -> str:
-    if not left:
-        return _SUCCESS
-    return f"{_SUCCESS} (rules only: the model's answer was not usable for {left} of {asked} unsure places)"
+    unusable = f" (rules only: the model's answer was not usable for {len(left)} of {len(unsure)} unsure places)"
+    return NormalizedText(text, replace_characters(by_rules, judged), _SUCCESS + (unusable if left else ""), left)

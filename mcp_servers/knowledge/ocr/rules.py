@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -92,18 +92,17 @@ def replace_characters(text: str, changes: Mapping[int, str]) -> str:
     return "".join(characters)
 
 
-def correct_long_marks(text: str, words: Collection[str] | None = None) -> str:
+def correct_long_marks(text: str) -> str:
     """Return ``text`` with misread long vowel marks corrected by the rules."""
-    return replace_characters(text, {each.position: each.character for each in decisions(text, words)})
+    return replace_characters(text, {each.position: each.character for each in decisions(text)})
 
 
-def decisions(text: str, words: Collection[str] | None = None) -> list[Decision]:
+def decisions(text: str) -> list[Decision]:
     """Return a decision for every open position of ``text``, in order."""
-    listed = listed_words() if words is None else words
     found: list[Decision] = []
     for run in _RUN.finditer(text):
         letters, places = _composed(run.group(), run.start())
-        position = _Run(letters, text[run.end() : run.end() + 2], listed, text)
+        position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)
         is_misread = False
         for at, place in enumerate(places):
             if is_mark(letters[at]):
@@ -135,7 +134,7 @@ class _Run(NamedTuple):
 
     letters: list[str]
     following: str  # the next two characters
-    listed: Collection[str]
+    listed: frozenset[str]
     text: str
 
     def decide(self, at: int, *, is_misread: bool) -> tuple[str, bool]:

@@ -19,19 +19,9 @@ import numpy as np
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
+from mcp_servers.knowledge.search import ranking
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
-from mcp_servers.knowledge.search.ranking import (
-    CANDIDATES_PER_SEARCH,
-    QueryWeights,
-    bm25_shares,
-    calibrated,
-    cosine_above_mean,
-    fuse,
-    query_weights,
-    select_chunks,
-    select_terms,
-    term_keys,
-)
+from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
@@ -118,8 +108,6 @@ CROSS_ENCODED = 10
 
 @dataclass(frozen=True)
 class _Query:
-    """A query with everything derived from it."""
-
     request: SearchRequest
     access: Access
     understood: UnderstoodQuery
@@ -133,13 +121,11 @@ class _SparseResult:
     """Chunks found by terms, best first, and the weights of the query in this base."""
 
     found: dict[int, float]
-    weights: QueryWeights
+    weights: ranking.QueryWeights
 
 
 @dataclass(frozen=True)
 class _ScoredChunk:
-    """A chunk with its score so far."""
-
     base: StoredBase
     chunk: int
     score: float
@@ -203,11 +189,11 @@ class Pipeline:
             query.trace.skip("metadata filter", given, "nothing limits the documents")
         elif query.trace.is_enabled:
             with query.trace.stage("metadata filter", given) as stage:
-                rows = [
-                    len(await anyio.to_thread.run_sync(self._visible_documents, base, query, limiter=self._threads))
-                    for base in bases
-                ]
-                stage.made = f"{sum(rows)} documents"
+                count = 0
+                for base in bases:
+                    arguments = (visible_document_keys, base.key, query.visible)
+                    count += len(await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads))
+                stage.made = f"{count} documents"
 
     async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
@@ -232,7 +218,7 @@ class Pipeline:
         if problem or words is None:
             raise problem or AssertionError
         with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
-            candidates = fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
+            candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
         with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
             ranked = await anyio.to_thread.run_sync(
@@ -258,7 +244,8 @@ class Pipeline:
 
     async def _finish(self, query: _Query, ranked: list[_ScoredChunk]) -> tuple[Hit, ...]:
         """Stage 6, then the threshold."""
-        places = await anyio.to_thread.run_sync(self._locate, query, ranked, limiter=self._threads)
+        arguments = (locate, [found.chunk for found in ranked], query.access)
+        places = await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
         ranked = [found for found in ranked if found.chunk in places]
         ranked = await self._cross_encode(query, ranked, places)
         request = query.request
@@ -307,10 +294,6 @@ class Pipeline:
             }
         return {key: total for key, total in totals.items() if total is not None}
 
-    def _visible_documents(self, base: StoredBase, query: _Query) -> list[int]:
-        with self._database.reading() as connection:
-            return visible_document_keys(connection, base.key, query.visible)
-
     def _sparse(self, query: _Query, base: StoredBase) -> _SparseResult:
         understood = query.understood
         terms = list(dict.fromkeys(understood.analysis.terms))
@@ -319,20 +302,18 @@ class Pipeline:
             self._database.reading() as connection,
         ):
             now = base_by_key(connection, base.key)
-            keys = term_keys(understood)
+            keys = ranking.term_keys(understood)
             frequencies = self._terms.frequencies(connection, now, [*terms, *keys])
-            weights = query_weights(understood, frequencies, now.chunks)
-            chosen = select_terms({term: frequencies[term] for term in terms})
-            others = select_terms({term: frequencies[term] for term in keys if term not in terms}, minimum=0)
+            weights = ranking.query_weights(understood, frequencies, now.chunks)
+            chosen = ranking.select_terms({term: frequencies[term] for term in terms})
+            others = ranking.select_terms({term: frequencies[term] for term in keys if term not in terms}, minimum=0)
             lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *others]}
-            chunks, sums = select_chunks(
-                weights, lists, CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
-            )
+            maximum = CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
+            chunks, sums = ranking.select_chunks(weights, lists, maximum)
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
             found = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
-            fewer = (
-                f" by the {len(chosen)} rarest" if len(chosen) < sum(frequencies[term] > 0 for term in terms) else ""
-            )
+            is_fewer = len(chosen) < sum(frequencies[term] > 0 for term in terms)
+            fewer = f" by the {len(chosen)} rarest" if is_fewer else ""
             stage.made = f"{len(found)} chunks{fewer}{_best_text(list(found.items()))}"
         return _SparseResult(found, weights)
 
@@ -350,22 +331,19 @@ class Pipeline:
             return self._index.nearest(connection, base.key, embedding, vector, documents, CANDIDATES_PER_SEARCH)
 
     def _rerank(
-        self,
-        base: StoredBase,
-        candidates: dict[int, float],
-        words: _SparseResult,
-        nearest: NearestChunks,
+        self, base: StoredBase, candidates: dict[int, float], words: _SparseResult, nearest: NearestChunks
     ) -> list[_ScoredChunk]:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             found = profiles(connection, list(candidates))
             chunks = [profile.chunk for profile in found]
             cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
-        shares = bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
+        shares = ranking.bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
         # Chunks whose vector is still missing must not lose rank.
         is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
         near = np.array([cosines[chunk] for chunk in chunks]) if is_counted else None
-        scores = calibrated(shares, None if near is None else cosine_above_mean(near, nearest.background))
+        above = None if near is None else ranking.cosine_above_mean(near, nearest.background)
+        scores = ranking.calibrated(shares, above)
         ranked: list[_ScoredChunk] = []
         order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
         for at in order:
@@ -373,10 +351,6 @@ class Pipeline:
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
             ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
         return ranked
-
-    def _locate(self, query: _Query, ranked: list[_ScoredChunk]) -> dict[int, ChunkLocation]:
-        with self._database.reading() as connection:
-            return locate(connection, [found.chunk for found in ranked], query.access)
 
 
 def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:

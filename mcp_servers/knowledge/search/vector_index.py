@@ -93,10 +93,7 @@ class VectorIndex:
         documents: Sequence[int] | None,
         maximum: int,
     ) -> NearestChunks:
-        """Return the nearest chunks of a base to a unit vector.
-
-        ``documents`` are the keys of the visible documents, None for all; others are excluded before ranking.
-        """
+        """Return the chunks of a base nearest to a unit vector, of documents with these keys, or of all for None."""
         with self._lock:
             blocks = self._refresh(connection, base, embedding)
         visible = None if documents is None else np.array(documents, np.int32)

@@ -76,15 +76,6 @@ class StoredBase:
     next_embedding: int | None  # vector set that is being made
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Visible contents of a base."""
-
-    documents: int
-    collections: int
-    chunks: int
-
-
 _SELECT = """
     SELECT base.id, uuid, name, description, tenant, created, analyzer, chunks, terms, base.embedding, becoming,
            COALESCE(embedder, '')
@@ -108,8 +99,10 @@ def create_base(connection: sqlite3.Connection, name: str, description: str, ten
     return base_by_key(connection, key)
 
 
-def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
-    """Return the visible bases by name."""
+def bases(connection: sqlite3.Connection, access: Access, base_id: str | None = None) -> list[StoredBase]:
+    """Return the visible bases by name, or one as ``base_by_id``."""
+    if base_id is not None:
+        return [base_by_id(connection, base_id, access)]
     visible = base_filter(access)
     rows = connection.execute(
         f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters
@@ -147,8 +140,8 @@ def remove_base(connection: sqlite3.Connection, key: int) -> None:
     drop_text_tables(connection, key, "text", "rebuilt", "replaced", "vocabulary")
 
 
-def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
-    """Count the visible contents of a base; empty collections are visible to all."""
+def counts(connection: sqlite3.Connection, key: int, access: Access) -> tuple[int, int, int]:
+    """Return the numbers of visible documents, collections and chunks; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(
         f"SELECT COUNT(*), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",
@@ -163,7 +156,7 @@ def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
         """,
         (key, *visible.parameters),
     ).fetchone()
-    return Counts(documents, collections, chunks)
+    return documents, collections, chunks
 
 
 def _base(row: tuple[int, str, str, str, str, str, int, int, int, int | None, int | None, str]) -> StoredBase:

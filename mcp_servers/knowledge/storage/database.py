@@ -21,9 +21,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mcp_servers.knowledge.errors import (
     StorageBusyError,
@@ -33,22 +34,21 @@ from mcp_servers.knowledge.errors import (
     StorageNewerError,
 )
 
+T = TypeVar("T")
+
 # One SQL file for each migration.
 _MIGRATIONS = ("schema.sql",)
 
 
-class NewerFileError(Exception):
-    """The file has more migrations than this version knows."""
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Run the missing migrations; raise NewerFileError or sqlite3.Error."""
-    if schema_version(connection) == len(_MIGRATIONS):
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Run the missing migrations; raise StorageNewerError or sqlite3.Error."""
+    if schema_version(connection, path) == len(_MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Checked again: another process may have migrated meanwhile.
-        for number, step in enumerate(_MIGRATIONS[schema_version(connection) :], schema_version(connection) + 1):
+        done = schema_version(connection, path)
+        for number, step in enumerate(_MIGRATIONS[done:], done + 1):
             for statement in Path(__file__).with_name(step).read_text("utf-8").split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
@@ -58,11 +58,11 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the number of migrations in the file; raise NewerFileError if unknown."""
+def schema_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the number of migrations in the file; raise StorageNewerError if this version knows fewer."""
     taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if taken > len(_MIGRATIONS):
-        raise NewerFileError(f"layout {taken}, this program knows {len(_MIGRATIONS)}")
+        raise StorageNewerError(str(path), f"layout {taken}, this program knows {len(_MIGRATIONS)}")
     return taken
 
 
@@ -116,10 +116,8 @@ def delete_replaced_index(connection: sqlite3.Connection, base: int) -> bool:
 def text_tables(connection: sqlite3.Connection, base: int, kind: str) -> list[str]:
     """Return the full-text tables of a base: text, or those rebuilt or replaced."""
     sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %' AND name GLOB ?"
-    return [
-        name
-        for (name,) in connection.execute(sql, (f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}",))
-    ]
+    pattern = f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}"
+    return [name for (name,) in connection.execute(sql, (pattern,))]
 
 
 def drop_text_tables(connection: sqlite3.Connection, base: int, *kinds: str) -> None:
@@ -148,10 +146,7 @@ _CHECKPOINT_PAGES = 10_000
 
 
 class Database:
-    """The database of a folder, with a pool of connections.
-
-    Creates the folder if missing. Raises StorageError if the file cannot be used, is damaged or newer.
-    """
+    """The database of a folder, created if missing; raises StorageError if it is damaged, newer or unusable."""
 
     def __init__(self, folder: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
         self.path = folder / FILE_NAME
@@ -173,7 +168,7 @@ class Database:
         with self._translate_errors():
             connection = self._connect()
             try:
-                migrate(connection)
+                migrate(connection, self.path)
             except BaseException:
                 connection.close()
                 raise
@@ -198,6 +193,11 @@ class Database:
             finally:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+
+    def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of a function of a connection and the arguments, in a read transaction."""
+        with self.reading() as connection:
+            return function(connection, *arguments)
 
     @contextmanager
     def writing(self, *, is_durable: bool = True) -> Generator[sqlite3.Connection, None, None]:
@@ -275,12 +275,11 @@ class Database:
         connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        timeout_s = self._busy_timeout_s
+        connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
         try:
             # Checked first: a newer file must not be modified.
-            schema_version(connection)
+            schema_version(connection, self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -295,8 +294,6 @@ class Database:
     def _translate_errors(self) -> Generator[None, None, None]:
         try:
             yield
-        except NewerFileError as error:
-            raise StorageNewerError(str(self.path), str(error)) from None
         except sqlite3.Error as error:
             raise _storage_error(str(self.path), error) from error
 

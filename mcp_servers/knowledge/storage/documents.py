@@ -71,10 +71,7 @@ def unchanged_document(
 def write_document(
     connection: sqlite3.Connection, base: StoredBase, prepared: PreparedDocument, access: Access
 ) -> AddResult:
-    """Add a document, replacing its previous version.
-
-    Raises AccessDeniedError if the caller may not see the previous version.
-    """
+    """Add a document, replacing its previous version; raise AccessDeniedError if the caller may not see that."""
     new = prepared.document
     old = _existing_version(connection, base, new, access)
     if old and not _is_visible(connection, old.key, access):

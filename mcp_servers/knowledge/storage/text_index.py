@@ -245,9 +245,8 @@ class TermStatistics:
 def _select(connection: sqlite3.Connection, base: int, figure: str, term: str) -> Any:
     # Quoted, so that terms are not parsed as operators. A single character is a prefix of bigrams.
     phrase = f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
-    return connection.execute(f"SELECT {figure} FROM text_{base:d} WHERE text_{base:d} MATCH ?", (phrase,)).fetchone()[
-        0
-    ]
+    sql = f"SELECT {figure} FROM text_{base:d} WHERE text_{base:d} MATCH ?"
+    return connection.execute(sql, (phrase,)).fetchone()[0]
 
 
 def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: SqlFilter, maximum: int) -> list[int]:

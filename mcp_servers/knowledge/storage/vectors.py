@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError
 from mcp_servers.knowledge.storage.database import BATCH_S
+from mcp_servers.knowledge.text_analysis import embedded_text
 
 # In one statement.
 _DELETED_ROWS = 200
@@ -34,16 +35,6 @@ class Embedding:
     vectors: int  # count
     changes: int  # incremented by every change
     total: bytes  # sum of the vectors
-
-
-@dataclass(frozen=True)
-class PendingChunk:
-    """A chunk without a vector."""
-
-    chunk: int
-    title: str
-    headings: tuple[str, ...]
-    text: str
 
 
 def embedding_by_key(connection: sqlite3.Connection, key: int) -> Embedding:
@@ -94,10 +85,7 @@ def unused_embeddings(connection: sqlite3.Connection, base: int) -> list[tuple[i
 
 
 def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int], vectors: Vectors) -> None:
-    """Store vectors of chunks, ignoring removed chunks.
-
-    Raises EngineUnreachableError if their dimensions differ from those stored.
-    """
+    """Store vectors of chunks, unless removed; raise EngineUnreachableError if their dimensions have changed."""
     embedding = embedding_by_key(connection, key)
     dimensions = int(vectors.shape[1])
     if embedding.dimensions not in {0, dimensions}:
@@ -132,8 +120,8 @@ def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
 
 def chunks_without_vectors(
     connection: sqlite3.Connection, base: int, key: int, after: int, maximum: int
-) -> list[PendingChunk]:
-    """Return chunks after a key that have no vector in a set."""
+) -> dict[int, str]:
+    """Return the chunks after a key that have no vector in a set, with the texts to embed, in ascending order."""
     rows = connection.execute(
         """
         SELECT chunk.id, title, headings, text FROM chunk JOIN document ON document.id = chunk.document
@@ -143,7 +131,7 @@ def chunks_without_vectors(
         """,
         (base, after, key, maximum),
     )
-    return [PendingChunk(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
+    return {chunk: embedded_text(title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows}
 
 
 def stored_vectors(connection: sqlite3.Connection, key: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError
-from mcp_servers.knowledge.importing.watch import WatchRules
+from mcp_servers.knowledge.importing.folders import WatchRules
 from mcp_servers.knowledge.service import open_service
 from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
 from tests.support.knowledge_server import RULES, Tools, open_tools

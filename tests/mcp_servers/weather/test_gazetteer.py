@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mcp_servers.weather.areas import PREFECTURES
 from mcp_servers.weather.gazetteer import Gazetteer, fold, is_kana, romaji_key
-from mcp_servers.weather.prefectures import PREFECTURES
 from tests.support.fake_jma import cases_folder
 from tests.support.jma_forecasts import small_table
 

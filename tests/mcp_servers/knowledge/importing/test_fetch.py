@@ -23,8 +23,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch, is_allowed
-from mcp_servers.knowledge.importing.reader import open_reader
+from mcp_servers.knowledge.importing.reader import FetchLimits, fetch, is_allowed, open_reader
 from mcp_servers.program import redact_url
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
-from mcp_servers.knowledge.importing.formats import format_of
-from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.importing.parse import format_of, parse_blob
 from tests.support.imported import docx, paragraph, pdf
 
 LIMITS = ParseLimits()

@@ -9,9 +9,15 @@ import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from mcp_servers.knowledge.errors import KnowledgeError
-from mcp_servers.knowledge.importing.folders import FolderReport, FolderRules, SeenFiles, import_folder
+from mcp_servers.knowledge.importing.folders import (
+    FolderReport,
+    FolderRules,
+    SeenFiles,
+    WatchRules,
+    import_folder,
+    watch_folder,
+)
 from mcp_servers.knowledge.importing.reader import open_reader
-from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
 from tests.support.imported import RememberingImporter
 
 pytestmark = pytest.mark.anyio

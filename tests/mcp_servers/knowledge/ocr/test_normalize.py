@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
-from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, excerpts, parse_answer
-from mcp_servers.knowledge.ocr.normalize import NormalizedText, normalize
+from mcp_servers.knowledge.ocr.normalize import INSTRUCTIONS, NormalizedText, excerpts, normalize, parse_answer
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
 
 pytestmark = pytest.mark.anyio
