@@ -26,7 +26,7 @@ from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
 from rkllm_mcp.errors import ModelExchangeError
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
-from rkllm_mcp.surfaces.http.state import OWNER, ServiceState
+from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
 _KEY_HEADERS = ("x-api-key", "api-key")
@@ -174,9 +174,6 @@ _PAGE = "/static/"
 # How long a browser may remember a preflight, seconds.
 _PREFLIGHT_S = "600"
 
-# Where in its scope the server's ``send`` stands: its wrappers look at the start of an answer alone, so the parts of a
-# stream go past them.
-SERVER_SEND = "rkllm_mcp.send"
 # Where in its scope a request's route stands, as it was declared, once it has been found.
 ROUTE = "rkllm_mcp.route"
 

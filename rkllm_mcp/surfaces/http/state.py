@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 2**20
 OWNER = ""
+# Where in its scope the server's ``send`` stands: its wrappers look at the start of an answer alone, so the parts of a
+# stream go past them.
+SERVER_SEND = "rkllm_mcp.send"
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.

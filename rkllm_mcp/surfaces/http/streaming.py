@@ -24,9 +24,9 @@ from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
-from rkllm_mcp.surfaces.http.middleware import SERVER_SEND
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import (
+    SERVER_SEND,
     ServiceState,
     chosen_keep_alive,
     chosen_model,
