@@ -27,23 +27,14 @@ class Thinking:
 
 @dataclass(frozen=True)
 class ToolCallDetected:
-    """A complete, valid call.
+    """A complete, valid call."""
 
-    Args:
-        name: the declared tool's name as shown to the model; an undeclared name as generated.
-        arguments: parsed, repaired and coerced to the tool's schema.
-        raw: generated text of the call, with markers.
-        repaired: the text was not valid as generated.
-        id: set by the loop; empty from the detector.
-        server: the tool's server; empty if it has none.
-    """
-
-    name: str
-    arguments: Mapping[str, Any]
-    raw: str = ""
-    repaired: bool = False
-    id: str = ""
-    server: str = ""
+    name: str  # the declared tool's name as shown to the model; an undeclared name as generated
+    arguments: Mapping[str, Any]  # parsed, repaired and coerced to the tool's schema
+    raw: str = ""  # generated text of the call, with markers
+    repaired: bool = False  # the text was not valid as generated
+    id: str = ""  # set by the loop; empty from the detector
+    server: str = ""  # the tool's server; empty if it has none
     kind: ClassVar[Literal["tool_call"]] = "tool_call"
 
 
@@ -84,21 +75,13 @@ class Elicitation:
 
 @dataclass(frozen=True)
 class QuestionAnswered:
-    """An approval or a form does not wait any more.
+    """An approval or a form does not wait any more."""
 
-    Args:
-        id: that of the question.
-        call: id of the call that needed approval; empty for a form, and for a server that asks the model.
-        action: the decision, or what was done with the form; ``late`` if there was no answer in time.
-        content: what was filled in, without secret fields.
-        seconds: how long it waited.
-    """
-
-    id: str
-    call: str
-    action: str
-    content: Mapping[str, Any]
-    seconds: float
+    id: str  # that of the question
+    call: str  # id of the call that needed approval; empty for a form, and for a server that asks the model
+    action: str  # the decision, or what was done with the form; ``late`` if there was no answer in time
+    content: Mapping[str, Any]  # what was filled in, without secret fields
+    seconds: float  # how long it waited
     kind: ClassVar[Literal["answered"]] = "answered"
 
 
@@ -175,41 +158,26 @@ class Queued:
 
 @dataclass(frozen=True)
 class Prefill:
-    """The model begins to read a prompt, which will take a second or more.
+    """The model begins to read a prompt, which will take a second or more."""
 
-    Args:
-        tokens: tokens to evaluate, without those in the KV cache.
-        seconds: how long that takes by what was measured before; an estimate.
-        ends_at: when it is expected to end, as ``time.monotonic()``; encoded as the seconds that are left.
-    """
-
-    tokens: int
-    seconds: float
+    tokens: int  # tokens to evaluate, without those in the KV cache
+    seconds: float  # how long that takes by what was measured before; an estimate
+    # When it is expected to end, as ``time.monotonic()``; encoded as the seconds that are left.
     ends_at: float | None = field(default=None, compare=False)
     kind: ClassVar[Literal["prefill"]] = "prefill"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts and times of one model round.
+    """Token counts and times of one model round."""
 
-    Args:
-        prompt_tokens: tokens of the whole prompt.
-        prefilled_tokens: prompt tokens evaluated in this round.
-        cached_tokens: prompt tokens reused from the KV cache, unless another tenant's prompt put them there.
-        generated_tokens: generated tokens.
-        prefill_ms: time to evaluate the prompt, milliseconds.
-        decode_ms: time to generate, milliseconds.
-        time_to_first_token_ms: from the request to the first token, including the queue, milliseconds.
-    """
-
-    prompt_tokens: int
-    prefilled_tokens: int
-    cached_tokens: int
-    generated_tokens: int
-    prefill_ms: float
-    decode_ms: float
-    time_to_first_token_ms: float
+    prompt_tokens: int  # tokens of the whole prompt
+    prefilled_tokens: int  # prompt tokens evaluated in this round
+    cached_tokens: int  # prompt tokens reused from the KV cache, unless another tenant's prompt put them there
+    generated_tokens: int  # generated tokens
+    prefill_ms: float  # time to evaluate the prompt, milliseconds
+    decode_ms: float  # time to generate, milliseconds
+    time_to_first_token_ms: float  # from the request to the first token, including the queue, milliseconds
     kind: ClassVar[Literal["usage"]] = "usage"
 
 

@@ -28,30 +28,20 @@ class TokenInput:
 
 @dataclass(frozen=True)
 class TextInput:
-    """Text, to which the runtime applies the model's chat template; control tokens in it are interpreted.
+    """Text, to which the runtime applies the model's chat template; control tokens in it are interpreted."""
 
-    Args:
-        text: one turn, without NUL; for the role ``tool`` the results as JSON, an array for several.
-        role: role of the turn (1.2.1 on).
-        thinking: whether a model that can think does so (1.2.1 on); None uses the runtime's default, no thinking.
-    """
-
-    text: str
-    role: Role = "user"
+    text: str  # one turn, without NUL; for the role ``tool`` the results as JSON, an array for several
+    role: Role = "user"  # role of the turn (1.2.1 on)
+    # Whether a model that can think does so (1.2.1 on); None uses the runtime's default, no thinking.
     thinking: bool | None = None
 
 
 @dataclass(frozen=True)
 class EmbeddingInput:
-    """A prompt as embeddings.
+    """A prompt as embeddings."""
 
-    Args:
-        values: float32, one row per token, row by row.
-        tokens: number of rows.
-    """
-
-    values: array[float]
-    tokens: int
+    values: array[float]  # float32, one row per token, row by row
+    tokens: int  # number of rows
 
 
 @dataclass(frozen=True)
@@ -65,29 +55,18 @@ class ImageTags:
 
 @dataclass(frozen=True)
 class ImageInput:
-    """A text with images that a vision encoder has converted to embeddings.
+    """A text with images that a vision encoder has converted to embeddings."""
 
-    Args:
-        text: one turn, with ``<image>`` at the position of each image.
-        values: float32 embeddings of all images, one row per token, image by image.
-        tokens_per_image: rows per image (over all outputs of the encoder if it has several).
-        images: number of images; 1.2.0 accepts one.
-        width: width of the encoded images, pixels, for models with M-RoPE (1.2.1 on); 0 for other models.
-        height: height of the encoded images, pixels.
-        tags: for 1.3.0 on; earlier releases take them when the model is loaded (``EngineSettings.image_tags``).
-        role: role of the turn (1.2.1 on).
-        thinking: as in ``TextInput``.
-    """
-
-    text: str
-    values: array[float]
-    tokens_per_image: int
-    images: int = 1
-    width: int = 0
-    height: int = 0
+    text: str  # one turn, with ``<image>`` at the position of each image
+    values: array[float]  # float32 embeddings of all images, one row per token, image by image
+    tokens_per_image: int  # rows per image (over all outputs of the encoder if it has several)
+    images: int = 1  # number of images; 1.2.0 accepts one
+    width: int = 0  # width of the encoded images, pixels, for models with M-RoPE (1.2.1 on); 0 for other models
+    height: int = 0  # height of the encoded images, pixels
+    # For 1.3.0 on; earlier releases take them when the model is loaded (``EngineSettings.image_tags``).
     tags: ImageTags | None = None
-    role: Role = "user"
-    thinking: bool | None = None
+    role: Role = "user"  # role of the turn (1.2.1 on)
+    thinking: bool | None = None  # as in ``TextInput``
 
 
 Input = TokenInput | TextInput | EmbeddingInput | ImageInput
@@ -127,23 +106,14 @@ class SamplingByPurpose:
 
 @dataclass(frozen=True)
 class SamplingOverrides:
-    """Sampling parameters of one request; None uses the model's setting.
+    """Sampling parameters of one request; None uses the model's setting."""
 
-    Args:
-        temperature: 0 selects the most probable token.
-        top_k: sample from this many most probable tokens.
-        top_p: sample from the most probable tokens with this total probability.
-        repeat_penalty: above 1 makes repetitions less probable.
-        frequency_penalty: above 0 makes a token less probable each time it occurs.
-        presence_penalty: above 0 makes a token that has occurred less probable.
-    """
-
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    repeat_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
+    temperature: float | None = None  # 0 selects the most probable token
+    top_k: int | None = None  # sample from this many most probable tokens
+    top_p: float | None = None  # sample from the most probable tokens with this total probability
+    repeat_penalty: float | None = None  # above 1 makes repetitions less probable
+    frequency_penalty: float | None = None  # above 0 makes a token less probable each time it occurs
+    presence_penalty: float | None = None  # above 0 makes a token that has occurred less probable
 
     def over(self, base: Sampling) -> Sampling:
         """Return ``base`` with the request's values; ``base`` itself without any."""
@@ -174,27 +144,18 @@ ToolChoice: TypeAlias = "Literal['auto', 'required', 'none'] | ForcedTool"
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of one response of a chat model.
+    """Options of one response of a chat model."""
 
-    Args:
-        max_new_tokens: limit of the response; None for the model's own.
-        sampling: ignored by a runtime that cannot set it per run.
-        stop: texts that end the response; matched in its text only, not in thinking or calls.
-        thinking: think before the response or not; None for the model's own setting, also for models without a choice.
-        tool_choice: the tool that the response begins with, if any.
-        single_call: end the response after its first call.
-        others: callable tools that are not in the tool list, but were described in a turn.
-        continues: go on with the conversation's last message, an answer without calls; its turn becomes one.
-    """
-
-    max_new_tokens: int | None = None
+    max_new_tokens: int | None = None  # limit of the response; None for the model's own
+    # Ignored by a runtime that cannot set it per run.
     sampling: SamplingOverrides = field(default_factory=SamplingOverrides)
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # texts that end the response; matched in its text only, not in thinking or calls
+    # Think before the response or not; None for the model's own setting, also for models without a choice.
     thinking: bool | None = None
-    tool_choice: ToolChoice = "auto"
-    single_call: bool = False
-    others: tuple[ToolSpec, ...] = ()
-    continues: bool = False
+    tool_choice: ToolChoice = "auto"  # the tool that the response begins with, if any
+    single_call: bool = False  # end the response after its first call
+    others: tuple[ToolSpec, ...] = ()  # callable tools that are not in the tool list, but were described in a turn
+    continues: bool = False  # go on with the conversation's last message, an answer without calls; its turn becomes one
 
     @property
     def forced_tool(self) -> str | None:
@@ -215,65 +176,48 @@ ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Options of one answer of the assistant.
+    """Options of one answer of the assistant."""
 
-    Args:
-        model: options of its responses; a forced tool, by any of its names, is that of the first one.
-        tools: show tools to the model, which may call them.
-        allowed_tools: the only tools that the answer may use, by any of their names; all when None.
-        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user
-            for the content of servers' forms.
-        approval_timeout_s: limit of the wait for an approval, seconds; None for the configuration's.
-        tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
-        save: save question and answer before ``End``; a ``Status`` reports what cannot be saved.
-        resources: ``@server:uri`` in the question is read.
-        language: of questions for approval; None for the configuration's.
-        begun: the events of the answer that is continued, with ``continues`` of the model's options.
-    """
-
+    # Options of its responses; a forced tool, by any of its names, is that of the first one.
     model: ModelOptions = field(default_factory=ModelOptions)
-    tools: bool = True
+    tools: bool = True  # show tools to the model, which may call them
+    # The only tools that the answer may use, by any of their names; all when None.
     allowed_tools: tuple[str, ...] | None = None
+    # Decision about calls that need approval: ``ask`` emits an Approval and waits for ``Assistant.decide``; ``grant``
+    # and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user for the content of servers' forms.
     approvals: ApprovalMode = "refuse"
-    approval_timeout_s: float | None = None
+    approval_timeout_s: float | None = None  # limit of the wait for an approval, seconds; None for the configuration's
+    # Secrets for ``headers_template`` placeholders, by name; used for this answer only.
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    save: bool = False
-    resources: bool = True
-    language: Language | None = None
+    save: bool = False  # save question and answer before ``End``; a ``Status`` reports what cannot be saved
+    resources: bool = True  # ``@server:uri`` in the question is read
+    language: Language | None = None  # of questions for approval; None for the configuration's
+    # The events of the answer that is continued, with ``continues`` of the model's options.
     begun: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Limits and switches of one generation.
+    """Limits and switches of one generation."""
 
-    Args:
-        max_new_tokens: end the run after this many tokens.
-        stop_ids: token ids that end the answer; the run is aborted if the runtime does not end there by itself.
-        sampling: sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
-        stop_strings: texts that end the answer and are not part of it. A token is delayed while its text may be the
-            beginning of one; of the tokens that spell one, the ids are delivered without text.
-        lora: name of an adapter loaded with ``extras.load_lora``; None for the base model.
-        save_prompt_cache: file to which the runtime writes the evaluated prompt at the end of the run.
-        keep_history: append to the previous runs instead of comparing prompts; the next run without it begins with an
-            empty cache.
-        pause_after_tokens: pause after this many tokens, which ends the generation with ``paused``; a run with
-            ``resume`` continues it (1.2.1 on). 0: never.
-        resume: continue the paused generation; the observed runtimes ignore its input.
-        owner: the tenant that the run belongs to, empty for the owner of the service. None for the service itself:
-            every tenant may learn what its prompts left in the KV cache.
-    """
-
-    max_new_tokens: int = 512
+    max_new_tokens: int = 512  # end the run after this many tokens
+    # Token ids that end the answer; the run is aborted if the runtime does not end there by itself.
     stop_ids: frozenset[int] = frozenset()
+    # Sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
     sampling: Sampling | None = None
+    # Texts that end the answer and are not part of it. A token is delayed while its text may be the beginning of one;
+    # of the tokens that spell one, the ids are delivered without text.
     stop_strings: tuple[str, ...] = ()
-    lora: str | None = None
-    save_prompt_cache: str | None = None
+    lora: str | None = None  # name of an adapter loaded with ``extras.load_lora``; None for the base model
+    save_prompt_cache: str | None = None  # file to which the runtime writes the evaluated prompt at the end of the run
+    # Append to the previous runs instead of comparing prompts; the next run without it begins with an empty cache.
     keep_history: bool = False
+    # Pause after this many tokens, which ends the generation with ``paused``; a run with ``resume`` continues it (1.2.1
+    # on). 0: never.
     pause_after_tokens: int = 0
-    resume: bool = False
+    resume: bool = False  # continue the paused generation; the observed runtimes ignore its input
+    # The tenant that the run belongs to, empty for the owner of the service. None for the service itself: every tenant
+    # may learn what its prompts left in the KV cache.
     owner: str | None = ""
 
 
@@ -282,59 +226,40 @@ FinishReason = Literal["stop", "length", "paused"]
 
 @dataclass(frozen=True)
 class RunStats:
-    """Statistics of a finished generation.
+    """Statistics of a finished generation."""
 
-    Args:
-        finish: ``stop`` at the end token or a stop string, ``length`` at ``max_new_tokens``, ``paused`` after a
-            requested pause.
-        prefilled_tokens: prompt tokens evaluated, as reported by the runtime; None before 1.2.1.
-        prefill_ms: as reported by the runtime, else measured up to the first callback.
-        decode_ms: as reported by the runtime, else measured from the first to the last callback.
-        generated_tokens: tokens delivered.
-        time_to_first_token_ms: from the request to the first token, including the queue.
-        queued_ms: the part of it spent waiting for other generations.
-        memory_mb: peak memory of the worker process, as reported by the runtime; None if it is not.
-        cold: the KV cache was empty before this run (first run, or restarted worker).
-        expected_tokens: prompt tokens that were not known to be in the KV cache, an upper limit for
-            ``prefilled_tokens``; None for inputs other than token ids.
-        stop_string: the stop string that ended the run, if any.
-        callback_ms: total duration of the run's callbacks if it is measured (``EngineSettings.timed_callbacks``),
-            without the wait for the GIL.
-        own_tokens: upper limit of the prompt tokens reported as reused from the KV cache: those that this owner or the
-            service put there. None without a limit, if no other owner's prompt was in the cache.
-    """
-
+    # ``stop`` at the end token or a stop string, ``length`` at ``max_new_tokens``, ``paused`` after a requested pause.
     finish: FinishReason
-    prefilled_tokens: int | None
-    prefill_ms: float
-    decode_ms: float
-    generated_tokens: int
-    time_to_first_token_ms: float
-    queued_ms: float = 0.0
-    memory_mb: float | None = None
-    cold: bool = False
-    stop_string: str | None = None
+    prefilled_tokens: int | None  # prompt tokens evaluated, as reported by the runtime; None before 1.2.1
+    prefill_ms: float  # as reported by the runtime, else measured up to the first callback
+    decode_ms: float  # as reported by the runtime, else measured from the first to the last callback
+    generated_tokens: int  # tokens delivered
+    time_to_first_token_ms: float  # from the request to the first token, including the queue
+    queued_ms: float = 0.0  # the part of it spent waiting for other generations
+    memory_mb: float | None = None  # peak memory of the worker process, as reported by the runtime; None if it is not
+    cold: bool = False  # the KV cache was empty before this run (first run, or restarted worker)
+    stop_string: str | None = None  # the stop string that ended the run, if any
+    # Total duration of the run's callbacks if it is measured (``EngineSettings.timed_callbacks``), without the wait for
+    # the GIL.
     callback_ms: float = 0.0
+    # Prompt tokens that were not known to be in the KV cache, an upper limit for ``prefilled_tokens``; None for inputs
+    # other than token ids.
     expected_tokens: int | None = None
+    # Upper limit of the prompt tokens reported as reused from the KV cache: those that this owner or the service put
+    # there. None without a limit, if no other owner's prompt was in the cache.
     own_tokens: int | None = None
 
 
 @dataclass(frozen=True)
 class OutputRows:
-    """Result of an evaluation: rows of hidden states or logits.
+    """Result of an evaluation: rows of hidden states or logits."""
 
-    Args:
-        values: float32, row by row.
-        width: floats per row.
-        given: rows that the runtime returned, including those not requested; some releases return one per evaluated
-            token, some only the last.
-        stats: statistics of the run.
-    """
-
-    values: array[float]
-    width: int
+    values: array[float]  # float32, row by row
+    width: int  # floats per row
+    # Rows that the runtime returned, including those not requested; some releases return one per evaluated token, some
+    # only the last.
     given: int
-    stats: RunStats
+    stats: RunStats  # statistics of the run
 
     def row(self, index: int = -1) -> array[float]:
         """Return one row, by default the last."""
