@@ -70,17 +70,21 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         self._limit_s = 0.0
         self._event = ""
+        self._now = time.monotonic
         self._fed_at = 0.0
 
     def start(self, event: str, limit_s: float) -> None:
         """Allow ``limit_s`` seconds of silence until ``event`` (a noun phrase), in place of the previous limit."""
         self.stop()
-        self._event, self._limit_s, self._fed_at = event, limit_s, time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(limit_s, self._check)
+        loop = asyncio.get_running_loop()
+        self._now = loop.time
+        self._event, self._limit_s, self._fed_at = event, limit_s, loop.time()
+        self._timer = loop.call_later(limit_s, self._check)
 
     def feed(self) -> None:
         """Note a sign of life; the limit counts from now."""
-        self._fed_at = time.monotonic()
+        if self._timer is not None:
+            self._fed_at = self._now()
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -89,10 +93,11 @@ class Watchdog:
             self._timer = None
 
     def _check(self) -> None:
-        rest_s = self._fed_at + self._limit_s - time.monotonic()
-        if rest_s > 0:
+        loop = asyncio.get_running_loop()
+        due = self._fed_at + self._limit_s
+        if loop.time() < due:
             # Moved only here: a timer per token would cost more than the token.
-            self._timer = asyncio.get_running_loop().call_later(rest_s, self._check)
+            self._timer = loop.call_at(due, self._check)
             return
         self._timer = None
         self._on_silence(f"{self._event} did not come within {self._limit_s:.3g} s")
