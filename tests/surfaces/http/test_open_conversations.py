@@ -28,7 +28,8 @@ def held(conversations_open: OpenConversations, app: Assistant, conversations: l
 
 
 async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_answered(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [], extra=TENANTS)
+    # At the speed of a board, so that the answer is under way for a while.
+    demo = make_demo(tmp_path, [], extra=TENANTS, speed="")
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():
             patch.setenv(name, value)
