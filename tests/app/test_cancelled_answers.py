@@ -118,7 +118,7 @@ async def test_an_answer_that_is_stopped_before_it_began_ends_as_cancelled(tmp_p
 
 
 async def test_an_answer_whose_reader_stalls_can_be_stopped_and_the_others_go_on(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, [])) as app:
+    async with running(make_demo(tmp_path, []), speed="") as app:
         stalled = app.new_conversation()
         async with aclosing(app.reply(stalled, "Hello")) as stream:
             await anext(stream)
