@@ -220,6 +220,7 @@ def refuses_a_call_and_finds_the_same_words_after_a_reload(person: Person, demo:
     before = person.page.inner_text("#thread")
     person.page.reload()
     person.sees("You did not allow this.", "許可しませんでした。")
+    person.sees("Then I leave it.", "では書きません。")
     assert person.page.inner_text("#thread") == before
     assert not (demo.folder.parent / "files" / "refused.txt").exists()
 

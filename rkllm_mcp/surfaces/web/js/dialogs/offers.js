@@ -83,12 +83,15 @@ function listing(fetched, none) {
   const note = h("p", { class: "muted", role: "status" }, say("loading"));
   const search = h("input", { type: "search", id: "offer-search", autocomplete: "off" });
   const field = h("div", { class: "field" }, h("label", { for: search.id }, say("search")), search);
-  search.addEventListener("input", () => {
+  const narrow = () => {
     for (const item of list.querySelectorAll("li")) item.hidden = !holds(item.textContent ?? "", search.value);
-  });
+  };
+  search.addEventListener("input", narrow);
   fetched().then(
     (rows) => {
       list.append(...rows);
+      // Its reader may have typed meanwhile.
+      narrow();
       note.replaceChildren(rows.length === 0 ? say(none) : "");
     },
     (error) => note.replaceChildren(sentenceOf(error)),
