@@ -209,6 +209,7 @@ _OWN_WORD = re.compile(
 _MOST_OWN_WORDS = 2
 _MOST_EARLIER = 5
 _EARLIER_CHARS = 500
+_LONGEST_FOLLOW_UP_CHARS = 1000  # of a pasted file nobody asks what it is about, and megabytes would hold up others
 
 
 def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
@@ -225,6 +226,8 @@ def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
 
 
 def _is_follow_up(text: str) -> bool:
+    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
+        return False
     plain = unicodedata.normalize("NFKC", text).lower()
     without_pointers = _POINTER.sub(" ", plain)
     own = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))

@@ -283,6 +283,12 @@ def test_a_question_that_names_its_subject_is_searched_alone(question: str) -> N
     assert with_earlier_words(question, ["リモートワーク手当の金額は？"]) == question
 
 
+def test_a_long_text_is_no_follow_up_whatever_stands_in_it() -> None:
+    # Megabytes would be read in the event loop, which holds up every other answer.
+    pasted = "What about it? " * 100
+    assert with_earlier_words(pasted, ["リモートワーク手当の金額は？"]) == pasted
+
+
 async def test_a_follow_up_reaches_the_automatic_tool_with_the_question_before_and_the_model_as_it_was_asked() -> None:
     at = desk(automatic=["search_notes"])
     await at.ask("リモートワーク手当の金額は？", [Text("5,000円")])
