@@ -209,7 +209,7 @@ _OWN_WORD = re.compile(
 _MOST_OWN_WORDS = 2
 _MOST_EARLIER = 5
 _EARLIER_CHARS = 500
-_LONGEST_FOLLOW_UP_CHARS = 1000  # of a pasted file nobody asks what it is about, and megabytes would hold up others
+_LONGEST_FOLLOW_UP_CHARS = 1000  # a longer text has a subject, and matching megabytes would block the event loop
 
 
 def with_earlier_words(text: str, earlier: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
     QUEUED → PREFILL → DECODE → STOPPING → DONE | FAILED
 
 The dispatcher feeds it with the worker's reports and aborts the runtime when ``needs_abort`` is set; the consumer takes
-tokens with ``next_batch``. A run counts tokens, applies limits, joins UTF-8 across tokens and detects stop strings.
+tokens with ``deliver``. A run counts tokens, applies limits, joins UTF-8 across tokens and detects stop strings.
 """
 
 from __future__ import annotations
