@@ -104,6 +104,8 @@ class AnswerStream:
             return
         if len(events) > 1:
             await self._forward(events[:-1])
+        # ``cancel`` returned True if it came before this.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._end = self._end or last
         await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
 

@@ -82,23 +82,41 @@ async def test_nobody_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
         assert not app.engine.expected
 
 
-async def test_an_answer_may_be_stopped_at_any_event_and_has_one_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pushed", [True, False])
+async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path, pushed: bool) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
         whole = await events_of(app, app.new_conversation(), QUESTION)
         for number in range(len(whole)):
             conversation = app.new_conversation()
-            seen: list[Event] = []
-            async with aclosing(app.reply(conversation, QUESTION)) as stream:
-                async for event in stream:
-                    seen.append(event)
-                    if len(seen) == number + 1:
-                        app.cancel(conversation.id)
+            seen, is_cancelled = await stopped_at(app, conversation, number, pushed=pushed)
             ends = [event for event in seen if isinstance(event, End)]
             assert ends == seen[-1:]
-            assert ends[0].reason in {"answered", "cancelled"}
+            assert ends[0].reason == ("cancelled" if is_cancelled else "answered")
             assert_ready(conversation)
             assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+
+
+async def stopped_at(
+    app: Assistant, conversation: Conversation, number: int, *, pushed: bool
+) -> tuple[list[Event], bool]:
+    """Return the events of an answer that is cancelled at one of them, and the result of the cancellation."""
+    seen: list[Event] = []
+    results: list[bool] = []
+
+    async def take(events: Sequence[Event]) -> None:
+        for event in events:
+            if len(seen) == number:
+                results.append(app.cancel(conversation.id))
+            seen.append(event)
+
+    if pushed:
+        await app.answer(conversation, QUESTION, take)
+    else:
+        async with aclosing(app.reply(conversation, QUESTION)) as stream:
+            async for event in stream:
+                await take([event])
+    return seen, results == [True]
 
 
 async def test_an_answer_that_is_stopped_before_it_began_ends_as_cancelled(tmp_path: Path) -> None:

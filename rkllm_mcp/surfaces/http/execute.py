@@ -243,6 +243,7 @@ async def _run(
     async def answer(answering: Assistant, counted: EmitEvents) -> None:
         # What is continued was counted when it came.
         await emit(begun)
+        running.assistant = answering
         await _answer(request, conversation, body, question, begun, answering, counted)
 
     with service.answers.running(running):

@@ -40,6 +40,7 @@ class RunningAnswer:
     tenant: str
     key: str  # label of the key that asked for it
     is_detached: bool = False
+    assistant: Assistant | None = None  # set when its turn has come
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     failure: HTTPError | None = None  # the reason why it was refused
@@ -140,12 +141,13 @@ class RunningAnswers:
         return found if found is not None and found.is_detached and found.key == key else None
 
     def cancel(self, app: Assistant, conversation: str) -> bool:
-        """End the answer of a conversation, waiting or running; False if there is none."""
-        if app.cancel(conversation):
-            return True
+        """End the answer of a conversation, waiting or running; False if there is none, or its ``End`` is decided."""
         found = self.find(app.tenant, conversation)
-        if found is None or app.is_answering(conversation):
-            return False
+        if found is None:
+            return app.cancel(conversation)
+        # A changed configuration may have replaced ``app``.
+        if found.assistant is not None:
+            return found.assistant.cancel(conversation)
         found.scope.cancel()
         return True
 

@@ -13,6 +13,8 @@ import httpx2
 import pytest
 
 from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Approval, End, Event, QuestionAnswered, Text
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.running_answers import (
@@ -23,6 +25,7 @@ from rkllm_mcp.surfaces.http.running_answers import (
     RunningAnswer,
     RunningAnswers,
 )
+from tests.support.demo_app import make_demo
 from tests.support.served import Served, scripted_model, served
 
 pytestmark = pytest.mark.anyio
@@ -242,3 +245,21 @@ async def test_a_detached_approval_is_refused_when_nobody_came_in_time() -> None
         assert await approver.approve(Approval("", "delete_file", {}, "deletes")) is None
     assert [type(event) for event in asked] == [Approval, QuestionAnswered]
     assert (DETACHED_APPROVAL_S, DETACHED_S) == (300.0, 1800.0)
+
+
+async def test_an_answer_is_stopped_by_the_assistant_that_has_it_and_not_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = make_demo(tmp_path, [])
+    for name, value in demo.environment.items():
+        monkeypatch.setenv(name, value)
+    async with open_app(load_config(demo.config)) as earlier, open_app(load_config(demo.config)) as app:
+        answers, answer = RunningAnswers(), RunningAnswer("c1", app.tenant, "")
+        assert not answers.cancel(app, "c1")
+        with answers.running(answer):
+            answer.assistant = earlier
+            assert not answers.cancel(app, "c1")
+            assert not answer.scope.cancel_called
+            answer.assistant = None
+            assert answers.cancel(app, "c1")
+            assert answer.scope.cancel_called
