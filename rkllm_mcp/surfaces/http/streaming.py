@@ -49,6 +49,8 @@ FIRST_HEARTBEAT_S = 1.0
 STALL_S = 60.0
 # Interval at which a stream with a client that does not read compares its timestamps, seconds.
 TICK_S = 1.0
+# Heartbeats are due at multiples of this part of the longest silence, so that those of many streams leave together.
+_HEARTBEAT_GRID = 0.1
 
 T = TypeVar("T")
 # Sends bytes of an answer; returns when the connection has taken them.
@@ -181,7 +183,11 @@ class EventStream(Response):
         """Send heartbeats, and disconnect a client that does not read."""
         while True:
             longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
-            rest_s = self._moved_at + (self._stall_s if self._pending else longest_s) - monotonic()
+            due = self._moved_at + (self._stall_s if self._pending else longest_s)
+            if not self._pending:
+                # Waking up costs more than a heartbeat.
+                due -= due % (longest_s * _HEARTBEAT_GRID)
+            rest_s = due - monotonic()
             if rest_s > 0:
                 # Until something is due, and no more often: hundreds of streams may wait for their turn.
                 await anyio.sleep(min(rest_s, TICK_S) if self._pending else rest_s)

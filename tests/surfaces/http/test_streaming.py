@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -96,6 +97,26 @@ async def test_while_nothing_comes_there_is_a_heartbeat() -> None:
         connection.left.set()
     assert connection.text.replace(": heartbeat\n\n", "") == ""
     assert work.is_over
+
+
+async def test_heartbeats_of_many_streams_are_due_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, due, is_over = [0.0], set[float](), anyio.Event()
+
+    async def sleep(delay: float) -> None:
+        if delay <= streaming.FIRST_HEARTBEAT_S:
+            await anyio.lowlevel.checkpoint()
+            return
+        due.add(round(clock[0] + delay, 6))
+        await is_over.wait()
+
+    monkeypatch.setattr(streaming, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    async with anyio.create_task_group() as tasks:
+        for clock[0] in (100.01, 100.1, 100.49):
+            tasks.start_soon(answered, EventStream(Work(record(1), is_over.wait)), Connection())
+            await anyio.wait_all_tasks_blocked()
+        is_over.set()
+    assert due == {105.0}
 
 
 async def test_lines_have_no_heartbeat_between_them() -> None:
