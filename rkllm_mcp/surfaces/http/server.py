@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from email.utils import formatdate
 from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Literal, TextIO
@@ -251,6 +252,7 @@ class PatientConnection(HttpToolsProtocol):
         if hosts > 1 or (not hosts and not is_http_1_0):
             raise ValueError("not one host")
         self.waiting.discard(self)
+        self._renew_date()
         super().on_headers_complete()
         if is_http_1_0:
             _send_without_chunks(self.cycle)
@@ -291,7 +293,13 @@ class PatientConnection(HttpToolsProtocol):
             return b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
         return b""
 
+    def _renew_date(self) -> None:
+        """Set the Date header of the next response; uvicorn's timer would wake an idle service."""
+        date = formatdate(usegmt=True).encode()
+        self.server_state.default_headers = [(b"date", date), *self.config.encoded_headers]
+
     def _refuse(self) -> None:
+        self._renew_date()
         message = "Invalid HTTP request received."
         self.logger.warning(message)
         self.send_400_response(message)
@@ -341,7 +349,6 @@ FLUSH_S = 5
 DEAD_AFTER_MS = 60_000
 # Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
 KEEP_ALIVE_S = 75
-_DATE_INTERVAL_S = 1.0
 # Descriptors left for files, tools and the runtime when connections have taken the rest.
 OTHER_DESCRIPTORS = 128
 
@@ -396,7 +403,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Listener(uvicorn.Server):
-    """Leaves the signals to ``_Serving``, and wakes up once a second where uvicorn does so ten times."""
+    """Leaves the signals to ``_Serving``, and sleeps while nobody asks; uvicorn wakes up ten times a second."""
 
     def __init__(self, config: UvicornConfig) -> None:
         super().__init__(config)
@@ -409,10 +416,8 @@ class _Listener(uvicorn.Server):
         self._exiting.set()
 
     async def main_loop(self) -> None:
-        """Renew the Date header until ``exit``."""
-        while not await self.on_tick(0):
-            with anyio.move_on_after(_DATE_INTERVAL_S):
-                await self._exiting.wait()
+        """Wait for ``exit``."""
+        await self._exiting.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

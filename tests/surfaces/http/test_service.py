@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +125,28 @@ def test_it_says_where_it_listens_and_ends_when_it_is_told_and_leaves_nothing_be
         it.process.send_signal(signal.SIGTERM)
         assert it.process.wait(60) == 0
         assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_an_idle_service_does_not_wake_up_and_its_answers_have_the_date(demo: Demo) -> None:
+    with running(demo) as it:
+        it.until("Ready")
+        assert it.get("/readyz").status_code == 200
+        # What a start leaves to be done ends some time.
+        deadline = time.monotonic() + 60
+        before = switches(it.process.pid)
+        time.sleep(1.5)
+        while (after := switches(it.process.pid)) != before:
+            assert time.monotonic() < deadline, f"it woke up {after - before} times"
+            before = after
+            time.sleep(1.5)
+        dated = parsedate_to_datetime(it.get("/healthz").headers["date"])
+        assert abs(time.time() - dated.timestamp()) < 60
+
+
+def switches(pid: int) -> int:
+    """How often the threads of a process have gone to sleep."""
+    status = "".join(path.read_text("ascii") for path in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(map(int, re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)))
 
 
 def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
