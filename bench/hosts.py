@@ -18,9 +18,10 @@ runtime evaluated, the host's own runs included. ``cold`` is the first answer af
 prompt; for our host there is another row, ``own tools``, where the twenty tools are the host's, whose prompt is saved
 on disk: its cold start is measured, too. Tokens that were evaluated by an earlier host process count as distinct again.
 
-``--tokens`` measures what a streamed token costs instead: our host and the one of ``--command`` run side by side and
-answer in turn at 33 tokens a second. ``cpu`` is the time of all threads of all processes of the host, the emulated
-runtime's own included, without the request; ``delivery`` is from the runtime's callback to the client's read.
+``--tokens`` measures what a streamed token costs instead: our host, ``floor`` (``bench.bare_host``) and the one of
+``--command`` run side by side and answer in turn at 33 tokens a second. ``cpu`` is the time of all threads of all
+processes of the host, the emulated runtime's own included, without the request; ``delivery`` is from the runtime's
+callback to the client's read.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ prompt_cache = true
 library = "emulator"
 """
 _OURS = "{python} -m rkllm_mcp --config {folder}/config.toml serve --port {port}"
+URL = "http://127.0.0.1:{port}/v1"
+FLOOR = "{python} -m bench.bare_host {library} {model} {port}"
 
 
 @dataclass(frozen=True)
@@ -347,7 +350,7 @@ class Streaming:
         return TokenRow(self.name, self.tokens, statistics.median(self.costs_us), statistics.median(delays), p99)
 
 
-def measure_tokens(hosts: Sequence[tuple[str, str, str, str]], *, abi: str) -> list[TokenRow]:
+def measure_tokens(hosts: Sequence[tuple[str, str, str, str]], *, abi: str, rounds: int = _ROUNDS) -> list[TokenRow]:
     """Run hosts side by side and let them answer in turn; each is its name, command, URL and model."""
     with tempfile.TemporaryDirectory(prefix="hosts-") as scratch, ExitStack() as running:
         streams: list[Streaming] = []
@@ -362,7 +365,7 @@ def measure_tokens(hosts: Sequence[tuple[str, str, str, str]], *, abi: str) -> l
             url = url.format(port=port)
             pid = running.enter_context(_running(words, url, environment))
             streams.append(Streaming(name, url, model, pid, folder / "callbacks"))
-        for stream in streams * _ROUNDS:
+        for stream in streams * rounds:
             stream.ask()
         return [stream.row() for stream in streams]
 
@@ -437,14 +440,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.add_argument("--command", help="the host's command line; ours when not given")
-    parser.add_argument("--url", default="http://127.0.0.1:{port}/v1", help="where its OpenAI interface is")
+    parser.add_argument("--url", default=URL, help="where its OpenAI interface is")
     parser.add_argument("--name", default="other", help="its name in the table")
     parser.add_argument("--model", default="default", help="the model that requests name")
     parser.add_argument("--abi", default="1.3.0", help="the interface of the emulated runtime, such as 1.2.3")
     parser.add_argument("--tokens", action="store_true", help="measure the cost of a streamed token")
     arguments = parser.parse_args()
     if arguments.tokens:
-        hosts = [("ours", _OURS, "http://127.0.0.1:{port}/v1", "default")]
+        hosts = [(name, command, URL, "default") for name, command in (("ours", _OURS), ("floor", FLOOR))]
         if arguments.command:
             hosts.append((arguments.name, arguments.command, arguments.url, arguments.model))
         costs = measure_tokens(hosts, abi=arguments.abi)

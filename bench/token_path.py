@@ -14,7 +14,8 @@
 * ``crowd``  64 clients at once, flat out: tokens a second of all of them.
 
 Every figure is the difference of a long answer and a short one, divided by the tokens between them, so that it does
-not contain the request. ``delivery`` is from the entry of the runtime's callback to the token's arrival in the client.
+not contain the request; for ``queue`` it is taken between two tokens of one answer, while the others wait.
+``delivery`` is from the entry of the runtime's callback to the token's arrival in the client.
 The worker's CPU time contains the emulated runtime, which sleeps between two tokens.
 """
 
@@ -36,7 +37,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ CLIENTS = 64
 PACES: dict[str, tuple[str, int, int]] = {
     "count": ("prefill 100000 decode 100", 30, 130),
     "board": ("prefill 100000 decode 33", 20, 119),
-    "queue": ("prefill 100000 decode 33", 20, 219),
+    "queue": ("prefill 100000 decode 33", 60, 390),
     "flat": ("flat", 100, 2100),
     "crowd": ("flat", 10, 500),
 }
@@ -232,6 +233,8 @@ class Host:
         _, few, many = PACES[self._pace]
         if self._pace == "crowd":
             return self._measure_crowd(route, many)
+        if self._pace == "queue":
+            return self._measure_queue(route, few, many)
         short, short_arrivals = self._answer(route, few)
         long, arrivals = self._answer(route, many)
         tokens = many - few
@@ -264,11 +267,26 @@ class Host:
             tokens_per_s=total / ((max(arrivals) - max(begun_ns, self._asked_ns)) / 1e9),
         )
 
+    def _measure_queue(self, route: str, few: int, many: int) -> Figures:
+        command = self._client(route, many + 10, 1, CLIENTS - 1, few, many)
+        readings: list[Readings] = []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as client:
+            assert client.stdout is not None
+            readings += [self._readings({client.pid}) for line in client.stdout if line == _REACHED]
+        (begun, ended), tokens = readings, many - few
+        cpu_us, worker_us = (
+            (after - before) / tokens / _NS_PER_US
+            for before, after in ((begun.cpu_ns, ended.cpu_ns), (begun.worker_ns, ended.worker_ns))
+        )
+        return Figures(route, self._pace, tokens, tokens, cpu_us=cpu_us, worker_us=worker_us)
+
+    def _client(self, route: str, *numbers: int) -> list[str]:
+        words = map(str, (self._port, route, *numbers))
+        return [sys.executable, "-m", "bench.token_path", "--client", *words]
+
     def _answer(self, route: str, tokens: int, clients: int = 1) -> tuple[Readings, list[int]]:
         """The cost of an answer of so many tokens, and when their records arrived in the client."""
-        waiting = CLIENTS - 1 if self._pace == "queue" else 0
-        words = map(str, (self._port, route, tokens, clients, waiting))
-        command = [sys.executable, "-m", "bench.token_path", "--client", *words]
+        command = self._client(route, tokens, clients)
         before = self._readings()
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=_ANSWERED_WITHIN_S
@@ -280,8 +298,8 @@ class Host:
         self._asked_ns, *arrivals = json.loads(done.stdout)
         return cost, arrivals
 
-    def _readings(self) -> Readings:
-        worker_ns = sum(map(cpu_ns, processes()))
+    def _readings(self, others: Collection[int] = ()) -> Readings:
+        worker_ns = sum(cpu_ns(pid) for pid in processes() if pid not in others)
         return Readings(self._calls, self._selector.iterations, time.process_time_ns(), worker_ns)
 
     def _delays(self, arrivals: Sequence[int]) -> list[float]:
@@ -302,11 +320,12 @@ def cpu_ns(pid: int) -> int:
 # --- the client ------------------------------------------------------------------------------------------------------
 
 
-def ask(port: int, route: str, tokens: int, clients: int, waiting: int) -> list[int]:
+def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *marks: int) -> list[int]:
     """Ask for streamed answers of so many tokens.
 
     Returns when the first question was sent, and when each record with text arrived (CLOCK_MONOTONIC, ns). Others that
-    only wait are opened behind the first record and closed with the last.
+    only wait are opened behind the first record and closed with the last. A line is printed when so many records of
+    ``marks`` have arrived.
 
     Raises:
         RuntimeError: the service refused, or an answer was shorter.
@@ -325,7 +344,10 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int) -> list[
                 now_ns = time.monotonic_ns()
                 # A record may be cut anywhere; its mark counts where it is complete.
                 content = streams[stream] + received
-                times += [now_ns] * content.count(mark)
+                for _ in range(content.count(mark)):
+                    times.append(now_ns)
+                    if len(times) - 1 in marks:
+                        print(_REACHED, end="", flush=True)
                 streams[stream] = content[-len(mark) + 1 :] if received else b""
                 if len(times) > 1 and len(others) < waiting:
                     others += [_opened(port, request) for _ in range(waiting)]
@@ -340,6 +362,7 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int) -> list[
     return times
 
 
+_REACHED = "reached\n"
 # Stands in every record with text and in no other.
 _MARKS = {
     "/v1/chat/completions": b'"delta":{"content":',
@@ -461,7 +484,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.add_argument("--host", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--client", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--pace", choices=PACES, action="append", help="only this pace; may be given again")
     arguments = parser.parse_args()
     if arguments.client:

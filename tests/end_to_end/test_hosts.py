@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.hosts import CallLog, Row
+from bench.hosts import FLOOR, URL, CallLog, Row, measure_tokens
 
 
 def write(log: Path, *runs: tuple[Sequence[int], Sequence[int], int]) -> None:
@@ -35,3 +35,10 @@ def test_a_cold_start_counts_the_hosts_own_runs_before_the_first_answer(tmp_path
     write(tmp_path / "calls.jsonl", ([1, 2], [0], 1), ([1, 2, 3, 4], [5], 2), ([1, 2, 3, 4, 6], [5], 1))
     row = log.phase("ours", "restart", is_cold=True, answered=2)
     assert (row.distinct, row.prefilled, row.cold) == (5, 4, 0.75)
+
+
+def test_the_barest_host_on_the_engine_streams_what_the_others_are_compared_with() -> None:
+    (row,) = measure_tokens([("floor", FLOOR, URL, "default")], abi="1.2.3", rounds=1)
+    assert row.tokens == 120
+    assert 0 < row.delivery_p50_us <= row.delivery_p99_us
+    assert row.cpu_us > 0
