@@ -123,6 +123,10 @@ class Readings:
     cpu_ns: int = 0
     worker_ns: int = 0
 
+    def since(self, before: Readings) -> Readings:
+        """Return the difference of the counters."""
+        return Readings(*(after - begun for after, begun in zip(astuple(self), astuple(before), strict=True)))
+
 
 class CountingSelector(selectors.DefaultSelector):
     """A selector that counts the iterations of its event loop."""
@@ -273,12 +277,18 @@ class Host:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as client:
             assert client.stdout is not None
             readings += [self._readings({client.pid}) for line in client.stdout if line == _REACHED]
-        (begun, ended), tokens = readings, many - few
-        cpu_us, worker_us = (
-            (after - before) / tokens / _NS_PER_US
-            for before, after in ((begun.cpu_ns, ended.cpu_ns), (begun.worker_ns, ended.worker_ns))
+        if client.returncode != 0:
+            raise RuntimeError("the client failed; its message is above")
+        begun, ended = readings
+        cost, tokens = ended.since(begun), many - few
+        return Figures(
+            route,
+            self._pace,
+            tokens,
+            tokens,
+            cpu_us=cost.cpu_ns / tokens / _NS_PER_US,
+            worker_us=cost.worker_ns / tokens / _NS_PER_US,
         )
-        return Figures(route, self._pace, tokens, tokens, cpu_us=cpu_us, worker_us=worker_us)
 
     def _client(self, route: str, *numbers: int) -> list[str]:
         words = map(str, (self._port, route, *numbers))
@@ -293,8 +303,7 @@ class Host:
         )
         if done.returncode != 0:
             raise RuntimeError(f"the client failed: {done.stderr}")
-        after = self._readings()
-        cost = Readings(*(b - a for a, b in zip(astuple(before), astuple(after), strict=True)))
+        cost = self._readings().since(before)
         self._asked_ns, *arrivals = json.loads(done.stdout)
         return cost, arrivals
 
@@ -328,7 +337,7 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *mar
     ``marks`` have arrived.
 
     Raises:
-        RuntimeError: the service refused, or an answer was shorter.
+        RuntimeError: the service refused or was silent, or an answer was shorter.
     """
     request, mark = _request(route, tokens), _MARKS[route]
     times = [time.monotonic_ns()]
@@ -338,7 +347,7 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *mar
         for stream in streams:
             selector.register(stream, selectors.EVENT_READ)
         while streams:
-            for key, _ in selector.select(_ANSWERED_WITHIN_S):
+            for key, _ in _ready(selector):
                 stream = cast("socket.socket", key.fileobj)
                 received = stream.recv(1_000_000)
                 now_ns = time.monotonic_ns()
@@ -360,6 +369,12 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *mar
     if len(times) - 1 != tokens * clients:
         raise RuntimeError(f"{len(times) - 1} records came in place of {tokens * clients}")
     return times
+
+
+def _ready(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
+    if not (ready := selector.select(_ANSWERED_WITHIN_S)):
+        raise RuntimeError(f"nothing came for {_ANSWERED_WITHIN_S:.0f} s")
+    return ready
 
 
 _REACHED = "reached\n"

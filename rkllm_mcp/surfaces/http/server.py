@@ -403,7 +403,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Listener(uvicorn.Server):
-    """Leaves the signals to ``_Serving``, and sleeps while nobody asks; uvicorn wakes up ten times a second."""
+    """Leaves the signals to ``_Serving``, and sleeps while no client asks; uvicorn wakes up ten times a second."""
 
     def __init__(self, config: UvicornConfig) -> None:
         super().__init__(config)

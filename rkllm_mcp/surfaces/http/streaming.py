@@ -182,9 +182,11 @@ class EventStream(Response):
     async def _tick(self) -> None:
         """Send heartbeats, and disconnect a client that does not read."""
         while True:
-            longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
-            due = self._moved_at + (self._stall_s if self._pending else longest_s)
-            if not self._pending:
+            if self._pending:
+                due = self._moved_at + self._stall_s
+            else:
+                longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
+                due = self._moved_at + longest_s
                 # Waking up costs more than a heartbeat.
                 due -= due % (longest_s * _HEARTBEAT_GRID)
             rest_s = due - monotonic()
