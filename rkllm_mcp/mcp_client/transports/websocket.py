@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import anyio
+
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
 from rkllm_mcp.mcp_client.transports.http import tls_context
@@ -76,11 +78,16 @@ async def open_websocket(
         logger=_silent(),
     )
     try:
-        async with connecting as socket:
-            streams = partial(exchange, partial(_read_messages, socket, notes), partial(_write_messages, socket))
-            yield Channel(streams, ending=partial(_ending, socket))
+        socket = await connecting
     except InvalidStatus as error:
         raise HandshakeRefusedError(error.response.status_code) from None
+    try:
+        streams = partial(exchange, partial(_read_messages, socket, notes), partial(_write_messages, socket))
+        yield Channel(streams, ending=partial(_ending, socket))
+    finally:
+        # Takes close_timeout at most. If it were cancelled, the socket would stay open until the server closes it.
+        with anyio.CancelScope(shield=True):
+            await socket.close()
 
 
 class HandshakeRefusedError(ConnectionError):

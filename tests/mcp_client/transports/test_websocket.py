@@ -9,8 +9,9 @@ from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
+from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.sockets import Sockets, sockets
-from tests.support.mcp_servers.specs import PATIENCE_S, remote_server
+from tests.support.mcp_servers.specs import PATIENCE_S, remote_server, timed
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +48,22 @@ async def test_a_socket_that_closes_costs_a_call_and_is_opened_again_at_the_next
             assert is_error
             assert "it closed the connection (1011: overloaded); it is started again" in text
             assert await said(toolbox, "add", a=1, b=1) == ("2", False)
+
+
+async def test_a_socket_whose_server_is_stuck_is_closed_by_a_cancellation_as_well() -> None:
+    server = Sockets()
+    with anyio.fail_after(PATIENCE_S):
+        async with sockets(server) as url:
+            before = Holdings()
+            with anyio.CancelScope() as scope:
+                spec = remote_server("ws", "websocket", url=url)
+                async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
+                    await toolbox.connected()
+                    server.clients[0].transport.pause_reading()
+                    scope.cancel()
+            # The server's end alone is left.
+            assert Holdings().descriptors == before.descriptors + 1
+            server.clients[0].transport.resume_reading()
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,11 @@ class Sockets:
         self.headers: list[str | None] = []
         self.subprotocols: list[str | None] = []
         self.status = 0
+        self.clients: list[ServerConnection] = []
 
     async def handle(self, client: ServerConnection) -> None:
         assert client.request is not None
+        self.clients.append(client)
         self.headers.append(client.request.headers.get("Authorization"))
         self.subprotocols.append(client.subprotocol)
         leaving = False
