@@ -94,9 +94,12 @@ def _layers() -> Layers:
             "surfaces.tables": surface | {"surfaces.terminal"},
             "surfaces.invocation": surface | {"surfaces.terminal"},
             "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
+            "surfaces.listener": known,
             # /api/pull and /api/delete change model folders.
-            "surfaces.http": surface | {"models", "surfaces.terminal", "surfaces.invocation"},
-            "surfaces.mcp_server": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.chat"},
+            "surfaces.http": surface
+            | {"models", *(f"surfaces.{name}" for name in ("terminal", "invocation", "listener"))},
+            "surfaces.mcp_server": surface
+            | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat", "listener")},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface
             | {"models"}

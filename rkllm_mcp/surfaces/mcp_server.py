@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from rkllm_mcp.app.board_services import BoardServices
+    from rkllm_mcp.config.sections import ServiceSection
     from rkllm_mcp.surfaces.invocation import Session
+    from rkllm_mcp.surfaces.listener import Listener
 
 Prompt = Annotated[str, Field(description="What to answer")]
 System = Annotated[str, Field(description="Who the model is and how it answers")]
@@ -162,8 +163,6 @@ def _result(facts: Mapping[str, Any], text: str | None = None) -> CallToolResult
 
 # Names of the models for embedding and for ranking.
 Models: TypeAlias = tuple[str | None, str | None]
-# What is under way may end by itself for so long once the server is told to stop, seconds.
-_STOP_S = 5
 _AT_A_TERMINAL = (
     "This speaks MCP on standard input: let a host start it as a server with the command 'rkllm-mcp' and the arguments "
     "'tools serve', or listen with --http; Ctrl-C ends."
@@ -189,7 +188,7 @@ def serve(session: Session, models: Models, *, over_http: bool, host: str | None
         async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if over_http:
-                await _over_http(server, place, number, keys, session)
+                await _over_http(server, place, number, keys, config.service, session.status)
             else:
                 await _over_stdio(server)
         return EXIT_DONE
@@ -211,51 +210,35 @@ async def _over_stdio(server: BoardServer) -> None:
         await server.run_on(reading, writing)
 
 
-async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[str], session: Session) -> None:
-    import uvicorn
+async def _over_http(
+    server: BoardServer,
+    host: str,
+    port: int,
+    keys: Sequence[str],
+    service: ServiceSection,
+    status: Callable[[str], None],
+) -> None:
+    from rkllm_mcp.surfaces.listener import Listener, listening_socket
 
-    class Listening(uvicorn.Server):
-        """Leaves the signals to the command, which cancels this."""
-
-        @contextmanager
-        def capture_signals(self) -> Generator[None]:
-            yield
-
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            if not self.should_exit:
-                address = web_address(host, self.servers[0].sockets[0].getsockname()[1])
-                session.status(f"Serving MCP at {address}/mcp")
-
-    app = server.streamable_http_app(host=host)
-    settings = uvicorn.Config(
-        with_keys(app, keys, RefusalLog(session.status)),
-        host=host,
-        port=port,
-        log_level="error",
-        lifespan="on",
-        timeout_graceful_shutdown=_STOP_S,
-    )
-    listening = Listening(settings)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_until_told, listening)
-        try:
+    app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
+    listener = Listener(app, service.is_trusted_proxy, lifespan="on")
+    with listening_socket(host, port) as listening:
+        status(f"Serving MCP at {web_address(host, listening.getsockname()[1])}/mcp")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_told, listener)
             # Cancelled it would leave its sockets open; it is told to stop instead.
             with anyio.CancelScope(shield=True):
-                await listening.serve()
-        except SystemExit:
-            raise UsageError(f"cannot listen on {host}:{port}; choose another --port") from None
-        finally:
+                await listener.serve([listening])
             tasks.cancel_scope.cancel()
     # Deliver a cancellation from outside.
     await anyio.lowlevel.checkpoint()
 
 
-async def _until_told(listening: Any) -> None:
+async def _until_told(listener: Listener) -> None:
     try:
         await anyio.sleep_forever()
     finally:
-        listening.should_exit = True
+        listener.exit()
 
 
 def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp:

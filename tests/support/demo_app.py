@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,6 +159,23 @@ def wait_for_end(pids: Iterable[int]) -> None:
             assert select.select([ending], [], [], _ENDED_WITHIN_S)[0], command_line(pid)
         finally:
             os.close(ending)
+
+
+def wait_asleep(pid: int) -> None:
+    """Wait until no thread of a process wakes up any more; what a start leaves to be done ends some time."""
+    deadline = time.monotonic() + _ENDED_WITHIN_S
+    before = _switches(pid)
+    time.sleep(1.5)
+    while (after := _switches(pid)) != before:
+        assert time.monotonic() < deadline, f"it woke up {after - before} times"
+        before = after
+        time.sleep(1.5)
+
+
+def _switches(pid: int) -> int:
+    """How often the threads of a process have gone to sleep."""
+    status = "".join(path.read_text("ascii") for path in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(map(int, re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)))
 
 
 def is_alive(pid: int) -> bool:

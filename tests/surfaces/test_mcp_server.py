@@ -22,7 +22,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.surfaces.invocation import RefusalLog
 from rkllm_mcp.surfaces.mcp_server import BoardServer, with_keys
-from tests.support.demo_app import Demo, descendants, is_alive, make_demo
+from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep
 from tests.support.feature_demo import make_features
 
 pytestmark = pytest.mark.anyio
@@ -200,11 +200,15 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
                 "rerank",
                 "board_status",
             ]
+        await anyio.to_thread.run_sync(wait_asleep, process.pid)
         children = descendants(process.pid)
         port = url.rpartition(":")[2].partition("/")[0]
         taken = demo.run("tools", "serve", "--http", "--port", port)
         assert taken.returncode == 2
-        assert f"Error: cannot listen on 127.0.0.1:{port}; choose another --port\n" in taken.stderr
+        assert (
+            f"Error: cannot listen on 127.0.0.1:{port} (Address already in use); choose another --host or --port\n"
+            in taken.stderr
+        )
         process.send_signal(signal.SIGTERM)
         assert await anyio.to_thread.run_sync(process.wait) == 128 + signal.SIGTERM
         assert [pid for pid in children if is_alive(pid)] == []

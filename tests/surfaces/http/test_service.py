@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -19,7 +18,7 @@ import httpx2
 import pytest
 
 from rkllm_mcp.config.secrets import hashed
-from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_for_end
+from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep, wait_for_end
 from tests.support.gate import GATE
 from tests.support.served import scripted_model
 
@@ -131,22 +130,9 @@ def test_an_idle_service_does_not_wake_up_and_its_answers_have_the_date(demo: De
     with running(demo) as it:
         it.until("Ready")
         assert it.get("/readyz").status_code == 200
-        # What a start leaves to be done ends some time.
-        deadline = time.monotonic() + 60
-        before = switches(it.process.pid)
-        time.sleep(1.5)
-        while (after := switches(it.process.pid)) != before:
-            assert time.monotonic() < deadline, f"it woke up {after - before} times"
-            before = after
-            time.sleep(1.5)
+        wait_asleep(it.process.pid)
         dated = parsedate_to_datetime(it.get("/healthz").headers["date"])
         assert abs(time.time() - dated.timestamp()) < 60
-
-
-def switches(pid: int) -> int:
-    """How often the threads of a process have gone to sleep."""
-    status = "".join(path.read_text("ascii") for path in Path(f"/proc/{pid}/task").glob("*/status"))
-    return sum(map(int, re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)))
 
 
 def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:

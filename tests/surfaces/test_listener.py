@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from rkllm_mcp.surfaces.http.server import (
+from rkllm_mcp.surfaces.listener import (
     HEAD_BYTES,
     LOG_INTERVAL_S,
     MOST_OF_ONE_ADDRESS,
