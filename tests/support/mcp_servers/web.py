@@ -9,7 +9,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -62,28 +62,28 @@ Answer = Callable[[Request], "Reply | Awaitable[Reply | None] | None"]
 @asynccontextmanager
 async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str]:
     """Answer HTTP requests inside this block; yields the address. No reply at all (None) hangs up."""
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(handle(reader, writer))
+        tasks[task] = writer
+        task.add_done_callback(tasks.pop)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            # A client may leave, and a test may end, while a request is under way.
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await _answer(answer, reader, writer)
-        finally:
-            writer.close()
-            tasks.discard(task)
+        # A client may leave, and a test may end, while a request is under way.
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await _answer(answer, reader, writer)
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     try:
         yield f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}"
     finally:
         server.close()
-        for task in tasks:
+        for task, writer in tasks.items():
             task.cancel()
+            # A task that is cancelled before it begins closes nothing.
+            writer.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
