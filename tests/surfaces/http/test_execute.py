@@ -189,7 +189,9 @@ def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client
                 events.append(event)
                 if event["kind"] == "approval":
                     waiting = owner.get("/v1/questions").json()["questions"]
-                    assert event in waiting
+                    (same,) = [question for question in waiting if question["id"] == event["id"]]
+                    assert same["seconds_left"] <= event["seconds_left"]
+                    assert same | {"seconds_left": event["seconds_left"]} == event
                     decided = owner.post(f"/v1/approvals/{event['id']}", json={"decision": decision})
                     assert decided.json() == {"id": event["id"], "decision": decision}
         (result,) = [event for event in events if event["kind"] == "tool_result"]
