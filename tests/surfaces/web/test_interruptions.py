@@ -205,3 +205,35 @@ def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_f
         assert counts == [60, 120, 180, 240, 300, 360, 420, 500]
         texts = page.locator(".message p").all_text_contents()
         assert texts == [turn["text"] for turn in turns]
+
+
+# An answer is replaced by a shorter one, which has grown beyond it before the browser tells of the place in between.
+REPLACED = """() => new Promise((done) => {
+    const last = document.querySelector('.thread').lastElementChild;
+    const whole = last.cloneNode(true);
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+        document.querySelector('.thread').append(whole, whole.cloneNode(true));
+        setTimeout(done, 300);
+    };
+    requestAnimationFrame(() => { last.remove(); port2.postMessage(0); });
+})"""
+
+
+def test_the_view_follows_an_answer_that_is_replaced(browser: Browser) -> None:
+    turns: list[Json] = [
+        {"role": role, "text": f"{role} {number}\n\n" * 20, "thinking": "", "created": 1000.0 + number, "ending": ""}
+        for number in range(4)
+        for role in ("user", "assistant")
+    ]
+    service = PageService()
+    service.conversations["c1"] = {"id": "c1", "title": "Long", "created": 1.0, "updated": 1.0, "messages": turns}
+    with running(service), visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
+        page = visit.page
+        page.wait_for_selector("text=assistant 3")
+        page.wait_for_function("document.getElementById('messages').classList.contains('at-end')")
+        for _ in range(5):
+            page.evaluate(REPLACED)
+            gap = "(node) => node.scrollHeight - node.clientHeight - node.scrollTop"
+            assert page.eval_on_selector("#messages", gap) < 2
+            assert page.is_hidden("#to-end")

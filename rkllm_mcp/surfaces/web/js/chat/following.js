@@ -33,6 +33,8 @@ export class Following {
     if (this.#isUp(end)) this.#isAtEnd = false;
     if (!this.#isAtEnd) hide(this.#button, false);
     else if (end > this.#pane.scrollTop) this.toEnd();
+    // An answer that is replaced is shorter for a moment: when it has grown again, its reader has not scrolled up.
+    else this.#before = { scrollTop: this.#pane.scrollTop, end };
   }
 
   /** Follow from now on, also if the reader is further up: the answer begins below. */
