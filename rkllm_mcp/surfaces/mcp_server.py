@@ -6,6 +6,7 @@ Over HTTP the server listens on loopback only, unless ``[service]`` names keys f
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -222,6 +223,8 @@ async def _over_http(
 
     app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
     listener = Listener(app, service.is_trusted_proxy, lifespan="on")
+    # Not a line for each request of a stranger that is no HTTP.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     with listening_socket(host, port) as listening:
         status(f"Serving MCP at {web_address(host, listening.getsockname()[1])}/mcp")
         async with anyio.create_task_group() as tasks:

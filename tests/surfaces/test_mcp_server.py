@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import urllib.error
 from collections.abc import AsyncGenerator, MutableMapping
@@ -190,7 +191,11 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
             with pytest.raises(urllib.error.HTTPError, match="401") as refused:
                 await anyio.to_thread.run_sync(urlopen, Request(url, b"{}", headers))
             refused.value.close()
-        # One line for both wrong keys, without them; a missing key is none.
+        port = url.rpartition(":")[2].partition("/")[0]
+        with socket.create_connection(("127.0.0.1", int(port))) as stranger:
+            stranger.send(b"NONSENSE\r\n\r\n")
+            assert stranger.recv(12) == b"HTTP/1.1 400"
+        # One line for both wrong keys, without them; a missing key is none, and so is what is no HTTP.
         line = await anyio.to_thread.run_sync(process.stderr.readline)
         assert line == "refused a request that is not allowed (401) from 127.0.0.1\n"
         async with MCPClient(url=url, headers={"Authorization": "Bearer hunter2"}) as client:
@@ -202,7 +207,6 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
             ]
         await anyio.to_thread.run_sync(wait_asleep, process.pid)
         children = descendants(process.pid)
-        port = url.rpartition(":")[2].partition("/")[0]
         taken = demo.run("tools", "serve", "--http", "--port", port)
         assert taken.returncode == 2
         assert (
@@ -211,6 +215,7 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
         )
         process.send_signal(signal.SIGTERM)
         assert await anyio.to_thread.run_sync(process.wait) == 128 + signal.SIGTERM
+        assert process.stderr.read() == ""
         assert [pid for pid in children if is_alive(pid)] == []
 
 

@@ -179,15 +179,26 @@ def test_going_back_and_forward_shows_each_conversation_as_it_was(browser: Brows
             assert page.locator(".message").count() == 2
 
 
-def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_for(browser: Browser) -> None:
+def with_turns(count: int, lines: int = 1) -> PageService:
+    """A service with a conversation of so many questions, each with its answer."""
+    service = PageService()
     turns: list[Json] = [
-        {"role": role, "text": f"{role} {number}", "thinking": "", "created": 1000.0 + number, "ending": ""}
-        for number in range(250)
+        {
+            "role": role,
+            "text": "\n\n".join([f"{role} {number}"] * lines),
+            "thinking": "",
+            "created": number,
+            "ending": "",
+        }
+        for number in range(count)
         for role in ("user", "assistant")
     ]
-    service = PageService()
     service.conversations["c1"] = {"id": "c1", "title": "Long", "created": 1.0, "updated": 1.0, "messages": turns}
-    with running(service), visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
+    return service
+
+
+def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_for(browser: Browser) -> None:
+    with running(with_turns(250)) as service, visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
         page = visit.page
         counts: list[int] = []
         while True:
@@ -204,7 +215,8 @@ def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_f
             assert abs(same.evaluate(top) - before) <= 60, "what was read stays where it was"
         assert counts == [60, 120, 180, 240, 300, 360, 420, 500]
         texts = page.locator(".message p").all_text_contents()
-        assert texts == [turn["text"] for turn in turns]
+        messages = service.conversations["c1"]["messages"]
+        assert texts == [message["text"] for message in messages]
 
 
 # An answer is replaced by a shorter one, which has grown beyond it before the browser tells of the place in between.
@@ -221,14 +233,7 @@ REPLACED = """() => new Promise((done) => {
 
 
 def test_the_view_follows_an_answer_that_is_replaced(browser: Browser) -> None:
-    turns: list[Json] = [
-        {"role": role, "text": f"{role} {number}\n\n" * 20, "thinking": "", "created": 1000.0 + number, "ending": ""}
-        for number in range(4)
-        for role in ("user", "assistant")
-    ]
-    service = PageService()
-    service.conversations["c1"] = {"id": "c1", "title": "Long", "created": 1.0, "updated": 1.0, "messages": turns}
-    with running(service), visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
+    with running(with_turns(4, lines=20)) as service, visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
         page = visit.page
         page.wait_for_selector("text=assistant 3")
         page.wait_for_function("document.getElementById('messages').classList.contains('at-end')")
