@@ -27,6 +27,7 @@ hypothesis.settings.load_profile("any speed")
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10
+LONGEST = "test_tour.py"
 
 
 @pytest.fixture
@@ -53,6 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The programs that tests start are not measured: to begin and end that takes each of them half a second.
+    if hasattr(config, "workerinput"):
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
     config.stash[LEFT_OUT] = Counter()
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
@@ -70,9 +74,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = tier_of(item.nodeid)
         if marker:
             item.add_marker(marker)
-    # The files of the tiers come first: a long one at the end would keep one of two workers busy alone.
+    # The longest file first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
     early = {item.path for item in items if tier_of(item.nodeid)}
-    items.sort(key=lambda item: item.path not in early)
+    items.sort(key=lambda item: (item.path.name != LONGEST, item.path not in early))
     default, others = config.getoption("default_tier"), config.getoption("other_tiers")
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []

@@ -12,6 +12,7 @@ from tests.support.shared import REPOSITORY
 from tests.tiers import KEPT, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
 
 ENTRIES = [*KEPT, *(entry for entries in TABLE.values() for entry in entries)]
+FILES = sorted((REPOSITORY / "tests").glob("**/test_*.py"))
 SOAK = "tests/runtime/test_soak.py"
 CUTTERS = ("tests.support.cuts", "tests.toolcalls.streams")
 LEFT_OUT = "Left out: long 6. All of it: scripts/test --all; one file of it: scripts/test PATH"
@@ -66,12 +67,18 @@ def test_the_other_tiers_run_with_the_tests_that_cut_their_inputs() -> None:
 def test_every_test_that_cuts_its_inputs_is_known_as_one() -> None:
     cutting = {
         str(path.relative_to(REPOSITORY))
-        for path in (REPOSITORY / "tests").glob("**/test_*.py")
+        for path in FILES
         if any(f"from {module} import" in path.read_text("utf-8") for module in CUTTERS)
     }
     assert cutting
     # What tests the cuts itself sets how many there are.
     assert [path for path in sorted(cutting - {"tests/test_cuts.py"}) if not cuts_its_inputs(path)] == []
+
+
+def test_every_file_that_opens_a_browser_is_in_its_tier() -> None:
+    opening = [path for path in FILES if "\nfrom tests.support.browser import" in path.read_text("utf-8")]
+    assert opening
+    assert [path for path in opening if not str(path.relative_to(REPOSITORY)).startswith(tuple(TABLE["browser"]))] == []
 
 
 def test_a_test_that_is_named_runs_whatever_its_tier() -> None:

@@ -36,9 +36,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             "LANG": "C.UTF-8",
             "RKLLM_EMULATOR_SPEED": "flat",
             "RKLLM_MCP_FILES": str(files),
-            **{
-                key: value for key, value in os.environ.items() if key.lower().startswith(("coverage_", "pip_", "npm_"))
-            },
+            **{key: value for key, value in os.environ.items() if key.lower().startswith(("pip_", "npm_"))},
             **agency.environment(home / "cache"),
         }
 
