@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from tests.support.cuts import EVERY_POINT
-from tests.tiers import MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
+from tests.tiers import LONGEST, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
 
 # A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,7 +27,6 @@ hypothesis.settings.load_profile("any speed")
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10
-LONGEST = "test_tour.py"
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(marker)
     # The longest file first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
     early = {item.path for item in items if tier_of(item.nodeid)}
-    items.sort(key=lambda item: (item.path.name != LONGEST, item.path not in early))
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), item.path not in early))
     default, others = config.getoption("default_tier"), config.getoption("other_tiers")
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []

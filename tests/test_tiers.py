@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.support.shared import REPOSITORY
-from tests.tiers import KEPT, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
+from tests.tiers import KEPT, LONGEST, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
 
 ENTRIES = [*KEPT, *(entry for entries in TABLE.values() for entry in entries)]
 FILES = sorted((REPOSITORY / "tests").glob("**/test_*.py"))
@@ -26,7 +26,7 @@ def run(*arguments: str) -> tuple[int, list[str]]:
     return done.returncode, [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", [LONGEST, *ENTRIES])
 def test_an_entry_of_the_table_names_a_test_that_exists(entry: str) -> None:
     path, _, name = entry.partition("::")
     place = REPOSITORY / path

@@ -84,6 +84,9 @@ KEPT: Sequence[str] = (
     "tests/surfaces/web/test_chat.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
 )
 
+# The file that takes longest; it begins first.
+LONGEST = "tests/surfaces/web/test_tour.py"
+
 # Tests that cut their inputs (tests/support/cuts.py): with --all they run a second time, and cut everywhere.
 CUTTING: Sequence[str] = ("tests/surfaces/chat/test_screen.py", "tests/toolcalls/")
 
