@@ -13,6 +13,7 @@ import httpx2
 from rkllm_mcp.app.tenants import Tenants
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.rights import ANY_KEY, TABLE
 from rkllm_mcp.surfaces.http.route import Route
 from rkllm_mcp.surfaces.http.state import ServiceState
 
@@ -49,7 +50,8 @@ async def desk(config: Config | None = None, routes: Sequence[Route] | None = No
     """The application for a configuration; the usual routes unless a test has its own."""
     async with anyio.create_task_group() as tasks:
         service = ServiceState(Tenants(config or Config(), tasks, None))
-        app = create_app(service) if routes is None else create_app(service, routes)
+        own = {(route.method, route.path): ANY_KEY for route in routes or ()}
+        app = create_app(service) if routes is None else create_app(service, routes, {**own, **TABLE})
         # An error that comes through would be a mistake of the application: the test is to see it.
         transport = httpx2.ASGITransport(app=app)
         client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)

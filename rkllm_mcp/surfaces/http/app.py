@@ -33,6 +33,7 @@ from rkllm_mcp.surfaces.http import (
     tools,
 )
 from rkllm_mcp.surfaces.http.middleware import ROUTE, RequestMiddleware
+from rkllm_mcp.surfaces.http.rights import TABLE, Row, check_rights
 from rkllm_mcp.surfaces.http.route import Route
 
 if TYPE_CHECKING:
@@ -58,9 +59,11 @@ _MODULES = (
 ROUTES = tuple(route for module in _MODULES for route in vars(module).values() if isinstance(route, Route))
 
 
-def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES) -> ASGIApp:
-    """Return the application of ``service``: its routes, and the files of the page."""
-    app = Starlette(routes=[*_dispatched(routes), page.FILES])
+def create_app(
+    service: ServiceState, routes: Sequence[Route] = ROUTES, rights: Mapping[tuple[str, str], Row] = TABLE
+) -> ASGIApp:
+    """Return the application of ``service``: its routes, which ask the rights of their rows, and the page's files."""
+    app = Starlette(routes=[*_dispatched(routes, rights), page.FILES])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service
@@ -74,27 +77,32 @@ def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES) -> ASGIA
     return RequestMiddleware(routed, service, [route.path for route in routes if route.is_open])
 
 
-def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
+def _dispatched(routes: Iterable[Route], rights: Mapping[tuple[str, str], Row]) -> list[BaseRoute]:
     """One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters."""
     paths: dict[str, dict[str, Route]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = route
     ordered = sorted(paths, key=lambda path: path.count("{"))
-    found = [StarletteRoute(path, _dispatch(path, paths[path]), methods=list(paths[path])) for path in ordered]
-    for route in found:
+    entries = [
+        StarletteRoute(path, _dispatch(path, paths[path], rights), methods=list(paths[path])) for path in ordered
+    ]
+    for route in entries:
         if "{" not in route.path:
             # It takes every method and refuses those that it has not, before a path with parameters is asked.
             route.methods = None
-    return list[BaseRoute](found)
+    return list[BaseRoute](entries)
 
 
-def _dispatch(path: str, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:
+def _dispatch(
+    path: str, methods: Mapping[str, Route], rights: Mapping[tuple[str, str], Row]
+) -> Callable[[Request], Awaitable[Response]]:
     async def dispatch(request: Request) -> Response:
         request.scope[ROUTE] = path
         method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
         if method not in methods:
             allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
             raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+        check_rights(rights, method, path, request.state.rights)
         return await methods[method].response(request)
 
     return dispatch

@@ -72,24 +72,6 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     return callers[0]
 
 
-# The right that a path needs, by its beginning; None for any key.
-_RIGHTS: Mapping[str, Right | None] = {
-    **dict.fromkeys(("/v1/approvals/", "/v1/devices"), "approve"),
-    "/v1/documents": "write",
-    **dict.fromkeys(("/v1/tools", "/v1/servers", "/v1/resources", "/v1/prompts"), "tools"),
-    **dict.fromkeys(("/v1/questions", "/v1/models", "/v1/board", "/api/tags", "/api/version", "/api/show"), None),
-    **dict.fromkeys(("/v1/", "/api/"), "chat"),
-}
-
-
-def check_right(caller: Principal, path: str) -> None:
-    """Refuse a key that is not meant for this path, with 403."""
-    right = next((right for beginning, right in _RIGHTS.items() if path.startswith(beginning)), None)
-    if right is not None and right not in caller.rights:
-        message = f"this key is for {', '.join(caller.rights)}; the owner of the service grants '{right}'"
-        raise HTTPError(403, message, code="key_purpose")
-
-
 def _key(headers: Mapping[str, str]) -> str:
     kind, _, token = headers.get("authorization", "").strip().partition(" ")
     if kind.lower() == "bearer" and token.strip():
@@ -219,7 +201,6 @@ class RequestMiddleware:
                 await _preflight(headers)(scope, receive, answer)
                 return
             caller = await self._caller(scope["path"], headers)
-            check_right(caller, scope["path"])
             scope["state"] = {**scope.get("state", {}), **vars(caller)}
             scope[SERVER_SEND] = send
             await self._app(scope, receive, answer)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Mapping
 from typing import Any
 
 import httpx2
 import pytest
 
+from rkllm_mcp.config.sections import RIGHTS as ALL_RIGHTS
+from rkllm_mcp.surfaces.http.app import ROUTES
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.rights import TABLE, check_rights
 from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.served import Served, scripted_model, served
+from tests.support.shared import REPOSITORY
 
 Json = dict[str, Any]
 NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
@@ -33,6 +39,8 @@ RIGHTS = {
     "chat-key-of-owner": ["chat"],
     "tools-key-of-owner": ["chat", "tools"],
     "approve-key-of-owner": ["approve"],
+    "write-key-of-owner": ["write"],
+    "only-tools-of-owner": ["tools"],
 }
 EXTRA = "".join(
     (
@@ -68,30 +76,46 @@ def text_of(service: Served, key: str, **body: Any) -> str:
     return answer.raise_for_status().json()["text"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "right"),
-    [
-        ("POST", "/v1/execute", {"message": "Hi", "stream": False}, "chat"),
-        ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, "chat"),
-        ("POST", "/api/chat", {"model": "parrot", "messages": [{"role": "user", "content": "Hi"}]}, "chat"),
-        ("GET", "/v1/conversations", None, "chat"),
-        ("GET", "/v1/tools", None, "tools"),
-        ("POST", "/v1/tools/list_directory:call", {}, "tools"),
-        ("GET", "/v1/servers", None, "tools"),
-        ("GET", "/v1/prompts", None, "tools"),
-        ("GET", "/v1/resources", None, "tools"),
-        ("GET", "/v1/models", None, None),
-        ("GET", "/v1/questions", None, None),
-    ],
-)
-def test_a_key_may_do_what_it_is_for_and_nothing_else(
-    service: Served, method: str, path: str, body: Json | None, right: str | None
-) -> None:
-    for key, allow in RIGHTS.items():
-        response = ask(service, key, method, path, body)
-        may = allow is None or right is None or right in allow
-        assert response.status_code == (200 if may else 403), (key, response.text)
-        assert ("this key is for" in response.text) != may
+def written_table() -> dict[tuple[str, str], set[str] | None]:
+    """Return the rights that docs/service.md writes for each method and path; None where no key is needed."""
+    table: dict[tuple[str, str], set[str] | None] = {}
+    text = (REPOSITORY / "docs" / "service.md").read_text(encoding="utf-8")
+    rows = text.partition("| right | routes |")[2].partition("\n\n")[0].splitlines()[2:]
+    for row in rows:
+        heading, routes = row.strip("| ").split(" | ")
+        named = set(re.findall(r"`(chat|tools|approve|write)`", heading.partition(":")[0]))
+        rights = None if heading.startswith("no key") else named or set(ALL_RIGHTS)
+        for method, path in re.findall(r"`([A-Z]+) (/[^`]*)`", routes):
+            assert (method, path) not in table, f"{method} {path} has two rows"
+            table[method, path] = rights
+    return table
+
+
+def test_the_documented_table_names_every_route_and_no_other() -> None:
+    table = written_table()
+    assert set(table) == {(route.method, route.path) for route in ROUTES}
+    assert {place for place, rights in table.items() if rights is None} == {
+        (route.method, route.path) for route in ROUTES if route.is_open
+    }
+
+
+def test_each_route_takes_the_keys_that_the_documented_table_says(service: Served) -> None:
+    keys = {**RIGHTS, "key-of-the-barred": ["chat", "tools"], "key-of-the-trusted": ["chat", "tools", "approve"]}
+    wrong: list[str] = []
+    for (method, path), rights in written_table().items():
+        for key, allow in (keys if rights is not None else {"unknown-key": ()}).items():
+            address = re.sub(r"\{[^}]*\}", "nothing", path)
+            response = ask(service, key, method, address, {} if method != "GET" else None)
+            is_refused = response.status_code == 403 and "this key is for" in response.text
+            may = rights is None or not rights.isdisjoint(ALL_RIGHTS if allow is None else allow)
+            if is_refused == may or response.status_code >= 500:
+                wrong.append(f"{method} {path} with {key}: {response.status_code} {response.text[:80]}")
+    assert wrong == []
+
+
+def test_a_route_without_a_row_is_refused_to_the_owner_too() -> None:
+    with pytest.raises(HTTPError, match="has no row in the table of rights"):
+        check_rights(TABLE, "GET", "/v1/a-new-route", ALL_RIGHTS)
 
 
 def test_an_approval_takes_a_key_for_approvals(service: Served) -> None:
