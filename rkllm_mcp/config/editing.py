@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, cast
 from rkllm_mcp.config.claude_desktop import entries_of
 from rkllm_mcp.config.expansion import is_list, is_table
 from rkllm_mcp.config.loading import build_config, read_file
+from rkllm_mcp.config.secrets import secret_places
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, UsageError
 
@@ -267,7 +269,7 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
         if result != wanted:
             raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
         if path.exists():
-            draft.chmod(path.stat().st_mode)
+            _take_over(draft, path, is_secret=bool(secret_places(wanted)))
         draft.replace(path)
     finally:
         # The error is already raised; a missing or unremovable draft does not matter.
@@ -278,10 +280,28 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
 def _write(draft: Path, text: str, path: Path) -> None:
     try:
         draft.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, "utf-8")
+        write_private(draft, text)
     except OSError as error:
         found = f"a file that cannot be written ({error.strerror})"
         raise ConfigError(str(path), "", found, "choose another with --config") from None
+
+
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a new file that has this mode from its first byte; an OSError if it cannot be written."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _take_over(draft: Path, path: Path, *, is_secret: bool) -> None:
+    """Give ``draft`` the owner and the mode of the file that it replaces; secrets are for the owner alone."""
+    old = path.stat()
+    with suppress(OSError):
+        os.chown(draft, old.st_uid, old.st_gid)
+    mode = stat.S_IMODE(old.st_mode)
+    # A file of root may belong to the group of the service, which reads it.
+    draft.chmod(mode & (0o640 if old.st_uid == 0 else 0o600) if is_secret else mode)
 
 
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, quote_plus
 
-from rkllm_mcp.config.secrets import REDACTED, is_secret_name
+from rkllm_mcp.config.secrets import REDACTED, SHORTEST_REDACTED_CHARS, is_secret_name
 
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 # Everything but visible ASCII, space and tab: other characters end the header or are refused by HTTP.
 _UNSENDABLE = re.compile(r"[^\x20-\x7e\t]")
-# Shorter values may be ordinary words and are not redacted.
-_KEY_CHARS = 8
 
 
 @dataclass(eq=False)
@@ -95,7 +93,7 @@ def secrets_of(template: Mapping[str, str], tokens: Mapping[str, str]) -> tuple[
 
 def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secrets in configured headers that are long enough to be redacted safely."""
-    return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= _KEY_CHARS)
+    return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= SHORTEST_REDACTED_CHARS)
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

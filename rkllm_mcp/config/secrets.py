@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 # The prefix that OpenAI clients expect, by which redaction also recognises keys.
 PREFIX = "sk-rkllm-"
@@ -77,20 +80,30 @@ def _digest(salt: bytes, key: str) -> bytes:
 
 
 REDACTED = "[REDACTED]"
+# A shorter secret would also be replaced where it is a part of ordinary words.
+SHORTEST_REDACTED_CHARS = 8
 
 _SECRET_NAME = re.compile(
-    r"(?:^|[_\-.])(?:api[_\-]?keys?|keys?|tokens?|secrets?|pass(?:word|wd|phrase)?|credentials?|auth(?:orization)?|cookie|pat|dsn)(?:$|[_\-.])",
+    r"(?:^|[_\-.])(?:keys?|tokens?|secrets?|pass(?:word|wd|phrase)?|pwd|credentials?|auth(?:orization)?|cookie|pat|dsn"
+    r"|jwt|sig(?:nature)?)(?:$|[_\-.])|(?:api|access|secret|private|subscription)[_\-]?keys?(?:$|[_\-.])|(?:password|token|secret)$",
     re.IGNORECASE,
 )
+# Between a small letter or digit and a capital: tavilyApiKey is tavily_Api_Key.
+_CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Published prefixes of common keys and tokens; and JSON Web Tokens.
 _SECRET_LOOK = re.compile(
-    r"\b(?:sk-[\w\-]{8,}|(?:gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|AIza|AKIA)[_\-]?[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
+    r"\b(?:sk-[\w\-]{8,}|(?:[spr]k_(?:live|test)|gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|pypi|gsk|tvly|xai|fc|pplx"
+    r"|lin_api|ntn|secret|shpat|sbp|r8|AIza|AKIA|ya29)[_\-.]?(?=[\w\-]*\d)[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
 )
 # Inside text: a URL, a setting such as password=…, and the credentials after a scheme name in a header.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>]+")
 _SETTING = re.compile(r"(?<![\w?&=\-.])([A-Za-z][\w\-.]*)=([^\s&]+)")
 _LOGIN = re.compile(r"\b(Bearer)\s+[\w\-.~+/=]{8,}", re.IGNORECASE)
 _OPTION = re.compile(r"^--?[\w\-]+$")
+# In an address: letters and digits in turn, which words and versions have not.
+_RANDOM = re.compile(r"[\w\-=+.]+")
+_MIXED = re.compile(r"(?=(?:.*\d){3})(?=(?:.*[A-Za-z]){3})(?:[A-Za-z]+\d+){2}|\d+[A-Za-z]+\d+[A-Za-z]+")
+_RANDOM_CHARS = 20
 
 
 def redacted(config: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +113,7 @@ def redacted(config: dict[str, Any]) -> dict[str, Any]:
 
 def is_secret_name(name: str) -> bool:
     """Return True if a key of this name holds a secret; ``daily_tokens`` and the like only count tokens."""
-    return bool(_SECRET_NAME.search(name)) and not name.endswith("_tokens")
+    return bool(_SECRET_NAME.search(_CAMEL_HUMP.sub("_", name))) and not name.endswith(("_tokens", "Tokens"))
 
 
 def _value(name: str, value: Any) -> Any:
@@ -145,15 +158,74 @@ def _address(url: str) -> str:
     except ValueError:
         return REDACTED
     user, at, host = parts.netloc.rpartition("@")
-    if ":" in user:
-        user = f"{user.split(':', 1)[0]}:{REDACTED}"
-    pairs = [_pair(pair) for pair in parts.query.split("&")] if parts.query else []
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query="&".join(pairs)))
+    name, colon, _ = user.partition(":")
+    # A name without a password is often a token.
+    user = f"{name}:{REDACTED}" if colon else REDACTED if _is_random(name) else name
+    path = "/".join(REDACTED if _is_random(segment) else segment for segment in parts.path.split("/"))
+    query, fragment = ("&".join(map(_pair, part.split("&"))) if part else "" for part in (parts.query, parts.fragment))
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", path=path, query=query, fragment=fragment))
 
 
 def _pair(pair: str) -> str:
     name, equals, value = pair.partition("=")
-    return f"{name}={REDACTED}" if equals and value and is_secret_name(name) else pair
+    is_secret = equals and value and (is_secret_name(unquote(name)) or _is_random(unquote(value)))
+    return f"{name}={REDACTED}" if is_secret else pair
+
+
+def _is_random(text: str) -> bool:
+    """Return True for a long run of letters and digits without words, as services put keys into addresses."""
+    return len(text) >= _RANDOM_CHARS and bool(_RANDOM.fullmatch(text)) and bool(_MIXED.search(text))
+
+
+def secrets_in_address(url: str) -> tuple[str, ...]:
+    """Return the secrets of an address, as they stand there and decoded, that are long enough to be redacted safely."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ()
+    name, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    pairs = [pair.partition("=") for part in (parts.query, parts.fragment) for pair in part.split("&")]
+    literal = [password if colon else name if _is_random(name) else ""]
+    literal += [segment for segment in parts.path.split("/") if _is_random(segment)]
+    literal += [value for key, _, value in pairs if is_secret_name(unquote(key)) or _is_random(unquote(value))]
+    spellings = dict.fromkeys(each for text in literal for each in (text, unquote(text)))
+    return tuple(spelling for spelling in spellings if len(spelling) >= SHORTEST_REDACTED_CHARS)
+
+
+def secret_places(file: Mapping[str, Any]) -> list[str]:
+    """Return the positions of secrets in a configuration file, without hashes and those from ``${VARIABLES}``."""
+    return list(_differences("", file, redacted(dict(file))))
+
+
+def readable_secrets(path: Path, file: Mapping[str, Any]) -> str:
+    """Return a sentence if a configuration file has secrets and other users of the machine may read it; else empty."""
+    places = secret_places(file)
+    if not places or not path.stat().st_mode & 0o004:
+        return ""
+    return f"{path} has secrets ({', '.join(places)}), and every user of this machine can read it: chmod 600 {path}"
+
+
+def _differences(place: str, value: Any, shown: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and isinstance(shown, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            yield from _differences(f"{place}.{key}" if place else key, item, cast("Mapping[str, Any]", shown)[key])
+        return
+    if isinstance(value, list) and isinstance(shown, list):
+        pairs = zip(cast("list[Any]", value), cast("list[Any]", shown), strict=True)
+        for index, (item, shown_item) in enumerate(pairs):
+            yield from _differences(f"{place}[{index}]", item, shown_item)
+        return
+    text = value if isinstance(value, str) else ""
+    if text and text != shown and not is_hashed(text) and "${" not in text:
+        yield place
+
+
+def redact_record(record: logging.LogRecord) -> bool:
+    """Redact the message and the traceback of a log record: a filter for handlers, which passes every record on."""
+    record.msg, record.args = redacted_text(record.getMessage()), ()
+    if record.exc_info and record.exc_info[0] is not None:
+        record.exc_text = redacted_text("".join(traceback.format_exception(*record.exc_info)).rstrip())
+    return True
 
 
 def redacted_arguments(arguments: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ import anyio.to_thread
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import keys_of
+from rkllm_mcp.config.secrets import secrets_in_address
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import ask_for_log, logging_to, tool_changes_to
@@ -80,7 +81,9 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._headers = configured if headers is None else headers
         self._host = host or ConnectionServices()
         pause_s = self._host.restart_pause_s
-        super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=(*secrets, *keys_of(self._headers)))
+        address = () if isinstance(spec, StdioServer) else secrets_in_address(spec.url)
+        known = (*secrets, *keys_of(self._headers), *address)
+        super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=known)
         self.timed_out = False
         self._memory = ServerCache(spec, self._host.remembered)
         # Only of connections that all requests of a toolbox share.

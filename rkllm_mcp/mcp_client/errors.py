@@ -10,6 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
 from rkllm_mcp.config.header_templates import placeholders
+from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
 
@@ -107,7 +108,8 @@ def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) ->
     status = http_status(error)
     if status in _REFUSALS:
         return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
-    return f"{spec.url} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
+    where = redacted_text(spec.url)
+    return f"{where} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
 
 
 # Kinds of failed connections that a person can mend in different ways; empty for all others.
@@ -162,7 +164,7 @@ def _detail(error: BaseException) -> str:
 
 def _command(spec: StdioServer) -> str:
     # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
-    line = shlex.join((spec.command, *spec.args))
+    line = shlex.join((spec.command, *redacted_arguments(spec.args)))
     return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
 
 

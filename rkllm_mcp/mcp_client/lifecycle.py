@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 import anyio
 
 from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import Callbacks
@@ -349,7 +350,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             self._on_change(self)
 
     def _clean(self, text: str) -> str:
-        return redacted(text, self._secrets)
+        # All tenants and the log see it: a message of the network quotes the address with the keys in it.
+        return redacted_text(redacted(text, self._secrets))
 
 
 AnyToolServer: TypeAlias = "ToolServer[ServerConfig, Any]"

@@ -20,6 +20,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.secrets import redacted as without_secrets
+from rkllm_mcp.config.secrets import redacted_text
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -156,4 +157,5 @@ class LastLines:
     def _keep(self, line: bytes) -> None:
         text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
         if text:
-            self._lines.append(text[: self._width])
+            # Programs such as mcp-remote print the address that they connect to.
+            self._lines.append(redacted_text(text)[: self._width])

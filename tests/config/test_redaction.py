@@ -1,9 +1,23 @@
 from __future__ import annotations
 
+import io
+import logging
+import stat
 from pathlib import Path
 
+import pytest
+
+from rkllm_mcp.config.editing import add_servers
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.config.secrets import redacted_text
+from rkllm_mcp.config.secrets import (
+    hashed,
+    is_secret_name,
+    readable_secrets,
+    redacted_text,
+    secret_places,
+    secrets_in_address,
+)
+from rkllm_mcp.surfaces.http.server import log_to
 
 CONFIG = """
 [service]
@@ -78,3 +92,94 @@ def test_secrets_are_found_in_the_middle_of_what_people_say() -> None:
         f"compare https://ann:{hidden}@h/x?api_key={hidden}&n=1 and http://g/?token={hidden} "
         f"set DB_PASSWORD={hidden} send Bearer {hidden}"
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "secrets"),
+    [
+        ("https://ann:p4ssw0rd@h/mcp", "https://ann:[REDACTED]@h/mcp", ("p4ssw0rd",)),
+        (
+            "https://mcp.tavily.com/mcp/?tavilyApiKey=tvly-dev-0123",
+            "https://mcp.tavily.com/mcp/?tavilyApiKey=[REDACTED]",
+            ("tvly-dev-0123",),
+        ),
+        (
+            "https://h/mcp?api%5Fkey=a%2Fbcdefghij",
+            "https://h/mcp?api%5Fkey=[REDACTED]",
+            ("a%2Fbcdefghij", "a/bcdefghij"),
+        ),
+        (
+            "https://h/mcp?firecrawlapikey=12345678&page=2",
+            "https://h/mcp?firecrawlapikey=[REDACTED]&page=2",
+            ("12345678",),
+        ),
+        ("wss://0a1b2c3d4e5f6a7b8c9d@h/", "wss://[REDACTED]@h/", ("0a1b2c3d4e5f6a7b8c9d",)),
+        (
+            "https://mcp.zapier.com/api/mcp/s/NzE5ZjQ0YTctN2E4Zi00YzE2/mcp",
+            "https://mcp.zapier.com/api/mcp/s/[REDACTED]/mcp",
+            ("NzE5ZjQ0YTctN2E4Zi00YzE2",),
+        ),
+        ("https://h/#access_token=12345678", "https://h/#access_token=[REDACTED]", ("12345678",)),
+        ("https://h/mcp?sig=short", "https://h/mcp?sig=[REDACTED]", ()),
+        ("https://h/descriptions/api.github.com.2022-11-28.yaml?max_tokens=3", None, ()),
+        ("https://api.githubcopilot.com/mcp/x/pull_requests/readonly", None, ()),
+    ],
+)
+def test_the_secrets_of_an_address_are_not_shown(address: str, shown: str | None, secrets: tuple[str, ...]) -> None:
+    assert redacted_text(f"{address} cannot be used: no answer") == f"{shown or address} cannot be used: no answer"
+    assert secrets_in_address(address) == secrets
+
+
+@pytest.mark.parametrize("name", ["exaApiKey", "apikey", "accessToken", "X-Subscription-Key", "DB_PASSWORD", "sig"])
+def test_a_name_of_a_secret_is_recognised_in_every_spelling(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["maxTokens", "daily_tokens", "keyboard", "monkey", "author", "tokenizer", "signal"])
+def test_a_name_that_only_contains_such_a_word_is_none(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_a_log_line_and_its_traceback_have_no_secret() -> None:
+    stream = io.StringIO()
+    handler = log_to(stream, "text")
+    error = ConnectionError("no answer from https://ann:p4ssw0rd@h/?apiKey=abcdefgh")
+    try:
+        logging.getLogger("rkllm_mcp.test").error("asked %s", "https://h/?token=abcdefgh", exc_info=error)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert "no answer from https://ann:[REDACTED]@h/?apiKey=[REDACTED]" in stream.getvalue()
+    assert "p4ssw0rd" not in stream.getvalue()
+    assert "abcdefgh" not in stream.getvalue()
+
+
+def test_the_places_of_secrets_in_a_file_are_named() -> None:
+    file = {
+        "service": {"api_keys": [hashed("k" * 20), "${KEY}", "plain"]},
+        "servers": [{"name": "a", "url": "https://h/?apiKey=1", "headers_template": {"Authorization": "Bearer x"}}],
+    }
+    assert secret_places(file) == [
+        "service.api_keys[2]",
+        "servers[0].url",
+        "servers[0].headers_template.Authorization",
+    ]
+
+
+def test_a_file_with_secrets_that_others_may_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.touch(0o644)
+    file = {"provider": {"api_key": "secret"}}
+    assert readable_secrets(path, file).endswith(f"can read it: chmod 600 {path}")
+    path.chmod(0o600)
+    assert readable_secrets(path, file) == ""
+
+
+def test_a_file_that_gets_a_secret_is_for_its_owner_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    add_servers(path, [{"name": "a", "url": "https://h/mcp"}])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    add_servers(path, [{"name": "b", "url": "https://h/mcp"}])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    add_servers(path, [{"name": "c", "url": "https://h/mcp", "headers_template": {"X-Api-Key": "k"}}])
+    assert stat.S_IMODE(path.stat().st_mode) & 0o007 == 0

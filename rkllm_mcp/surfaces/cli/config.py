@@ -57,12 +57,14 @@ def filled_template(name: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def write_whole(target: Path, text: str, advice: str = "; name another file with --config") -> None:
+def write_whole(target: Path, text: str, advice: str = "; name another file with --config", mode: int = 0o600) -> None:
     """Write a file in one piece, or raise a UsageError: half a configuration would be taken for its owner's wish."""
+    from rkllm_mcp.config.editing import write_private
+
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, "utf-8")
+        write_private(draft, text, mode)
         draft.replace(target)
     except OSError as error:
         with suppress(OSError):
@@ -85,7 +87,7 @@ def write_new(path: str, data: bytes) -> None:
 def check(session: Session) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
     from rkllm_mcp.config.loading import read_file
-    from rkllm_mcp.config.secrets import plain_keys
+    from rkllm_mcp.config.secrets import plain_keys, readable_secrets
     from rkllm_mcp.diagnostics.doctor import config_warnings
 
     config = session.config()
@@ -96,8 +98,11 @@ def check(session: Session) -> None:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
-    places = plain_keys(read_file(source)) if (source := config.origin.source) else ()
-    for note in [*notes, *(f"{place} is a key as it is: {advice}" for place in places)]:
+    file = read_file(source) if (source := config.origin.source) else {}
+    notes += [f"{place} is a key as it is: {advice}" for place in plain_keys(file)]
+    if source is not None and (problem := readable_secrets(source, file)):
+        notes.append(problem)
+    for note in notes:
         session.terminal.note(note, YELLOW)
 
 

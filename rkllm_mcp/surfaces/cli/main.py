@@ -213,9 +213,12 @@ def _log() -> None:
     """Log to standard error, without libraries that log keys."""
     import logging
 
+    from rkllm_mcp.config.secrets import redact_record
+
     def is_discreet(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
 
     handler = logging.StreamHandler()
     handler.addFilter(is_discreet)
+    handler.addFilter(redact_record)
     logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s", handlers=[handler])

@@ -215,7 +215,7 @@ def install(
         return EXIT_DONE
     place = UnitLocation(is_user)
     _need_systemctl()
-    write_whole(place.file, text, place.advice)
+    write_whole(place.file, text, place.advice, 0o644)
     session.status(f"Wrote {place.file}")
     place.run("daemon-reload")
     place.run("enable", UNIT_NAME)

@@ -22,7 +22,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.settings import unset_rights
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
         if isinstance(extra, dict):
             line.update(extra)  # pyright: ignore[reportUnknownArgumentType]  # our own records' fields are JSON values
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
@@ -68,6 +68,7 @@ def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     handler.addFilter(name_request)
     handler.addFilter(_is_ours_or_a_warning)
+    handler.addFilter(redact_record)
     root = logging.getLogger()
     root.addHandler(handler)
     if form == "off":
