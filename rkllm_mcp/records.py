@@ -68,6 +68,11 @@ class StoredApproval:
 class ApprovalStore(Protocol):
     """Stores permanent decisions."""
 
+    @property
+    def is_readable(self) -> bool:
+        """False if earlier decisions are lost, so that an earlier refusal may be among them: every call asks then."""
+        ...
+
     async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the decision about a tool; None if none is stored or the store cannot be read."""
         ...

@@ -9,7 +9,8 @@ import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,11 +79,31 @@ def steps_taken(connection: sqlite3.Connection) -> int:
     return version
 
 
+_IN_MEMORY = ":memory:"
+_SMALL_TABLES = ("grants", "switches", "texts")
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+@cache
+def _expected_tables() -> frozenset[str]:
+    with closing(sqlite3.connect(_IN_MEMORY, isolation_level=None)) as connection:
+        migrate(connection)
+        return frozenset(_tables(connection))
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Raise a sqlite3.DatabaseError if tables are missing, although all migrations were applied."""
+    if missing := sorted(_expected_tables() - _tables(connection)):
+        raise sqlite3.DatabaseError(f"database disk image is malformed: no table {', '.join(missing)}")
+
+
 # Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
 _BUSY_TIMEOUT_S = 5.0
 # Time for the remaining writes at the end: each waits for the file at most once.
 _CLOSE_TIMEOUT_S = 2 * _BUSY_TIMEOUT_S
-_IN_MEMORY = ":memory:"
 
 _Result = TypeVar("_Result")
 Work = Callable[[sqlite3.Connection], _Result]
@@ -101,6 +122,8 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
         self.is_lasting = False  # data that is written now survives the process
+        # Tables of an unusable file whose rows could not be read; empty if the file is used.
+        self.lost_tables: frozenset[str] = frozenset()
 
     @property
     def is_whole(self) -> bool:
@@ -169,7 +192,11 @@ class Database:
             if required:
                 raise
             self._report(error)
-            await asyncio.wrap_future(self._thread.submit(self._connect, _IN_MEMORY))
+            self.lost_tables = await asyncio.wrap_future(self._thread.submit(self._salvage))
+
+    async def missing_tables(self) -> list[str]:
+        """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
+        return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)))
 
     async def aclose(self) -> None:
         """Write the remaining work and close the file; bounded and shielded from cancellation."""
@@ -206,10 +233,42 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
             migrate(connection)
+            _check_tables(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
+
+    def _salvage(self) -> frozenset[str]:
+        """Open a database in memory with the small tables of the file, and return those that cannot be read.
+
+        They hold what must not be forgotten: refusals, switches, keys of devices.
+        """
+        self._connect(_IN_MEMORY)
+        connection = self._connection
+        lost: set[str] = set()
+        if connection is None or not self._may_exist():
+            return frozenset()
+        for table in _SMALL_TABLES:
+            columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+            names = ", ".join(columns)
+            try:
+                with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+                    rows = file.execute(f"SELECT {names} FROM {table}").fetchall()  # noqa: S608  # names of ours
+                marks = ", ".join("?" * len(columns))
+                connection.executemany(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
+            except sqlite3.Error:
+                lost.add(table)
+        return frozenset(lost)
+
+    def _may_exist(self) -> bool:
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            pass
+        return True
 
     def _transact(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""

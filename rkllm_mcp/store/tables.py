@@ -32,15 +32,23 @@ class ApprovalTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._could_read = True
+
+    @property
+    def is_readable(self) -> bool:
+        """False if refusals or switches of before are lost, or were not readable at the last look."""
+        return self._could_read and not {"grants", "switches"} & self._database.lost_tables
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
-        """Return the stored decision for a tool; None, so that the user is asked, if missing or unreadable."""
+        """Return the stored decision for a tool; None if it is missing, or cannot be read (see ``is_readable``)."""
         query = "SELECT kind, fingerprint FROM grants WHERE server = ? AND tool = ?"
         try:
-            found = await self._database.rows(query, (server, tool))
+            rows = await self._database.rows(query, (server, tool))
         except StoreError:
+            self._could_read = False
             return None
-        return StoredApproval(*found[0]) if found else None
+        self._could_read = True
+        return StoredApproval(*rows[0]) if rows else None
 
     def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
         """Store a decision, replacing the previous one."""
@@ -71,7 +79,9 @@ class SwitchTable:
         except StoreError:
             return None
         switches = [Switch(server, tool, bool(is_on)) for server, tool, is_on in rows]
-        return switches if self._database.is_whole else None
+        # A database in memory has every change of this process, and what could be read of the file.
+        is_complete = self._database.is_whole if self._database.is_lasting else not self._database.lost_tables
+        return switches if is_complete else None
 
     def keep(self, changes: Sequence[Switch]) -> None:
         """Replace the stored switches."""

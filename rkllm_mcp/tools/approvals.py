@@ -21,7 +21,7 @@ from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
-Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated"]
+Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated", "unreadable"]
 # Questions and refusals in both languages, and what the model reads after a refusal.
 _TEXTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("approval_texts.json").read_text("utf-8"))
 # Key of the stored approval of sampling, next to those of tools; not a valid tool name.
@@ -144,6 +144,8 @@ class _Question:
 class RecentApprovals:
     """A ``Grants`` in memory, until the process ends."""
 
+    is_readable = True
+
     def __init__(self) -> None:
         self._grants: dict[tuple[str, str], StoredApproval] = {}
 
@@ -222,6 +224,9 @@ class Approvals:
         if is_named and grant is None:
             self.grants.keep(spec.name, name, StoredApproval("configured", fingerprint))
         concern = _concern(spec, tool, call.arguments, is_unasked=is_named and not has_changed)
+        if not self.grants.is_readable:
+            # A refusal of this tool may be among the decisions that are lost.
+            concern = concern or "unreadable"
         if concern is None:
             return ApprovalVerdict("free")
         if grant is not None and grant.kind == "always" and not has_changed and not must_ask:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
@@ -52,8 +53,20 @@ async def readyz(request: Request) -> dict[str, Any]:
         raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
     failing = (tenant.app.store.database.failing for tenant in service.tenants.by_name.values())
-    problem = next((error.cause for error in failing if error is not None), "")
+    problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
     return {"status": "ok", "storage": problem} if problem else {"status": "ok"}
+
+
+async def _missing_tables(service: ServiceState) -> str:
+    """Return what is wrong with the database of a tenant, which another program may have changed; empty if nothing."""
+    for tenant in service.tenants.by_name.values():
+        try:
+            missing = await tenant.app.store.database.missing_tables()
+        except StoreError as error:
+            return error.cause
+        if missing:
+            return f"the database has no table {', '.join(missing)}"
+    return ""
 
 
 class Moment(Collector):

@@ -70,6 +70,11 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
                 assert await answered("Hello") == []
                 assert (await client.get("/readyz")).json() == {"status": "ok"}
                 assert (await client.get("/v1/me")).json()["storage"] == ""
+                await database.ask(lambda connection: connection.execute("DROP TABLE grants"))
+                assert (await client.get("/readyz")).json() == {
+                    "status": "ok",
+                    "storage": "the database has no table grants",
+                }
     problem = f"{database.path} cannot be used (database or disk is full); make room on that disk"
     about = [line for line in lines if line.startswith("[State: ")]
     assert about == [
