@@ -1,7 +1,8 @@
 """OAuth login at an MCP server, by a person with a browser or by client credentials; token storage for the SDK.
 
-Tokens are stored in one file of mode 0600, by issuer and by server name and URL. The loopback port is derived from the
-server's URL, because the client registration contains it. Without a terminal the error names the command that logs in.
+Tokens are stored in one file of mode 0600, by issuer and by server name and URL. The client registration contains the
+loopback port, so that is the one of the stored registration, or derived from the file and the account. Without a person
+who can log in nothing is registered, and the error names the command that logs in.
 
 Follows MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClientProvider`` of mcp 2.3.0.
 """
@@ -9,11 +10,12 @@ Follows MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClie
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -38,23 +40,28 @@ _PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
 
 
 class Redirect:
-    """The redirect that ends a login at ``uri``: a browser sends it there, or a person hands its address over."""
+    """The redirect that ends a login at ``uri``: a browser sends it there, or a person hands its address over.
 
-    def __init__(self, uri: str) -> None:
+    Only the authorization server knows ``state``, so no other page can end the login, neither with a code nor an error.
+    """
+
+    def __init__(self, uri: str, state: str) -> None:
         self.uri = uri
+        self._state = state
         self._arrived = anyio.Event()
         self._query: dict[str, str] = {}
 
     def take(self, address: str) -> bool:
-        """Take the address that a browser was sent to, the first one only; return False if it is not below ``uri``."""
+        """Take the address that a browser was sent to, the first one only; return False if it is not of this login."""
         try:
             ours, theirs = urlsplit(self.uri), urlsplit(address.strip())
         except ValueError:
             return False
-        if ours[:3] != theirs[:3]:
+        query = dict(parse_qsl(theirs.query))
+        if ours[:3] != theirs[:3] or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return False
         if not self._arrived.is_set():
-            self._query = dict(parse_qsl(theirs.query))
+            self._query = query
             self._arrived.set()
         return True
 
@@ -145,7 +152,7 @@ class BrowserConsent:
         """Ask for consent; see ``Consent``."""
         from mcp.shared.auth import AuthorizationCodeResult
 
-        redirect = Redirect(redirect_uri)
+        redirect = Redirect(redirect_uri, dict(parse_qsl(urlsplit(url).query)).get("state", ""))
         async with _listening(redirect):
             self.expect(redirect)
             await self.show(server, url)
@@ -189,6 +196,14 @@ class TokenFile:
             if account in accounts:
                 return issuer, accounts[account]
         return "", {}
+
+    def redirect_uri(self, account: str) -> str:
+        """Return the registered redirect URI of an account, else one whose port depends on file and account."""
+        _, entry = self.entry(account)
+        registered = entry.get("client", {}).get("redirect_uris") or [""]
+        digest = hashlib.sha256(f"{self._path} {account}".encode()).digest()
+        port = _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
+        return registered[0] or f"http://127.0.0.1:{port}/callback"
 
     def keep(self, account: str, issuer: str, entry: dict[str, Any]) -> None:
         """Store the values of an account, replacing all earlier ones of any issuer."""
@@ -283,7 +298,7 @@ class SignIn:
         from mcp.client.auth import OAuthClientProvider
         from mcp.shared.auth import OAuthClientMetadata
 
-        redirect_uri = spec.redirect_uri or f"http://127.0.0.1:{_port(spec.url)}/callback"
+        redirect_uri = spec.redirect_uri or self.tokens.redirect_uri(_account(spec))
         addresses: list[str] = []
         refusals: list[ServerUnavailableError] = []
 
@@ -312,7 +327,25 @@ class SignIn:
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
         metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
-        provider = OAuthClientProvider(
+        ask = self.consent
+
+        class Provider(OAuthClientProvider):
+            """Registers the host only for a person who logs in."""
+
+            async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+                async with aclosing(super().async_auth_flow(request)) as flow:
+                    outgoing = await anext(flow)
+                    while True:
+                        is_registration = outgoing is not request and b'"redirect_uris"' in outgoing.content
+                        if is_registration and isinstance(ask, NoConsent):
+                            await ask(spec.name, "", redirect_uri)
+                        response = yield outgoing
+                        try:
+                            outgoing = await flow.asend(response)
+                        except StopAsyncIteration:
+                            return
+
+        provider = Provider(
             spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
         )
         storage.issuer = lambda: _issuer_of(provider)
@@ -357,9 +390,3 @@ def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformation
         "issuer": spec.issuer or None,
     }
     return OAuthClientInformationFull.model_validate(registration)
-
-
-def _port(server_url: str) -> int:
-    """Return the loopback port of a server; constant, because the client registration contains it."""
-    digest = hashlib.sha256(urlsplit(server_url)._replace(query="", fragment="").geturl().encode()).digest()
-    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS

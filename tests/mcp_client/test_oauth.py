@@ -40,8 +40,15 @@ class Browser:
         async with client:
             # Strangers and curious pages come to the port too.
             redirect = (await client.get(url)).headers["location"]
-            stray = await client.get(f"http://{urlsplit(redirect).netloc}/favicon.ico")
-            assert stray.status_code == 404
+            port, state = urlsplit(redirect).netloc, parse_qs(urlsplit(redirect).query)["state"][0]
+            strays = (
+                "favicon.ico",
+                "callback?error=x",
+                "callback?error=x&state=",
+                f"callback?code=1&state={state[1:]}",
+            )
+            for stray in strays:
+                assert (await client.get(f"http://{port}/{stray}")).status_code == 404
             self.page = (await client.get(redirect)).text
 
 
@@ -102,6 +109,43 @@ async def test_where_nobody_can_be_asked_the_reason_says_where_to_log_in(tmp_pat
                     (state,) = toolbox.servers()
     assert state.state == "failed"
     assert "server 'cloud' requires a login in a browser; run 'rkllm-mcp servers test cloud'" in state.reason
+    assert server.registrations == []
+
+
+async def test_two_accounts_at_one_path_log_in_at_the_same_time(tmp_path: Path) -> None:
+    server = Protected()
+    both_wait = anyio.Event()
+    waiting: list[str] = []
+    pages: list[int] = []
+
+    async def browse(name: str, url: str) -> None:
+        waiting.append(url)
+        if len(waiting) == 2:
+            both_wait.set()
+        await both_wait.wait()
+        async with httpx2.AsyncClient(timeout=60) as client:
+            pages.append((await client.get((await client.get(url)).headers["location"])).status_code)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            specs = [
+                remote_server(team, "http", url=f"{server.url}/mcp?team={team}", auth="oauth") for team in ("a", "b")
+            ]
+            with open_connection_services(tmp_path, consent=BrowserConsent(browse)) as own:
+                async with open_toolbox(specs, host=own) as toolbox:
+                    await toolbox.connected()
+    # The server takes the latest token only, so the other account may have to log in again.
+    assert set(pages) == {200}
+    assert len({parse_qs(urlsplit(url).query)["redirect_uri"][0] for url in waiting}) == 2
+
+
+async def test_the_redirect_of_an_earlier_registration_stays(tmp_path: Path) -> None:
+    tokens, account = TokenFile(tmp_path / "oauth.json"), "cloud https://h/mcp"
+    derived = tokens.redirect_uri(account)
+    assert derived == TokenFile(tmp_path / "oauth.json").redirect_uri(account)
+    assert derived != TokenFile(tmp_path / "tenant.json").redirect_uri(account)
+    tokens.keep(account, "https://h", {"client": {"redirect_uris": ["http://127.0.0.1:61001/callback"]}})
+    assert tokens.redirect_uri(account) == "http://127.0.0.1:61001/callback"
 
 
 async def test_a_login_that_is_refused_says_so(tmp_path: Path) -> None:

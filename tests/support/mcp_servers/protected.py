@@ -56,8 +56,9 @@ class Protected(Mcp):
         }
 
     def authorize(self, query: dict[str, str]) -> Reply:
-        self.challenges["code"] = query["code_challenge"]
-        back = {"error": "access_denied", "error_description": "not today"} if self.denies else {"code": "code"}
+        code = f"code-{len(self.challenges)}"
+        self.challenges[code] = query["code_challenge"]
+        back = {"error": "access_denied", "error_description": "not today"} if self.denies else {"code": code}
         return Reply(302, b"", {"Location": f"{query['redirect_uri']}?{urlencode({**back, 'state': query['state']})}"})
 
     def token(self, request: Request) -> Reply:
@@ -65,7 +66,7 @@ class Protected(Mcp):
         self.basic.append(request.headers.get("authorization", ""))
         if request.form["grant_type"] == "authorization_code":
             digest = hashlib.sha256(request.form["code_verifier"].encode()).digest()
-            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == self.challenges["code"]
+            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == self.challenges[request.form["code"]]
         self.issued += 1
         self.valid = f"access-{self.issued}"
         return Reply(
