@@ -123,7 +123,8 @@ async def test_two_accounts_at_one_path_log_in_at_the_same_time(tmp_path: Path) 
         if len(waiting) == 2:
             both_wait.set()
         await both_wait.wait()
-        async with httpx2.AsyncClient(timeout=60) as client:
+        client = httpx2.AsyncClient(timeout=60)
+        async with client:
             pages.append((await client.get((await client.get(url)).headers["location"])).status_code)
 
     with anyio.fail_after(PATIENCE_S):
