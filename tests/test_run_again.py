@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,13 @@ def test_unclosed():
         gc.collect()
 """
 # Each ends its worker; the two after it are run all the same, and it is not.
-KILLED = "import os, signal\n{before}def test_killed():\n    with open('killed.ran', 'a') as log: log.write('x')\n    {end}\n"
+KILLED = """
+import os, signal
+{before}def test_killed():
+    with open("killed.ran", "a") as log:
+        log.write("x")
+    {end}
+"""
 AFTER = "def test_after():\n    pass\ndef test_last():\n    pass\n"
 
 
@@ -70,8 +77,15 @@ def run(folder: Path, files: Mapping[str, str], *more: str) -> tuple[int, str, s
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text, "utf-8")
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "COVERAGE"))}
-    words = "--run-again --numprocesses 2 --max-worker-restart 4 --dist loadfile --no-loadscope-reorder".split()
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.run_again", "-p", "no:cacheprovider", *words, *more]
+    together = [
+        "--numprocesses=2",
+        "--max-worker-restart=4",
+        "--dist=loadfile",
+        "--no-loadscope-reorder",
+        "--run-again",
+    ]
+    plugins = ["-p", "tests.support.run_again", "-p", "no:cacheprovider", "--run-again"]
+    command = [sys.executable, "-m", "pytest", *plugins, *together, *more]
     env = {**own, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300)
     last = done.stdout.splitlines()[-1].strip("= ")
@@ -81,13 +95,14 @@ def run(folder: Path, files: Mapping[str, str], *more: str) -> tuple[int, str, s
 def listed(output: str) -> list[str]:
     """The tests below the heading, in the order of their names."""
     below = output.partition(HEADING)[2].splitlines()[1:]
-    return sorted(line for line in below[: next((n for n, line in enumerate(below) if line[:1] == "="), len(below))])
+    return sorted(line for line in takewhile(lambda line: line[:1] != "=", below) if not line.startswith(" "))
 
 
 def test_a_test_that_passes_alone_is_listed_and_the_run_is_green(tmp_path: Path) -> None:
     code, last, output = run(tmp_path, {"a": BUSY.format(name="busy"), "b": FINE, "c": FIXTURE})
     assert (code, last) == (0, "3 passed")
     assert listed(output) == ["test_a.py::test_busy", "test_c.py::test_served"]
+    assert "    E       AssertionError: it took too long" in output.splitlines()
 
 
 def test_a_test_that_fails_again_is_a_failure_and_shows_both(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
     from xdist.workermanage import WorkerController
 
 MOST = 3
@@ -100,6 +101,10 @@ class FailedTests:
             terminalreporter.section(f"{HEADING}{f'; more than {MOST} are a failure' if many else ''}")
             for test in self.passed_alone:
                 terminalreporter.write_line(test)
+                # What to mend: the statement and the error of the failure beside others.
+                for line in self.reports[test][0].longreprtext.splitlines():
+                    if line.startswith(("E", ">")):
+                        terminalreporter.write_line(f"    {line}")
 
 
 def _plugins(config: pytest.Config) -> list[str]:
@@ -122,8 +127,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Whole files for each worker, as ``--dist loadfile`` has them; the test that ended a worker is not run again."""
-    if config.getvalue("dist") != "loadfile":
-        return None
+    return _scheduling()(config, log) if config.option.dist == "loadfile" else None
+
+
+def _scheduling() -> type[LoadFileScheduling]:
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -132,15 +139,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             pending = [test for tests in files.values() for test, is_complete in tests.items() if not is_complete]
             if not pending:
                 return None
-            rest: OrderedDict[str, dict[str, bool]] = OrderedDict()
-            for file, tests in files.items():
-                left = {test: False for test in tests if test in pending[1:]}
-                if left:
-                    rest[file] = left
-            self.workqueue = OrderedDict(rest | self.workqueue)
+            ended, *rest = pending
+            left = {file: {test: False for test in tests if test in rest} for file, tests in files.items()}
+            self.workqueue = OrderedDict({file: tests for file, tests in left.items() if tests} | self.workqueue)
             for other in self.nodes:
                 self._reschedule(other)
-            return pending[0]
+            return ended
 
         def _reschedule(self, node: WorkerController) -> None:
             if node not in self.registered_collections:
@@ -151,4 +155,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             if not self.workqueue and not node.shutting_down:
                 node.shutdown()
 
-    return Scheduling(config, log)
+    return Scheduling
