@@ -75,6 +75,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_load.py",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/runtime/test_soak.py",
+        "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/test_run_again.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
         "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
