@@ -3,7 +3,8 @@
 # repository's folder before.
 #
 # pip tries again and again where its index cannot be reached, npm for ten minutes. So both are asked for one package
-# first, once and with a few seconds' patience; only then is anything installed.
+# first, once and with a few seconds' patience; only then is anything installed. Their own limits do not cover every wait,
+# such as one for the answer of a proxy: `timeout` does.
 
 say() { printf 'scripts/%s: %s\n' "${0##*/}" "$1" >&2; }
 stop() { say "$1"; exit 1; }
@@ -15,11 +16,11 @@ has_npm() { command -v npm >/dev/null || { say "npm is needed once: sudo apt ins
 
 npm_install() { # FOLDER PACKAGE…
     has_npm || return
-    npm view "$2" version --fetch-retries=0 --fetch-timeout=8000 --loglevel=error >/dev/null ||
+    timeout 20 npm view "$2" version --fetch-retries=0 --fetch-timeout=8000 --loglevel=error >/dev/null ||
         { say "npm's registry cannot be reached, or has no $2 (see above)"; return 1; }
     target=$1
     shift
-    npm install --prefix "$target" --no-audit --no-fund --no-save --loglevel=error "$@" >&2 ||
+    timeout 400 npm install --prefix "$target" --no-audit --no-fund --no-save --loglevel=error "$@" >&2 ||
         { say "npm could not install $* (see above)"; return 1; }
 }
 
@@ -30,7 +31,7 @@ pip_install() { # FOLDER PACKAGE…
         { say "$python is not here: run scripts/setup, or name a Python with PYTHON"; return 1; }
     quietly="-qq --disable-pip-version-check"
     # shellcheck disable=SC2086 # several words
-    "$python" -m pip install $quietly --retries 0 --timeout 8 --dry-run --ignore-installed --no-deps "$2" >&2 ||
+    timeout 30 "$python" -m pip install $quietly --retries 0 --timeout 8 --dry-run --ignore-installed --no-deps "$2" >&2 ||
         { say "a package index cannot be reached, or has no $2 (see above)"; return 1; }
     target=$1
     shift

@@ -25,6 +25,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any speed")
 
+pytest_plugins = ["tests.support.run_again"]
+
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10
 

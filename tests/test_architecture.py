@@ -411,3 +411,10 @@ def test_importing_the_package_and_the_worker_loads_no_library_and_the_command_l
     assert (loaded[package], loaded[worker]) == (set(), set())
     assert "typer" in loaded[command]
     assert "mcp" not in loaded[command]
+
+
+def test_every_upper_bound_of_a_library_gives_its_reason_in_its_line() -> None:
+    lines = (REPOSITORY / "pyproject.toml").read_text("utf-8").splitlines()
+    bounded = [line for line in lines if re.search(r'"[a-z0-9-]+(\[[a-z,]+\])?[^;"]*<[0-9]', line)]
+    assert len(bounded) >= 5
+    assert [line for line in bounded if not re.search(r"# \S+ \w+", line)] == []

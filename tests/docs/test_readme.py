@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.documents import Command, blocks, commands, left_to_the_reader, links, programs
 from tests.support.fake_jma import FakeAgency
-from tests.support.installed import need_npx
+from tests.support.installed import need_npm
 from tests.support.shared import REPOSITORY
 
 PAGES = sorted(str(path.relative_to(REPOSITORY)) for path in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
@@ -44,7 +44,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 @pytest.mark.parametrize("command", TYPED, ids=[f"{c.where} {c.typed.splitlines()[0][:60]}" for c in TYPED])
 def test_a_printed_command_does_what_the_page_says(command: Command, reader: dict[str, str]) -> None:
     if "notes.txt" in command.typed:
-        need_npx("@modelcontextprotocol/server-filesystem")
+        need_npm("@modelcontextprotocol/server-filesystem")
     done = subprocess.run(
         ["bash", "-euc", command.typed],
         cwd=REPOSITORY,

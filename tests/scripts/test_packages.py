@@ -54,6 +54,16 @@ def test_npm_that_cannot_be_reached_is_told_at_once(name: str, scripts: Path, re
     assert found.reason.splitlines()[-1].startswith(f"scripts/{name}: npm's registry cannot be reached, or has no ")
 
 
+def test_a_registry_that_takes_a_connection_and_never_answers_is_given_up(scripts: Path) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not here")
+    # npm's own limit does not count before TLS is agreed.
+    with socket.create_server(("127.0.0.1", 0)) as stuck:
+        found = run_installer(scripts / "axe", LIMIT_S, unreachable(f"https://127.0.0.1:{stuck.getsockname()[1]}/"))
+    assert (found.is_complete, found.lines) == (False, ())
+    assert found.reason.splitlines()[-1].startswith("scripts/axe: npm's registry cannot be reached, or has no ")
+
+
 @pytest.mark.parametrize("name", ["clients", "third_party"])
 def test_a_package_index_that_cannot_be_reached_is_told_at_once(name: str, scripts: Path, registry: str) -> None:
     found = run_installer(scripts / name, LIMIT_S, unreachable(registry))

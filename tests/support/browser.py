@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.installed import refuse_in_default_tier
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
@@ -103,6 +105,7 @@ class Visit:
 @contextmanager
 def chromium() -> Generator[Browser]:
     """The browser, until the block ends; skips the calling test, by name, when it or its driver is not here."""
+    refuse_in_default_tier("a browser")
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.shared import REPOSITORY
+from tests.tiers import tier_of
 
-# Up to 400 MB, on a slow line.
-_INSTALL_LIMIT_S = 600
+# Up to 400 MB, on a slow line; less than the time after which pytest ends a test that waits (faulthandler_timeout).
+_INSTALL_LIMIT_S = 500
 _REACHABLE_LIMIT_S = 30
 # npm asks once, for a few seconds.
 BRIEFLY = ("--fetch-retries=0", "--fetch-timeout=8000")
@@ -67,16 +68,28 @@ def run_installer(script: Path, limit_s: float = _INSTALL_LIMIT_S, env: Mapping[
     return Installed(is_complete, tuple(output.splitlines()) if is_complete else (), errors.strip())
 
 
-@functools.cache
+def refuse_in_default_tier(need: str) -> None:
+    """Fail the running test if it belongs to no tier: the default one needs no npm, no browser and no network."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    if test and not tier_of(test):
+        raise AssertionError(f"{test} needs {need}: name its tier in tests/tiers.py")
+
+
 def installed(name: str) -> Installed:
     """Run ``scripts/NAME`` once in this process."""
+    refuse_in_default_tier(f"scripts/{name}")
+    return _installed(name)
+
+
+@functools.cache
+def _installed(name: str) -> Installed:
     return run_installer(REPOSITORY / "scripts" / name)
 
 
 @functools.cache
 def _npm_problem(package: str) -> str:
-    if shutil.which("npx") is None:
-        return "npx is not installed"
+    if shutil.which("npm") is None:
+        return "npm is not installed"
     with process_group(["npm", "view", package, "version", "--loglevel=error", *BRIEFLY], os.environ) as process:
         try:
             errors = process.communicate(timeout=_REACHABLE_LIMIT_S)[1]
@@ -85,8 +98,9 @@ def _npm_problem(package: str) -> str:
     return f"npm's registry does not have it or cannot be reached: {errors.strip()}" if process.returncode else ""
 
 
-def need_npx(package: str) -> None:
-    """Skip the calling test where ``npx`` could not get this package."""
+def need_npm(package: str) -> None:
+    """Skip the calling test where npm could not get this package."""
+    refuse_in_default_tier("npm")
     problem = _npm_problem(package)
     if problem:
-        pytest.skip(f"npx cannot run {package} here: {problem}")
+        pytest.skip(f"npm cannot get {package} here: {problem}")

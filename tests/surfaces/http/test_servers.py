@@ -80,14 +80,14 @@ def test_a_server_is_pinged_where_it_runs_and_else_started_and_stopped(tmp_path:
         running = trial_of(it, "notes")
         assert (running["state"], running["problem"], running["failure"]) == ("ready", "", "")
         assert running["tokens"] == sum(tool["tokens"] for tool in running["tools"]) > 0
+        broken = trial_of(it, "broken")
+        assert (broken["state"], broken["tools"]) == ("failed", [])
+        assert "exited with code 1" in broken["problem"]
         # Without tools of its own from before, a lazy server is started once, at its first use.
         before = states(it)
         for key in (OWNER, TENANT):
             assert trial_of(it, "lazy", key)["state"] == "ready"
         assert states(it) == before
-        broken = trial_of(it, "broken")
-        assert (broken["state"], broken["tools"]) == ("failed", [])
-        assert "exited with code 1" in broken["problem"]
         assert ask(it, "POST", "/v1/servers/nothing:test", {}).status_code == 404
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from mcp_servers.knowledge.errors import NoTextError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.support.installed import need_npm
 
 PACKAGE = "mammoth@1.13.0"
 TEXTS = {
@@ -33,13 +33,9 @@ WITHOUT_TEXT = {
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package")
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed")
-    words = [npm, "pack", "--silent", PACKAGE]
-    packed = subprocess.run(words, cwd=folder, capture_output=True, check=False, text=True, timeout=120)
-    if packed.returncode:
-        pytest.skip(f"npm cannot fetch {PACKAGE}")
+    need_npm(PACKAGE)
+    words = ["npm", "pack", "--silent", PACKAGE]
+    packed = subprocess.run(words, cwd=folder, capture_output=True, check=True, text=True, timeout=120)
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
         for member in archive.getmembers():
             if member.isfile() and member.name.endswith(".docx") and (content := archive.extractfile(member)):
