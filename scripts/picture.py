@@ -63,7 +63,7 @@ def main() -> None:
     screen = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
     with tempfile.TemporaryDirectory() as folder, FakeAgency(cases_folder()) as agency:
         config = Path(folder, "mcp_config.toml")
-        text = (REPOSITORY / "mcp_config.toml").read_text(encoding="utf-8")
+        text = (REPOSITORY / "models" / "demo" / "mcp_config.toml").read_text(encoding="utf-8")
         config.write_text(text.replace("inherit_env = [", 'inherit_env = ["WEATHER_NOW", ', 1), encoding="utf-8")
         files = shutil.copytree(REPOSITORY / "models" / "demo" / "files", Path(folder, "files"))
         environment = {**agency.environment(Path(folder, "cache")), "RKLLM_MCP_FILES": str(files)}

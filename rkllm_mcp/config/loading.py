@@ -117,6 +117,14 @@ def writable_file() -> Path:
     return local if local.is_file() else own
 
 
+def shadowed_file(source: Path | None, env: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the configuration file that the one of the working folder hides; None if ``source`` hides none."""
+    local, *others = search_order(env)
+    if source is None or source.absolute() != local:
+        return None
+    return next((path for path in others if path.is_file()), None)
+
+
 def load_config(
     path: str | Path | None = None, *, env: Mapping[str, str] = os.environ, cwd: Path | None = None
 ) -> Config:

@@ -250,19 +250,18 @@ def choose_model(
 ) -> ModelFolder:
     """Return the configured model, or the only available one if none is configured.
 
-    With ``emulated`` only scripts for the emulated runtime are candidates. ``check_names`` and the errors are those of
-    ``load_model``; a ModelNotFoundError also if several are available.
+    Without ``emulated`` a script for the emulated runtime is no candidate, and with it nothing else is. ``check_names``
+    and the errors are those of ``load_model``; a ModelNotFoundError also if none or several are available.
     """
     named = section.path or section.name
     if named is not None:
         return load_model(named, directories, check_names=check_names)
     here = [folder for folder in list_models(directories) if not folder.missing and folder.card.task == "chat"]
-    real = [folder for folder in here if not folder.card.emulated]
-    candidates = real if real and not emulated else [folder for folder in here if folder.card.emulated]
+    candidates = [folder for folder in here if folder.card.emulated == emulated]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise ModelNotFoundError("There is no model on this machine.", "Name one with --model PATH.")
+        raise ModelNotFoundError("No model is configured: rkllm-mcp setup.", "Or name one with --model NAME or PATH.")
     names = ", ".join(folder.name for folder in candidates)
     raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
 

@@ -112,10 +112,20 @@ class Session:
         locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
         return language_of(config.agent.language or locale)
 
-    def note_missing_configuration(self, config: Config) -> None:
-        """Say in the first line that there is no configuration file, and what makes one."""
-        if config.origin.source is None:
-            self.status(NO_CONFIGURATION[self.language(config)])
+    def note_configuration(self, config: Config) -> None:
+        """Say in the first line if there is no configuration file, or which of two is used."""
+        if note := self.configuration_note(config):
+            self.status(note)
+
+    def configuration_note(self, config: Config) -> str:
+        """Return the line for ``note_configuration``; empty if there is one file, or ``--config`` names it."""
+        from rkllm_mcp.config.loading import shadowed_file
+
+        source, language = config.origin.source, self.language(config)
+        if source is None:
+            return NO_CONFIGURATION[language]
+        other = shadowed_file(source) if self.config_path is None else None
+        return _TWO_CONFIGURATIONS[language].format(used=source, other=other) if other else ""
 
     def status(self, text: str) -> None:
         """Show a status line; lines after the first are details."""
@@ -140,6 +150,10 @@ class Session:
 NO_CONFIGURATION: Mapping[str, str] = {
     "en": "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]",
     "ja": "[設定: 設定ファイルがないため、ツールは使えません。rkllm-mcp setup で作成できます]",
+}
+_TWO_CONFIGURATIONS: Mapping[str, str] = {
+    "en": "[Config: {used} of this folder is used, not {other}]",
+    "ja": "[設定: このフォルダの {used} を使います（{other} は使いません）]",
 }
 _EMULATED: Mapping[str, str] = {
     "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.config.loading import load_config, search_order
+from rkllm_mcp.config.loading import load_config, search_order, shadowed_file
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer, ServerBase, StdioServer
 from rkllm_mcp.errors import ConfigError
@@ -320,9 +320,27 @@ def test_the_command_line_overrides_model_runtime_and_tools(tmp_path: Path) -> N
     assert (by_path.origin.source, by_path.active_servers) == (config.origin.source, config.servers)
 
 
-def test_the_repositorys_own_configuration_works_as_it_stands() -> None:
-    config = load_config(REPOSITORY / "mcp_config.toml", env={})
+def test_the_demos_configuration_works_as_it_stands() -> None:
+    config = load_config(REPOSITORY / "models" / "demo" / "mcp_config.toml", env={})
     assert [server.name for server in config.active_servers] == ["weather", "time", "files"]
+
+
+def test_the_clone_itself_has_no_configuration_that_would_hide_the_users() -> None:
+    assert not (REPOSITORY / "mcp_config.toml").exists()
+
+
+def test_a_project_file_hides_the_users_own_and_no_other_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "home")}
+    monkeypatch.chdir(tmp_path)
+    local, own = tmp_path / "mcp_config.toml", tmp_path / "home" / "rkllm-mcp" / "config.toml"
+    local.touch()
+    assert shadowed_file(local, env) is None
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert shadowed_file(local, env) == own
+    assert (shadowed_file(own, env), shadowed_file(tmp_path / "other.toml", env), shadowed_file(None, env)) == (
+        None,
+    ) * 3
 
 
 def test_json_is_read_where_the_name_or_the_text_says_so(tmp_path: Path) -> None:

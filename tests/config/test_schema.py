@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_repositorys_configuration_fits_the_schema() -> None:
-    jsonschema.validate(read_file(REPOSITORY / "mcp_config.toml"), configuration_schema())
+    jsonschema.validate(read_file(REPOSITORY / "models" / "demo" / "mcp_config.toml"), configuration_schema())
 
 
 @pytest.mark.parametrize("wrong", [{"agnt": {}}, {"agent": {"max_rounds": "8"}}, {"servers": [{"name": "a"}]}])

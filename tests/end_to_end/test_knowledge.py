@@ -21,7 +21,7 @@ RULES = [
 
 def entry() -> str:
     """The knowledge server of the configuration that comes with the program, its signs taken away."""
-    whole = (REPOSITORY / "mcp_config.toml").read_text("utf-8")
+    whole = (REPOSITORY / "models" / "demo" / "mcp_config.toml").read_text("utf-8")
     (block,) = [part for part in whole.split("\n\n") if '# name = "knowledge"' in part]
     return "\n".join(line.removeprefix("# ") for line in block[block.index("# [[servers]]") :].splitlines())
 

@@ -101,7 +101,7 @@ async def _answer(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
-    session.note_missing_configuration(state.app.config)
+    session.note_configuration(state.app.config)
     model_host = state.app.model_host
     session.status(state.phrases.greeting.format(version=__version__, model=model_host.name))
     if model_host.is_emulated:

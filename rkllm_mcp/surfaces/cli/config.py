@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 class NewConfiguration:
     """Contents of a new configuration file."""
 
-    model: str  # name, or a path with a slash
+    model: str  # name, or a path with a slash; none when empty
     library: str = "auto"
     language: str = ""  # the question's when empty
     host: str = "127.0.0.1"
@@ -39,7 +39,9 @@ class NewConfiguration:
         files = f'[[servers]]\nname = "files"\nfolder = {toml_value(str(self.folder or "~/notes"))}\nwrite = false'
         values = {
             "LIBRARY": toml_value(self.library),
-            "MODEL": f"{'path' if '/' in self.model else 'name'} = {toml_value(self.model)}",
+            "MODEL": f"{'path' if '/' in self.model else 'name'} = {toml_value(self.model)}"
+            if self.model
+            else '# name = "qwen3-1.7b"',
             "LANGUAGE": f"language = {toml_value(self.language)}" if self.language else '# language = "ja"',
             "HOST": toml_value(self.host),
             "PORT": toml_value(self.port),
@@ -157,12 +159,15 @@ def init(
     target = Path(path).expanduser() if path else session.target_file()
     if target.exists() and not force:
         raise UsageError(f"{target} exists; name another file, or write over it with --force")
-    write_whole(target, NewConfiguration(installed_model(session)).text())
+    model = installed_model(session)
+    write_whole(target, NewConfiguration(model).text())
     sys.stdout.write(f"{target}\n")
+    if not model:
+        session.status("It names no model yet: 'rkllm-mcp setup' gets one, 'rkllm-mcp models list' shows the names.")
 
 
 def installed_model(session: Session) -> str:
-    """Return the name of the model to configure: ``--model``, else one that is here, else the demo."""
+    """Return the name of the model to configure: ``--model``, else the newest that is here; empty without one."""
     from rkllm_mcp.models.cards import list_models
 
     if session.model is not None:
@@ -171,4 +176,4 @@ def installed_model(session: Session) -> str:
         real = [folder for folder in list_models() if not folder.missing and not folder.card.emulated]
         if real:
             return max(real, key=lambda folder: folder.file.stat().st_mtime).folder.name
-    return "demo"
+    return ""

@@ -31,7 +31,6 @@ from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
     EXIT_INTERRUPTED,
-    NO_CONFIGURATION,
     Session,
     emulation_note,
     run_async,
@@ -174,8 +173,8 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
     show = show_json if as_json else _terminal_renderer(session, language).show
-    if config.origin.source is None:
-        show(Status(NO_CONFIGURATION[language]))
+    if note := session.configuration_note(config):
+        show(Status(note))
     for line in starting_lines(model, len(config.active_servers)):
         show(Status(line))
 

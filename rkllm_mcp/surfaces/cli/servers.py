@@ -42,7 +42,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
     sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
     if not rows:
-        session.note_missing_configuration(config)
+        session.note_configuration(config)
         session.status(f"No servers; {_NONE}.")
     if not config.origin.mcp_enabled:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")

@@ -74,7 +74,7 @@ async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None
 
     config = session.config()
     require_mcp(config)
-    session.note_missing_configuration(config)
+    session.note_configuration(config)
     async with open_tools(config, status=session.status) as environment:
         await environment.toolbox.connected()
         async with environment.toolbox.attending(session.tokens):

@@ -85,7 +85,7 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
     Host and port are the configuration's when None, the port any free one when 0.
     """
     config = session.config()
-    session.note_missing_configuration(config)
+    session.note_configuration(config)
     host = host or config.service.host
     port = config.service.port if port is None else port
     check_key(host, config)
