@@ -67,7 +67,7 @@ def find_compiler() -> list[str]:
         return [sys.executable, "-m", "ziglang", "cc"]
     raise BuildError(
         "No C compiler was found (looked for $CC, cc, gcc, clang and the ziglang wheel). "
-        f"Install one of them, for example with: {sys.executable} -m pip install ziglang"
+        "Install one of them, for example with: sudo apt install gcc"
     )
 
 

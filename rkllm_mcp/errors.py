@@ -51,6 +51,21 @@ def did_you_mean(found: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def install_command(package: str) -> str:
+    """Return the shell command that adds a package to the environment of this program, however that was installed."""
+    import importlib.util
+    import shlex
+    import sys
+    from pathlib import Path
+
+    if (Path(sys.prefix) / "pipx_metadata.json").exists():
+        return f"pipx inject rkllm-mcp {shlex.quote(package)}"
+    python = shlex.quote(sys.executable)
+    # An environment that uv made has no pip.
+    pip = f"{python} -m pip install" if importlib.util.find_spec("pip") else f"uv pip install --python {python}"
+    return f"{pip} {shlex.quote(package)}"
+
+
 class RkllmMcpError(Exception):
     """Base class of all exceptions of this project; ``exit_code`` is the exit code of the command line."""
 

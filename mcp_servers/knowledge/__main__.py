@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.settings import Settings, SettingsError, load_settings, parse_flags
+from mcp_servers.program import install_command
 
 if TYPE_CHECKING:
     import anyio.abc
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
     except ModuleNotFoundError as error:
-        print(f"{error.name} is not installed: pip install 'rkllm-mcp[knowledge]'", file=sys.stderr)
+        print(f"{error.name} is not installed: {install_command(str(error.name))}", file=sys.stderr)
         return _USAGE_ERROR
 
 

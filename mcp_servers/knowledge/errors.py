@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_servers.errors import CatalogError, read_catalog
+from mcp_servers.program import install_command
 
 
 class KnowledgeError(CatalogError):
@@ -124,7 +125,12 @@ class MissingExtraError(KnowledgeError):
     """A required library is not installed."""
 
     purpose: str  # subject of the sentence
-    package: str  # package names for pip
+    package: str  # name of the package
+
+    @property
+    def command(self) -> str:
+        """The shell command that installs it."""
+        return install_command(self.package)
 
 
 @dataclass(eq=False)

@@ -31,6 +31,7 @@ from rkllm_mcp.errors import (
     ModelNotFoundError,
     RuntimeUnusableError,
     UsageError,
+    install_command,
 )
 from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
@@ -59,7 +60,7 @@ def check_sdk(service: RemoteSettings) -> None:
     if find_spec(service.kind) is None:
         package = f"{_VENDORS[service.kind]}'s package"
         problem = f"'{service.model}' at {service.host} needs {package}, which is not installed."
-        raise RuntimeUnusableError(problem, f"Install it: pip install 'rkllm-mcp[{service.kind}]'")
+        raise RuntimeUnusableError(problem, f"Install it: {install_command(service.kind)}")
 
 
 @asynccontextmanager

@@ -25,10 +25,10 @@ from rkllm_mcp.models.compatibility import needed_bytes, platform_of
 _PROGRAMS = {
     "npx": ("Install Node.js 20 or newer.", "sudo apt install nodejs npm"),
     "node": ("Install Node.js 20 or newer.", "sudo apt install nodejs npm"),
-    "uvx": ("Install uv.", "pip install uv"),
-    "uv": ("Install uv.", "pip install uv"),
+    "uvx": ("Install uv.", "pipx install uv"),
+    "uv": ("Install uv.", "pipx install uv"),
     "docker": ("Install Docker.", "sudo apt install docker.io"),
-    "python": ('Write command = "${PYTHON}" for the Python that runs rkllm-mcp.', ""),
+    "python": ("Write the whole path of a Python, such as /usr/bin/python3, in command.", ""),
 }
 _OR_OFF = "Correct it, or set enabled = false."
 _CONVERT = "Take a file made for this board: rkllm-mcp models list shows them."

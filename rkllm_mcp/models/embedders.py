@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rkllm_mcp.errors import ModelDownloadError, UsageError
+from rkllm_mcp.errors import ModelDownloadError, UsageError, install_command
 from rkllm_mcp.models.cards import user_root
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub, RemoteFile, Report
@@ -92,7 +92,7 @@ class EmbedderSources:
             ModelDownloadError: a file is not available or fails verification; the next call resumes.
         """
         if importlib.util.find_spec("onnxruntime") is None:
-            raise UsageError("onnxruntime is not installed; use: pip install 'rkllm-mcp[knowledge-cpu]'")
+            raise UsageError(f"onnxruntime is not installed; use: {install_command('onnxruntime')}")
         folder = self.folders.folder(name)
         if name == _DEFAULT:
             raise UsageError(f"{_DEFAULT!r} is the link to the embedder in use; choose another name")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rkllm_mcp.errors import LibraryNotFoundError
+from rkllm_mcp.errors import LibraryNotFoundError, install_command
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
 
@@ -64,5 +64,5 @@ def _sources_and_output() -> tuple[Path, Path]:
 def _not_built(version: str, reason: str) -> LibraryNotFoundError:
     return LibraryNotFoundError(
         f"The emulated runtime {version} could not be built: {reason[:_REASON_CHARS]}",
-        f"Install a C compiler, for example with '{sys.executable} -m pip install ziglang'.",
+        f"Install a C compiler: sudo apt install gcc, or without root: {install_command('ziglang')}",
     )

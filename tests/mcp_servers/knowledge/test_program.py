@@ -128,7 +128,7 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert (finished.returncode, finished.stderr) == (2, "numpy is not installed: pip install 'rkllm-mcp[knowledge]'\n")
+    assert (finished.returncode, finished.stderr) == (2, f"numpy is not installed: {install_command('numpy')}\n")
 
 
 @pytest.mark.anyio
