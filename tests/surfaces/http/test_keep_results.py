@@ -68,6 +68,7 @@ def configured(folder: Path, service: str) -> tuple[Path, str]:
     script = folder / "kitchen.py"
     script.write_text(SERVER, "utf-8")
     own = f'[[servers]]\nname = "kitchen"\ncommand = "${{PYTHON}}"\nargs = ["{script}"]\nauto_context_tool = "about"\n'
+    own += 'always_allow = ["about"]\n'
     return scripted_model(folder / "model", RULES), f"[service]\n{service}\n{own}"
 
 
@@ -114,6 +115,8 @@ def test_results_are_on_the_disk_only_if_they_are_kept(tmp_path: Path, keep_resu
         assert called["arguments"] == {"place": "cellar"}, "the call is kept with the conversation"
         assert (MARKER in result["text"], result.get("omitted", False)) == (keep_results, not keep_results)
         assert on_disk(state) == kept
+        exported = client.get(f"/v1/conversations/{conversation}/export", params={"format": "json"}).text
+        assert (BEFORE in exported) is keep_results
         assert (client.get("/v1/conversations", params={"search": MARKER}).json()["count"] > 0) is keep_results
     assert on_disk(state) == kept
     # The next process goes on: the model reads what was said, without the rounds of tools.
