@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,15 @@ def configured(folder: Path, service: str) -> tuple[Path, str]:
     return scripted_model(folder / "model", RULES), f"[service]\n{service}\n{own}"
 
 
+@contextmanager
+def client_of(home: Path, model: Path, extra: str) -> Generator[httpx2.Client]:
+    """A client of a service that runs until the block is left."""
+    with served(home, model, extra=extra) as service:
+        client = httpx2.Client(base_url=service.url, timeout=60)
+        with client:
+            yield client
+
+
 def ask_every_way(client: httpx2.Client) -> str:
     """Ask so that tools run; return the id of the conversation."""
     whole = client.post("/v1/execute", json={"message": "Look into the cellar", "stream": False}).raise_for_status()
@@ -106,8 +116,7 @@ def test_results_are_on_the_disk_only_if_they_are_kept(tmp_path: Path, keep_resu
     model, extra = configured(tmp_path / "home", f"keep_results = {str(keep_results).lower()}")
     kept = {MARKER, BEFORE} if keep_results else set[str]()
     state = tmp_path / "home" / "state"
-    with served(tmp_path / "home", model, extra=extra) as service, httpx2.Client(base_url=service.url) as client:
-        client.timeout = 60
+    with client_of(tmp_path / "home", model, extra) as client:
         conversation = ask_every_way(client)
         messages = client.get(f"/v1/conversations/{conversation}").json()["messages"]
         (called,) = [event for event in messages[1]["events"] if event["kind"] == "tool_call"]
@@ -120,8 +129,7 @@ def test_results_are_on_the_disk_only_if_they_are_kept(tmp_path: Path, keep_resu
         assert (client.get("/v1/conversations", params={"search": MARKER}).json()["count"] > 0) is keep_results
     assert on_disk(state) == kept
     # The next process goes on: the model reads what was said, without the rounds of tools.
-    with served(tmp_path / "home", model, extra=extra) as service, httpx2.Client(base_url=service.url) as client:
-        client.timeout = 60
+    with client_of(tmp_path / "home", model, extra) as client:
         more = {"conversation": conversation, "message": "Thanks", "stream": False}
         assert client.post("/v1/execute", json=more).raise_for_status().json()["text"] == "Hello."
         assert on_disk(state) == kept
