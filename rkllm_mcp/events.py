@@ -107,6 +107,7 @@ class ToolFinished:
     seconds: float
     truncated: bool = False
     ruling: str = ""  # decision of a person or of the configuration about the call; left out where there was none
+    omitted: bool = False  # the text is not stored; left out where it is there
     kind: ClassVar[Literal["tool_result"]] = "tool_result"
 
 
@@ -232,8 +233,8 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return the event as a JSON object."""
     values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
-    if values.get("ruling") == "":
-        del values["ruling"]
+    if isinstance(event, ToolFinished):
+        values = {name: value for name, value in values.items() if value or name not in ("ruling", "omitted")}
     until = None
     if isinstance(event, (Approval, Elicitation)):
         until = event.refused_at

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
 
@@ -22,6 +24,32 @@ def user_folder(kind: Literal["cache", "config", "data", "state"], environment: 
     given = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
     home = Path(environment.get("HOME") or Path.home())
     return (given if given.is_absolute() else home / _USER_FOLDERS[kind]) / "rkllm-mcp"
+
+
+# Results of automatic tools in the text before a question, as ``agent.instructions`` writes them.
+_TOOL_CONTEXT = re.compile(r"\[What (\S+) says to the following question\]\n.*?\n\[End of \1\]\n*", re.DOTALL)
+# Decisions after which the result is a sentence of the host, not of the tool.
+_NOT_RUN: tuple[ApprovalOutcome, ...] = ("deny", "never", "refused", "off", "stopped")
+NOT_STORED = "[not stored: keep_results is off in [service]]"
+
+
+def without_result(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an event, or an item of the Responses API, without the text of a tool's result."""
+    if item.get("kind") == "tool_result" and item["text"] and item.get("ruling") not in _NOT_RUN:
+        return {**item, "text": "", "omitted": True}
+    if item.get("kind") == "sources":
+        return {**item, "items": [{**source, "passage": ""} for source in item["items"]]}
+    if item.get("type") == "mcp_call":
+        return {**item, **{name: NOT_STORED for name in ("output", "error") if item.get(name)}}
+    return item
+
+
+def without_results(turn: StoredTurn) -> StoredTurn:
+    """Return a turn without the results of tools: those of its calls, and those before a question."""
+    events = json.loads(turn.events or "[]")
+    less = [without_result(event) for event in events]
+    stored = turn.events if less == events else json.dumps(less, ensure_ascii=False, separators=(",", ":"))
+    return replace(turn, context=_TOOL_CONTEXT.sub("", turn.context).strip(), events=stored)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@
     turns ─▶ ``restored_turns`` ─▶ a conversation to continue
 
 Rules:
-* Tool rounds are left out; an answer that was cancelled or failed is saved with all text so far, marked as such.
+* Results of tools are left out unless the store keeps them.
+* Tool rounds are left out of what the model reads again; an answer that was cancelled or failed is saved with all text
+so far, marked as such.
 * A question that was refused because it is too long is not saved.
 * A failed save does not fail the answer; it is reported once until a save succeeds. The next save tries again.
 * Tokens of the request are replaced before anything is saved.
@@ -39,7 +41,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
-from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.records import StoredConversation, without_result, without_results
 from rkllm_mcp.store.conversations import Conversations
 
 # A write waits for another process at most half of it; the rest is for a disk that does not answer.
@@ -148,13 +150,16 @@ class AnswerRecord:
         """Note what the reader received."""
         for event in events:
             if not isinstance(event, _PASSING):
-                self._note(event_to_dict(event))
+                self._note(self._stored(event_to_dict(event)))
             if isinstance(event, Text):
                 self._rounds[-1][0].append(event.text)
             elif isinstance(event, Thinking):
                 self._rounds[-1][1].append(event.text)
             elif isinstance(event, Usage):
                 self._rounds.append(([], []))
+
+    def _stored(self, event: dict[str, Any]) -> dict[str, Any]:
+        return event if self._recorder.conversations.keeps_results else without_result(event)
 
     def _note(self, event: dict[str, Any]) -> None:
         last = self._events[-1] if self._events else event
@@ -206,7 +211,8 @@ class AnswerRecord:
         said = _said(self._conversation.messages)[self._before :]
         turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
-        discreet = [_discreet(turn, self._secrets) for turn in read]
+        stored = read if self._recorder.conversations.keeps_results else map(without_results, read)
+        discreet = [_discreet(turn, self._secrets) for turn in stored]
         if discreet and discreet[-1].role == "assistant":
             discreet[-1] = replace(discreet[-1], events=self._shown())
         return discreet

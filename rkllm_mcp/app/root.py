@@ -77,7 +77,8 @@ async def open_tools(
     from rkllm_mcp.tools.execution import ExecutionPolicies
 
     retention = Retention(config.security.history_days, config.security.history_calls)
-    limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
+    service = config.service
+    limits = HistoryLimits(service.history_days, service.history_conversations, service.keep_results)
 
     tenant = tenant or config.origin.tenant
     path = state_file(os.environ, tenant)

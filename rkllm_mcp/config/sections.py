@@ -164,6 +164,8 @@ class ServiceSection(Section):
     """Run the servers' tools for a chat request without tools, unless it sets `mcp` itself."""
     history: bool = True
     """Save conversations, also those of the chat in the terminal."""
+    keep_results: bool = False
+    """Save the results of tools with the conversation, for 30 days. Off: saved ones are erased at the next start."""
     history_days: Annotated[float, Field(gt=0)] | None = None
     """Retention of a conversation after its last answer in days; unlimited when not given."""
     history_conversations: Positive | None = None

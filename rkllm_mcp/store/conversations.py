@@ -10,6 +10,7 @@ Other turns are never written again: repeating a save with unknown outcome adds 
 * A draft that was deleted meanwhile, with its conversation, is not written again.
 * Two processes may continue one conversation: both append, and nothing is lost.
 * Deleting a conversation deletes the records of its tool calls.
+* Results of tools are stored only if the limits say so, and for ``RESULT_DAYS``; the file has no older ones.
 
 Conversion between turns and conversations is in ``app.recorder``.
 """
@@ -28,10 +29,11 @@ from typing import Any
 
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
-from rkllm_mcp.records import ConversationSummary, StoredConversation
+from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database
 
 TITLE_CHARS = 60
+RESULT_DAYS = 30
 # Length of a passage, and of its part before what was searched.
 _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
 _COLUMNS = """id, title, created, updated,
@@ -95,6 +97,7 @@ class HistoryLimits:
     # maximum age of the last answer; None for no limit. A clock correction of more than a year ages no conversation
     days: float | None = None
     conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
+    keep_results: bool = False  # results of tools are stored with the conversation, for ``RESULT_DAYS``
 
 
 def title_of(words: str) -> str:
@@ -259,6 +262,40 @@ def _delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> 
     return deleted
 
 
+def _erase_results(tenant: str, before: float, connection: sqlite3.Connection) -> int:
+    """Erase the results of tools that are older than ``before``; return how many texts were changed."""
+    changed = 0
+    query = """SELECT rowid, role, text, thinking, context, ending, created, events FROM messages
+        WHERE tenant = ? AND created < ? AND (events <> '' OR context <> '')"""
+    for row_id, *row in connection.execute(query, (tenant, before)).fetchall():
+        turn = StoredTurn(*row)
+        less = without_results(turn)
+        if (less.context, less.events) != (turn.context, turn.events):
+            values = (less.context, less.events, row_id)
+            connection.execute("UPDATE messages SET context = ?, events = ? WHERE rowid = ?", values)
+            changed += 1
+    query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
+    for version, turns in connection.execute(query, (tenant, before)).fetchall():
+        less = to_json([astuple(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
+        if less != turns:
+            connection.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
+            changed += 1
+    query = "SELECT position, items, response FROM responses WHERE tenant = ? AND created < ?"
+    for position, items, response in connection.execute(query, (tenant, before)).fetchall():
+        words = _response_words(json.loads(items), json.loads(response), keep_results=False)
+        if words != (items, response):
+            connection.execute("UPDATE responses SET items = ?, response = ? WHERE position = ?", (*words, position))
+            changed += 1
+    return changed
+
+
+def _response_words(items: Sequence[Any], response: Mapping[str, Any], *, keep_results: bool) -> tuple[str, str]:
+    if not keep_results:
+        items = [without_result(item) for item in items]
+        response = {**response, "output": [without_result(item) for item in response["output"]]}
+    return _utf8(json.dumps(items, ensure_ascii=False)), _utf8(json.dumps(response, ensure_ascii=False))
+
+
 class Conversations:
     """Stored conversations; ``clock`` returns seconds since 1970.
 
@@ -271,6 +308,11 @@ class Conversations:
         self._database = database
         self._limits = limits or HistoryLimits()
         self._clock = clock
+
+    @property
+    def keeps_results(self) -> bool:
+        """True if results of tools are stored."""
+        return self._limits.keep_results
 
     @property
     def is_lasting(self) -> bool:
@@ -308,7 +350,8 @@ class Conversations:
 
     async def add(self, tenant: str, kept: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken."""
-        turns = list(map(_storable, kept.turns))
+        given = kept.turns if self.keeps_results else map(without_results, kept.turns)
+        turns = list(map(_storable, given))
 
         def work(connection: sqlite3.Connection) -> str:
             query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
@@ -395,7 +438,7 @@ class Conversations:
         return await self._database.erase(work)
 
     async def clean(self, tenant: str) -> int:
-        """Delete conversations beyond the limits; return how many were deleted."""
+        """Delete conversations and results of tools beyond the limits; return how many were deleted."""
         now, limits = self._clock(), self._limits
 
         def work(connection: sqlite3.Connection) -> int:
@@ -405,7 +448,9 @@ class Conversations:
                 gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
             if limits.conversations is not None:
                 gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
-            return _delete(tenant, sorted(gone), connection)
+            deleted = _delete(tenant, sorted(gone), connection)
+            before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
+            return deleted + _erase_results(tenant, before, connection)
 
         return await self._database.erase(work)
 
@@ -418,20 +463,20 @@ class StoredResponses:
 
     def __init__(self, database: Database, limits: HistoryLimits | None = None) -> None:
         self._database = database
-        self._days = limits.days if limits else None
+        self._limits = limits or HistoryLimits()
 
     def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any]) -> None:
         """Store a response with its items; returns at once and never raises."""
         previous, now = response.get("previous_response_id") or "", time.time()
-        words = (_utf8(json.dumps(each, ensure_ascii=False)) for each in (items, response))
+        words = _response_words(items, response, keep_results=self._limits.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(_INSERT_RESPONSE, row)
             connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
-            if self._days is not None:
+            if self._limits.days is not None:
                 old = "DELETE FROM responses WHERE created < ? AND created > ?"
-                connection.execute(old, (now - self._days * DAY_S, now - CLOCK_WAS_SET_S))
+                connection.execute(old, (now - self._limits.days * DAY_S, now - CLOCK_WAS_SET_S))
 
         self._database.tell(work)
 

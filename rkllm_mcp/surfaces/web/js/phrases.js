@@ -152,6 +152,10 @@ export const PHRASES = {
   "tool.result": ["Result ({count} characters)", "結果（{count} 文字）"],
   "tool.error": ["What went wrong", "エラーの内容"],
   "tool.truncated": ["Cut: the model read only this much.", "ここまでで切られています。モデルが読んだのもここまでです。"],
+  "tool.omitted": [
+    "The result was not stored. “keep_results = true” in [service] of the configuration keeps results for 30 days.",
+    "結果は保存されていません。設定の [service] に「keep_results = true」と書くと、結果を 30 日間保存します。",
+  ],
   "tool.unreadable": ["A call that could not be read", "読み取れなかった呼び出し"],
 
   "approval.title": ["Allow “{name}” to run?", "「{name}」の実行を許可しますか？"],

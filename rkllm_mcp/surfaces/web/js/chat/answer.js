@@ -5,7 +5,7 @@
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  * @typedef {{kind: "text" | "thinking", text: string}} Words
  * @typedef {{action: string, content: Record<string, unknown>, seconds: number}} Answered what became of a question
- * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean, ruling: string}} Result
+ * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean, ruling: string, omitted: boolean}} Result
  * @typedef {{kind: "call", id: string, name: string, server: string, arguments: Record<string, unknown>,
  *   repaired: boolean, question: BoardEvent | null, answered: Answered | null, progress: {progress: number, total: number | null, message: string | null} | null,
  *   result: Result | null, isRunning: boolean, isOver: boolean}} Call
@@ -170,8 +170,8 @@ export class Answer {
   /** @param {BoardEvent} event */
   #result(event) {
     const call = this.#call(event.id) ?? /** @type {Call} */ (this.#begin(callFrom({ ...event, arguments: {} })));
-    const { is_error, text, seconds, truncated, ruling = "" } = event;
-    call.result = { is_error, text, seconds, truncated, ruling };
+    const { is_error, text, seconds, truncated, ruling = "", omitted = false } = event;
+    call.result = { is_error, text, seconds, truncated, ruling, omitted };
     call.isOver = true;
     return call;
   }

@@ -101,7 +101,9 @@ export class ToolCard {
       this.#note.append(isLate ? sayLate(answered.seconds) : say(`approval.said.${result.ruling}`));
     }
     // After a refusal the result is a sentence for the model.
-    if (!result.text || isLate || REFUSALS.has(result.ruling)) return;
+    if (isLate || REFUSALS.has(result.ruling)) return;
+    if (result.omitted) this.#result.append(h("p", { class: "muted small" }, say("tool.omitted")));
+    if (!result.text) return;
     const label = say(result.is_error ? "tool.error" : "tool.result", { count: result.text.length });
     const cut = result.truncated && h("p", { class: "muted" }, say("tool.truncated"));
     this.#result.append(h("p", { class: "muted small" }, label), h("pre", { tabindex: 0 }, result.text), cut || "");
