@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.program import install_command
 from tests.support.demo_app import descendants, is_alive
 from tests.support.knowledge_server import RULES, said
 from tests.support.shared import REPOSITORY
@@ -116,7 +117,7 @@ def test_settings_and_folders_that_cannot_be_used_are_one_sentence(tmp_path: Pat
         assert err.count("\n") == 1
 
 
-def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_a_library_it_says_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')", "utf-8")
     finished = subprocess.run(
         [sys.executable, "-m", "mcp_servers.knowledge"],
