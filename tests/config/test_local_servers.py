@@ -39,7 +39,7 @@ entry_point = "no colon"
 [[servers.tools]]
 name = "clock"
 """
-    assert config_warnings(config_of(tmp_path, tools))[-2:] == [
+    assert config_warnings(config_of(tmp_path, tools))[-3:-1] == [
         "Server 's': tool 'current_time' is left out: it has no entry_point; name its function, or call it one of "
         + ", ".join(OWN_TOOLS),
         "Server 's': tool 't' is left out: its entry_point is 'no colon'; write package.module:function",

@@ -97,7 +97,8 @@ def test_a_card_that_cannot_be_used_names_its_key(tmp_path: Path, card: str, sen
 def test_without_a_name_the_only_real_model_is_chosen(tmp_path: Path) -> None:
     make_model(tmp_path, "demo", "emulated = true\n")
     make_model(tmp_path, "absent", weights=None)
-    assert choose_model(ModelSection(), [tmp_path]).name == "demo"
+    with pytest.raises(ModelNotFoundError, match=r"^No model is configured: rkllm-mcp setup\."):
+        choose_model(ModelSection(), [tmp_path])
     make_model(tmp_path, "real")
     assert choose_model(ModelSection(), [tmp_path]).name == "real"
     assert choose_model(ModelSection(), [tmp_path], emulated=True).name == "demo"

@@ -27,6 +27,7 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
+from rkllm_mcp.surfaces.cli.question import Question, read_question
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -161,13 +162,15 @@ EXIT_CODES: dict[EndReason, int] = {
 }
 
 
-def run(session: Session, text: str, system: str | None, options: AnswerOptions, *, as_json: bool = False) -> int:
+def run(
+    session: Session, question: Question, system: str | None, options: AnswerOptions, *, as_json: bool = False
+) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
     config = session.config()
     language = session.language(config)
-    options = replace(options, tokens=session.tokens, language=language)
+    options = replace(options, tokens=session.tokens, language=language, resources=question.may_name_resources)
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
@@ -203,7 +206,7 @@ def run(session: Session, text: str, system: str | None, options: AnswerOptions,
                 session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(system)
             running.append((app, conversation.id))
-            events = app.reply(conversation, text, options)
+            events = app.reply(conversation, question.text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
@@ -255,7 +258,12 @@ def chat_command(
 @command(app, "run")
 def run_command(
     session: Session,
-    words: Annotated[list[str] | None, argument("Question, in quotes; - reads standard input.", "[TEXT]")] = None,
+    words: Annotated[
+        list[str] | None, argument("The question; - is the place of the text on standard input.", "WORDS")
+    ] = None,
+    files: Annotated[
+        list[str] | None, option("File to answer from, text or a document; may be repeated.", "FILE", "--file", "-f")
+    ] = None,
     as_json: Annotated[bool, flag("Print one JSON event per line.", "--json")] = False,
     force_tool: Annotated[str | None, option("Call this tool first.", "NAME")] = None,
     no_tools: Annotated[bool, flag("Answer without tools.", "--no-tools")] = False,
@@ -273,15 +281,14 @@ def run_command(
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
     options = AnswerOptions(model, not no_tools, approvals=approvals)
-    text = question_text(words)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
-        return run(session, text, system, options)
+        return run(session, _question(session, words, files), system, options)
     # JSON is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        return run(session, text, system, options, as_json=True)
+        return run(session, _question(session, words, files), system, options, as_json=True)
     except RkllmMcpError as error:
         # A reader of the stream waits for its end.
         show_json(End("failed", str(error)))
@@ -291,7 +298,7 @@ def run_command(
 @command(app, "prompt")
 def prompt_command(
     session: Session,
-    words: Annotated[list[str], argument("Question, in quotes; - reads standard input.", "TEXT")],
+    words: Annotated[list[str], argument("The question; - is the place of the text on standard input.", "WORDS")],
     no_tools: Annotated[bool, flag("Leave the tools out of the prompt.", "--no-tools")] = False,
     system: Annotated[str | None, option("System prompt, instead of the configured one.", "TEXT")] = None,
     as_json: Annotated[bool, flag("Print the parts of the prompt as JSON.", "--json")] = False,
@@ -301,7 +308,7 @@ def prompt_command(
     from rkllm_mcp.app.root import open_tools
     from rkllm_mcp.protocols import CallContext
 
-    text = question_text(words, command="prompt")
+    text = read_question(session, words, language=session.language(session.config()), command="prompt").text
 
     async def work() -> None:
         config, call = session.config(), CallContext(tokens=session.tokens)
@@ -345,20 +352,5 @@ def detect_command(
     _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
 
 
-def question_text(words: Sequence[str] | None, command: str = "run") -> str:
-    """Return the question, or raise a UsageError: the argument, or standard input for ``-`` or without a terminal."""
-    if words and len(words) > 1:
-        quoted = " ".join(words).replace('"', "'")
-        raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
-    if not words and sys.stdin.isatty():
-        raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
-    text = words[0] if words else "-"
-    if text == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    if not text.strip():
-        raise UsageError("the question is empty; write it behind the command, in quotes")
-    return text
+def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> Question:
+    return read_question(session, words or (), files or (), session.language(session.config()))

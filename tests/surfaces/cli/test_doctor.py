@@ -95,7 +95,7 @@ def test_every_fact_can_be_shown(doctor: Doctor) -> None:
 
 
 def test_a_runtime_that_cannot_be_probed_is_a_finding(doctor: Doctor) -> None:
-    code, out, _ = doctor("--probe", "--json", "--runtime", "none.so")
+    code, out, _ = doctor("--probe", "--json", "--model", "demo", "--runtime", "none.so")
     finding = named(out)["runtime profile"]
     assert (code, finding["status"], json.loads(out)["profile"]) == (3, "fail", None)
     assert finding["found"].startswith("There is no runtime library at")

@@ -16,6 +16,8 @@ from rkllm_mcp.surfaces.cli.main import hoisted
 from tests.support.outcome import Command, Outcome
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
+NOT_CONFIGURED = "No model is configured: rkllm-mcp setup. Or name one with --model NAME or PATH."
+DEMO = '[model]\nname = "demo"\n'
 UNCONFIGURED = "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]"
 NO_MODEL = (
     "There is no model 'none'. Here on this machine: demo; 'rkllm-mcp models list' shows those that can be fetched."
@@ -56,22 +58,21 @@ def test_the_version_is_told(command: Command) -> None:
             ),
         ),
         (["run", "hi", "--model"], 2, "Error: --model needs a value behind it; 'rkllm-mcp --help' says which\n"),
+        (["run", "hi", "there", "you"], 3, f"Error: {NOT_CONFIGURED}\n"),
+        (["prompt", "say", '"hi"'], 3, f"Error: {NOT_CONFIGURED}\n"),
+        (["run", "-", "and", "-"], 2, "Error: standard input is named twice; write - once\n"),
         (
-            ["run", "hi", "there", "you"],
+            ["run", "hi", "-f", "none.txt"],
             2,
-            'Error: the question is several words; put it in quotes: rkllm-mcp run "hi there you"\n',
+            "Error: none.txt cannot be read (No such file or directory); name a file that can\n",
         ),
-        (
-            ["prompt", "say", '"hi"'],
-            2,
-            "Error: the question is several words; put it in quotes: rkllm-mcp prompt \"say 'hi'\"\n",
-        ),
+        (["run", "hi", "-f", "."], 2, "Error: . is a folder; name the files in it\n"),
         (
             ["tools", "serve", "--http", "--host", "0.0.0.0"],
             2,
             "Error: 0.0.0.0: off loopback a key is required; 'rkllm-mcp config add-key' makes one\n",
         ),
-        (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
+        (["run", " "], 2, "Error: the question is empty; write it behind the command\n"),
         (
             ["run", "hi", "--force-tool", "x", "--no-tools"],
             2,
@@ -83,7 +84,7 @@ def test_the_version_is_told(command: Command) -> None:
             f"Error: {NO_MODEL}\n",
         ),
         (
-            ["run", "hi", "--runtime", "none.so", "-q"],
+            ["run", "hi", "--model", "demo", "--runtime", "none.so", "-q"],
             3,
             "Error: There is no runtime library at none.so. Correct it, or use auto or emulator.\n",
         ),
@@ -156,8 +157,9 @@ def test_a_stream_of_json_ends_with_an_end_also_when_nothing_can_run(command: Co
 
 def test_config_init_writes_a_file_that_check_accepts(command: Command, tmp_path: Path) -> None:
     own = f"{tmp_path}/.config/rkllm-mcp/config.toml"
-    assert command("config", "init") == Outcome(0, f"{own}\n", "")
-    assert command("config", "check") == Outcome(0, f"{own}\nright; servers: local, weather\n", "")
+    hint = "It names no model yet: 'rkllm-mcp setup' gets one, 'rkllm-mcp models list' shows the names.\n"
+    assert command("config", "init") == Outcome(0, f"{own}\n", hint)
+    assert command("config", "check") == Outcome(0, f"{own}\nright; servers: local, weather\n", f"model: {NOT_CONFIGURED}\n")
     assert command("config", "init") == Outcome(
         2, "", "Error: .config/rkllm-mcp/config.toml exists; name another file, or write over it with --force\n"
     )
@@ -181,15 +183,19 @@ def test_commands_that_write_change_the_users_file_unless_another_is_there_or_na
 
 
 def test_config_check_without_a_file_says_so(command: Command) -> None:
-    assert command("config", "check") == Outcome(0, f"{UNCONFIGURED}\nright; servers: none\n", "")
+    assert command("config", "check") == Outcome(0, f"{UNCONFIGURED}\nright; servers: none\n", f"model: {NOT_CONFIGURED}\n")
 
 
 def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\nmay_approve = true\n')
+    (tmp_path / "mcp_config.toml").write_text(f'{DEMO}[[tenants]]\nname = "t"\napi_key = "k"\nmay_approve = true\n')
     outcome = command("config", "check")
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
-    assert (outcome.code, outcome.err) == (0, f"tenants[0].api_key is a key as it is: {advice}\n")
-    (tmp_path / "mcp_config.toml").write_text(f'[security]\nallowed_commands = ["true"]\n{CLOCK}')
+    readable = "mcp_config.toml has secrets (tenants[0].api_key), and every user of this machine can read it"
+    assert (outcome.code, outcome.err) == (
+        0,
+        f"tenants[0].api_key is a key as it is: {advice}\n{readable}: chmod 600 mcp_config.toml\n",
+    )
+    (tmp_path / "mcp_config.toml").write_text(f'{DEMO}[security]\nallowed_commands = ["true"]\n{CLOCK}')
     outcome = command("config", "check")
     assert outcome.err.startswith("Server 'time': ")
     assert outcome.err.endswith("may not be started; security.allowed_commands allows true\n")
@@ -230,7 +236,7 @@ def test_config_check_names_every_program_and_file_that_is_not_there(command: Co
 
 
 def test_a_server_that_lacks_a_variable_is_named_and_the_others_serve(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mcp_config.toml").write_text(f'{CLOCK}[[servers]]\nname = "far"\nurl = "${{FAR_URL}}"\n')
+    (tmp_path / "mcp_config.toml").write_text(f'{DEMO}{CLOCK}[[servers]]\nname = "far"\nurl = "${{FAR_URL}}"\n')
     problem = "${FAR_URL} is not set in the environment; set FAR_URL, or write ${FAR_URL:-default}"
     checked = command("config", "check")
     assert (checked.code, checked.err) == (0, f"Server 'far': {problem}\n")
@@ -370,11 +376,12 @@ def test_that_there_is_no_server_to_test_is_said(command: Command) -> None:
 
 
 def test_a_prompt_is_shown_part_by_part_with_its_token_ids(command: Command) -> None:
-    shown = json.loads(command("prompt", "こんにちは", "--system", "Be brief.", "--json").out)
+    demo = ("--model", "demo", "prompt")
+    shown = json.loads(command(*demo, "こんにちは", "--system", "Be brief.", "--json").out)
     assert [part["part"] for part in shown["parts"]] == ["system", "user", "answer"]
     assert shown["tokens"] == sum(part["tokens"] for part in shown["parts"])
     assert all(part["tokens"] == len(part["ids"]) for part in shown["parts"])
-    text = command("prompt", "こんにちは", "--system", "Be brief.").out
+    text = command(*demo, "こんにちは", "--system", "Be brief.").out
     assert "こんにちは" in text
     assert text.endswith(f"── total: {shown['tokens']} tokens\n")
 
@@ -459,7 +466,7 @@ def shell(words: str, cwd: Path, *, is_buffered: bool = True) -> tuple[int, str]
 
 def test_streams_that_the_caller_closed_are_no_mistake_of_ours(tmp_path: Path) -> None:
     assert shell("detect <&-", tmp_path) == (0, "")
-    assert shell("run <&-", tmp_path) == (2, "Error: the question is empty; write it behind the command, in quotes\n")
+    assert shell("run <&-", tmp_path) == (2, "Error: the question is empty; write it behind the command\n")
     assert shell("config schema >&-", tmp_path) == (0, "")
     assert shell("models show none 2>&-", tmp_path) == (3, "")
 
@@ -490,7 +497,7 @@ def test_the_help_is_there_without_the_heavy_libraries() -> None:
 
 
 def test_config_add_key_shows_a_key_once_and_keeps_a_hash_of_it(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "mcp_config.toml").touch()
+    (tmp_path / "mcp_config.toml").write_text(DEMO)
     mine = command("config", "add-key", "--name", "laptop")
     theirs = command("config", "add-key", "--tenant", "kitchen")
     config = load_config(tmp_path / "mcp_config.toml")

@@ -1,0 +1,190 @@
+"""The question of a command line: words, text that is piped in, and files, put together as one message.
+
+    words ─▶ question          - ─▶ the place of standard input
+    standard input, -f FILE ─▶ material: text at once, documents through the knowledge server's reader
+
+Material stands in front of the question, each part between fences and files under their names, as on the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import select
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import anyio
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.generation import Language
+from rkllm_mcp.surfaces.invocation import Session
+
+# More than any model's context holds, and little enough to be read into memory.
+_MOST_BYTES = 16 * 2**20
+# Kinds of text that have markup around what they say.
+_MARKED_UP = (".eml", ".htm", ".html", ".mht", ".mhtml", ".rtf", ".xhtml")
+_READ_WITHIN_S = 300.0
+_PART_BYTES = 4_000_000
+# After this time without data a person may not know what the program waits for.
+_NOTE_AFTER_S = 3.0
+_WAITING: dict[Language, str] = {
+    "en": "[Input: waiting for the end of standard input; '< /dev/null' leaves it out]",
+    "ja": "[入力: 標準入力の終わりを待っています。使わないときは < /dev/null を付けてください]",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A message for the model."""
+
+    text: str
+    # The person's own words may name resources to read (``@server:uri``); a file or a web page may not.
+    may_name_resources: bool
+
+
+def read_question(
+    session: Session,
+    words: Sequence[str],
+    files: Sequence[str] = (),
+    language: Language = "en",
+    *,
+    command: str = "run",
+) -> Question:
+    """Return the message of a command: the words with the material in front of them, or at the place of ``-``.
+
+    Without words, standard input is the question.
+
+    Raises:
+        UsageError: there is no question, or something cannot be read.
+    """
+    is_piped = not sys.stdin.isatty()
+    if words.count("-") + list(files).count("-") > 1:
+        raise UsageError("standard input is named twice; write - once")
+    if not words and "-" not in files and not is_piped:
+        hint = f"write it behind the command: rkllm-mcp {command} what time is it in Tokyo"
+        raise UsageError(f"there is no question; {hint}, or - to read standard input")
+    if not words and "-" in files:
+        raise UsageError("standard input is a file here, so the question is missing; write it behind the command")
+    parts = [_named_text(file, language, session) for file in files]
+    piped = ""
+    if "-" in words or (is_piped and "-" not in files):
+        piped = _text_of(_read_standard_input(session, language), "", session)
+    question = _checked(_question(words, piped) if words else piped)
+    if not question.strip():
+        raise UsageError("the question is empty; write it behind the command")
+    if piped and words and "-" not in words:
+        parts.append(_fenced(piped))
+    has_mention = any("@" in text for text in (*parts, piped if words else ""))
+    return Question("\n\n".join([*parts, question]), not has_mention)
+
+
+def _question(words: Sequence[str], piped: str) -> str:
+    """Return the words as one question; alone, ``-`` is the text itself, beside words it is a part of its own."""
+    if list(words) == ["-"]:
+        return piped
+    place = f"\n\n{_fenced(piped)}\n\n" if piped.strip() else ""
+    text = " ".join(place if word == "-" else word for word in words)
+    return re.sub(r" *(\n\n) *", r"\1", text).strip() if place else text
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
+    return text
+
+
+def _fenced(text: str) -> str:
+    # Longer than any fence inside, which therefore cannot end the material.
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=3)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text.strip()}\n{fence}"
+
+
+def _named_text(file: str, language: Language, session: Session) -> str:
+    if file == "-":
+        return _fenced(_text_of(_read_standard_input(session, language), "", session))
+    path = Path(file).expanduser()
+    try:
+        if path.is_dir():
+            raise UsageError(f"{file} is a folder; name the files in it")
+        with path.open("rb") as opened:
+            data = _read(opened, file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); name a file that can") from None
+    text = _text_of(data, path.name, session)
+    if not text.strip():
+        raise UsageError(f"{file} has no text; leave it out, or name another file")
+    return f"{path.name}:\n{_fenced(text)}"
+
+
+def _read(opened: BinaryIO, name: str) -> bytes:
+    data = opened.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise UsageError(
+            f"{name} has more than {_MOST_BYTES // 2**20} MB, which fits no model's context; name a part of it, or put "
+            "it into a knowledge base: rkllm-mcp knowledge add"
+        )
+    return data
+
+
+def _read_standard_input(session: Session, language: Language) -> bytes:
+    """Return standard input to its end, and say after a while that it is waited for."""
+    stdin = sys.stdin.buffer
+    if not session.quiet and not sys.stdin.isatty():
+        try:
+            is_ready = bool(select.select([stdin.fileno()], [], [], _NOTE_AFTER_S)[0])
+        except (OSError, ValueError):
+            is_ready = True  # closed, or no descriptor
+        if not is_ready:
+            session.status(_WAITING[language])
+    try:
+        return _read(stdin, "standard input")
+    except OSError:
+        return b""  # closed, as in a service
+
+
+def _text_of(data: bytes, name: str, session: Session) -> str:
+    """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says."""
+    if b"\0" not in data and not data.startswith(b"%PDF-") and not name.lower().endswith(_MARKED_UP):
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass
+    return anyio.run(_read_document, data, name, session)
+
+
+async def _read_document(data: bytes, name: str, session: Session) -> str:
+    from rkllm_mcp.mcp_client.client import MCPClient
+
+    where = name or "standard input"
+    # A server of its own, which stores nothing: reading needs none of the configuration.
+    command, arguments = sys.executable, ("-m", "mcp_servers.knowledge")
+    async with MCPClient(command, arguments, env=_variables(), timeout_s=_READ_WITHIN_S) as reader:
+        said: dict[str, Any] = {}
+        for start in range(0, len(data), _PART_BYTES):
+            part = {
+                "data": base64.b64encode(data[start : start + _PART_BYTES]).decode(),
+                "file_name": name or "input",
+                "upload_id": said.get("upload_id", ""),
+                "more": start + _PART_BYTES < len(data),
+            }
+            result = await reader.call_tool("read_document", {key: value for key, value in part.items() if value})
+            text = "\n".join(block.get("text", "") for block in result["content"])
+            if result["isError"]:
+                raise UsageError(f"{where} cannot be read: {text}")
+            said = json.loads(text)
+    for warning in said.get("warnings", []):
+        session.status(f"Note: {where}: {warning}")
+    return said.get("text", "")
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("KNOWLEDGE_", "XDG_"))}
