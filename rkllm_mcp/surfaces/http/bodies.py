@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
-from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 from starlette.types import Message
 
+from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, hold_body, run_work, service_of
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
@@ -65,7 +65,7 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     _check_type(request)
     if len(content) < _LONG_BYTES:
         return _checked(content, model)
-    return await to_thread.run_sync(_checked, content, model)
+    return await run_work(request, _checked, content, model)
 
 
 def _checked(content: bytes, model: type[ModelT]) -> ModelT:
@@ -124,21 +124,36 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     if is_announced and request.headers.get("expect", "").lower() == "100-continue":
         # It waits for a word before it sends so much, and this is the word.
         raise _too_large(limit)
+    # Of a body whose length is not announced the longest is expected, once it is longer than what is not counted.
+    is_known = length.isdecimal()
+    held = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
     # What is too much is taken off the wire and dropped, within reason.
     async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
         size += len(chunk)
+        if size > limit:
+            content.clear()
+        elif not is_known and size > UNCOUNTED_BYTES and not held.size:
+            held = await hold_body(request, limit, limit)
         if size <= limit:
             content += chunk
+    held.shrink(len(content))
     if size > limit:
         raise _too_large(limit)
     return bytes(content)
 
 
-def bounded(request: Request, limit: int, silence_s: float = SILENCE_S, *, most: int | None = None) -> Request:
+def bounded(
+    request: Request,
+    limit: int,
+    silence_s: float = SILENCE_S,
+    *,
+    most: int | None = None,
+    problem: HTTPError | None = None,
+) -> Request:
     """Return the request with a limit on pauses in its body and on its size, up to ``most`` of which are read.
 
-    Reading raises HTTPError: 408 or 413.
+    Reading raises HTTPError: 408, or ``problem``, a 413, for a body that is too long.
     """
     size = 0
 
@@ -152,7 +167,7 @@ def bounded(request: Request, limit: int, silence_s: float = SILENCE_S, *, most:
             raise HTTPError(408, message) from None
         size += len(message.get("body", b""))
         if size > (most or limit):
-            raise _too_large(limit)
+            raise problem or _too_large(limit)
         return message
 
     return Request(request.scope, receive)

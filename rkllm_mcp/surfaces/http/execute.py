@@ -40,7 +40,6 @@ from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
     Write,
     in_turn,
-    numbered_records,
     records,
     while_connected,
 )
@@ -215,7 +214,7 @@ async def execute(request: Request) -> Response:
     run = partial(_run, request, conversation, body, running)
     if body.detached:
         service.tenants.start_soon(partial(_run_detached, run, running))
-        return EventStream(lambda write: running.read(0, numbered_records(write)), headers=headers)
+        return EventStream(partial(running.read, 0), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)

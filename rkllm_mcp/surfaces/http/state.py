@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from starlette.requests import Request
 
+from rkllm_mcp.app.admission import Admission, HeldBody
 from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
@@ -39,10 +41,16 @@ OWNER = ""
 # Where in its scope the server's ``send`` stands: its wrappers look at the start of an answer alone, so the parts of a
 # stream go past them.
 SERVER_SEND = "rkllm_mcp.send"
+# Where in its scope the room stands that a request's body takes, until the request is over.
+HELD_BODY = "rkllm_mcp.held_body"
+# A second of the processor costs as many tokens of a quota as the NPU would write in it.
+TOKENS_PER_CPU_S = 10
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
 KEPT = 64
+
+T = TypeVar("T")
 
 
 class OpenConversations:
@@ -114,6 +122,8 @@ class Quota:
     def __init__(self) -> None:
         # By tenant and day: tokens counted in this process.
         self._known = Counter[tuple[str, str]]()
+        # By tenant: parts of a token that its work has cost.
+        self._fractions = defaultdict[str, float](float)
 
     def limit(self, tenant: Tenant) -> int | None:
         """Return a tenant's tokens per day; None without a limit."""
@@ -133,6 +143,14 @@ class Quota:
         """An answer has cost so many tokens."""
         if self.limit(tenant) is not None:
             await self._added(tenant, tokens)
+
+    async def spend_time(self, tenant: Tenant, seconds: float) -> None:
+        """Work for a tenant has taken so many seconds of the processor."""
+        if self.limit(tenant) is None:
+            return
+        whole, self._fractions[tenant.name] = divmod(self._fractions[tenant.name] + seconds * TOKENS_PER_CPU_S, 1.0)
+        if whole:
+            await self._added(tenant, int(whole))
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
         day = datetime.now().date().isoformat()
@@ -207,6 +225,7 @@ class ServiceState:
     # usage of answers since the start: of each tenant, and of all for the owner
     usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
+    admission: Admission = field(default_factory=Admission)  # memory and processor time of requests
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
@@ -288,6 +307,49 @@ def service_of(request: Request) -> ServiceState:
 def tenant_of(request: Request) -> Tenant:
     """Return the caller's tenant with its assistant and the rights of the key; see ``Tenants.tenant``."""
     return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
+
+
+async def hold_body(request: Request, size: int, limit: int) -> HeldBody:
+    """Return the room for the body of a request; the middleware gives it back when the request is over.
+
+    Raises:
+        HTTPError: 429, there is none.
+    """
+    admission = service_of(request).admission
+    try:
+        held = await admission.hold(request.state.key, size, limit)
+    except QueueFullError:
+        message = "too many large requests of this key are under way; wait for their answers, or send fewer at once"
+        raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
+    request.scope[HELD_BODY] = held
+    return held
+
+
+def release_body(scope: MutableMapping[str, Any]) -> None:
+    """Give the room of a request's body back, if it has any."""
+    held: HeldBody | None = scope.get(HELD_BODY)
+    if held is not None:
+        held.release()
+
+
+async def run_work(request: Request, function: Callable[..., T], *arguments: Any) -> T:
+    """Return the result of ``function``, run in a thread in the turn of the request's key.
+
+    Everything whose cost a client chooses goes this way, in pieces where it may take long: see ``app.admission``. Its
+    time is counted against the tenant's tokens of the day.
+
+    Raises:
+        HTTPError: 429, the tokens of the day are used up.
+    """
+    service = service_of(request)
+    # The owner has no quota, nor has a request without a key where none is needed.
+    tenant = tenant_of(request) if request.state.tenant else None
+    if tenant is not None and service.quota.limit(tenant) is not None:
+        await service.quota.check(tenant)
+    result, seconds = await service.admission.run(request.state.key, partial(function, *arguments))
+    if tenant is not None:
+        await service.quota.spend_time(tenant, seconds)
+    return result
 
 
 def chosen_model(request: Request) -> str:
