@@ -142,6 +142,8 @@ class ModelTokenizer:
         # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
         self._forbidden = self._contents.keys() - set(unknown)
+        # A text has one token at least for so many characters.
+        self.longest_token_chars = max(map(len, self._tokenizer.get_vocab()), default=1)
         longest_first = sorted(self._controls, key=len, reverse=True)
         self._named = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
 

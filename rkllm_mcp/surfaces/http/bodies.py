@@ -64,18 +64,27 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     content = await _content(request, service_of(request).body_limit, silence_s)
     _check_type(request)
     if len(content) < _LONG_BYTES:
-        return _checked(content, model)
-    return await run_work(request, _checked, content, model)
+        checked: ModelT | HTTPError = _checked(content, model)
+    else:
+        checked = await run_work(request, _checked, content, model)
+    # What is raised keeps the variables of this function for as long as it is handled.
+    del content
+    if isinstance(checked, HTTPError):
+        raise checked
+    return checked
 
 
-def _checked(content: bytes, model: type[ModelT]) -> ModelT:
+def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
+    """Return the body as ``model``, or the refusal: an exception raised here would keep the body alive."""
     if count_values(content) > MOST_VALUES:
-        raise HTTPError(413, f"the body has more than {MOST_VALUES:,} values; send fewer at once")
+        return HTTPError(413, f"the body has more than {MOST_VALUES:,} values; send fewer at once")
     value = _json(content)
+    if isinstance(value, HTTPError):
+        return value
     try:
         return model.model_validate_json(content.removeprefix(_BYTE_ORDER_MARK))
     except ValidationError as error:
-        raise refusal(error, value) from None
+        return refusal(error, value)
 
 
 def count_values(content: bytes) -> int:
@@ -195,17 +204,18 @@ def _check_type(request: Request) -> None:
 
 
 def _json(content: bytes) -> Any:
+    """Return the value, or the HTTPError for what is no JSON."""
     content = content.removeprefix(_BYTE_ORDER_MARK)
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise HTTPError(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8") from None
+        return HTTPError(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8")
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
-        raise HTTPError(400, f"the body is not JSON: {error}") from None
+        return HTTPError(400, f"the body is not JSON: {error}")
     if _has_infinity(value):
-        raise HTTPError(400, "the body is not JSON: a number is too large")
+        return HTTPError(400, "the body is not JSON: a number is too large")
     return value
 
 

@@ -52,7 +52,7 @@ from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import chosen_model, run_work, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
 
 if TYPE_CHECKING:
@@ -271,6 +271,8 @@ async def answer(
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
     question = await _asked(request, asked)
+    last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
+    check_length(request, last, asked.param("messages"))
     reply = new_reply(
         model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
     )

@@ -35,7 +35,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
     Write,
@@ -198,6 +198,7 @@ async def execute(request: Request) -> Response:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
     await choose_model(request, body.model)
     service.check_ready()
+    check_length(request, body.message or "", "message")
     if body.detached and not (body.stream and app.config.service.history):
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
     conversation = await _conversation(request, app, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from rkllm_mcp.app.admission import Admission, HeldBody
 from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import QueueFullError, StoreError
+from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
@@ -47,8 +47,10 @@ HELD_BODY = "rkllm_mcp.held_body"
 TOKENS_PER_CPU_S = 10
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
+# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
+# are longer than all are together.
 KEPT = 64
+CHARACTERS_KEPT = 8_000_000
 
 T = TypeVar("T")
 
@@ -89,8 +91,18 @@ class OpenConversations:
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
         while len(self._open) > self._kept:
-            self.drop(*self._dispensable())
+            self.drop(*self._dispensable([1] * len(self._open)))
+        # The latest one stays, however long it is.
+        while len(self._open) > 1 and sum(sizes := self._sizes()) > CHARACTERS_KEPT:
+            app, conversation_id = self._dispensable(sizes)
+            if conversation_id == conversation.id:
+                break
+            self.drop(app, conversation_id)
         return conversation
+
+    def _sizes(self) -> list[int]:
+        """Return the characters of each conversation."""
+        return [sum(map(_characters, each.messages)) for _, each in self._open.values()]
 
     def drop(self, app: Assistant, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
@@ -99,12 +111,12 @@ class OpenConversations:
         app.model_host.chat_model.forget(conversation_id)
         return True
 
-    def _dispensable(self) -> tuple[Assistant, str]:
-        """The open conversation that is given up for another one."""
-        held = list(self._open.values())
+    def _dispensable(self, sizes: Sequence[int]) -> tuple[Assistant, str]:
+        """The open conversation that is given up for another one; ``sizes`` are those of all."""
+        held = [(app, each, size) for (app, each), size in zip(self._open.values(), sizes, strict=True)]
         # A draft is that of an answer that waits or runs.
-        resting = [(app, each) for app, each in held if each.draft is None and not app.is_answering(each.id)] or held
-        app, conversation = resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+        resting = [place for place in held if place[1].draft is None and not place[0].is_answering(place[1].id)] or held
+        app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id
 
     def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
@@ -114,6 +126,11 @@ class OpenConversations:
             return None
         self._open.move_to_end((app.tenant, conversation_id))
         return entry[1]
+
+
+def _characters(message: Message) -> int:
+    results = sum(len(result.text) for result in message.results)
+    return len(message.text) + len(message.thinking) + len(message.context) + results
 
 
 class Quota:
@@ -350,6 +367,21 @@ async def run_work(request: Request, function: Callable[..., T], *arguments: Any
     if tenant is not None:
         await service.quota.spend_time(tenant, seconds)
     return result
+
+
+def check_length(request: Request, text: str, param: str) -> None:
+    """Refuse a text that is certainly too long for the model, without counting its tokens.
+
+    Raises:
+        HTTPError: 400.
+    """
+    model_host = service_of(request).model_host
+    if model_host.npu is None or chosen_model(request) not in ("", model_host.name):
+        return
+    least = len(text) // model_host.npu.form.tokenizer.longest_token_chars
+    if least > (limit := model_host.listing.context_tokens):
+        problem = problem_of(PromptTooLongError(least, limit, is_partial=True))
+        raise replace(problem, param=param)
 
 
 def chosen_model(request: Request) -> str:
