@@ -143,11 +143,16 @@ class TokenTotal:
 async def count_tokens(
     request: Request, texts: Sequence[str], tokenizer: ModelTokenizer, context_tokens: int | None = None
 ) -> TokenTotal:
-    """Count the tokens of texts, exactly up to a few windows of ``context_tokens``; see ``state.run_work``."""
+    """Count the tokens of texts, exactly up to a few windows of ``context_tokens``; see ``state.run_work``.
+
+    Where that is given, the count is no part of an evaluation, and refused when the tokens of the day are used up.
+    """
     most = sys.maxsize if context_tokens is None else context_tokens * COUNTED_WINDOWS
     chars = sum(map(len, texts))
     if chars <= UNCOUNTED_CHARS:
         return TokenTotal(_count(texts, tokenizer), is_exact=True)
+    if context_tokens is not None:
+        await service_of(request).quota.check(tenant_of(request))
     tokens = seen = 0
     for piece in _pieces(texts):
         tokens += await run_work(request, _count, piece, tokenizer)

@@ -354,18 +354,12 @@ async def run_work(request: Request, function: Callable[..., T], *arguments: Any
 
     Everything whose cost a client chooses goes this way, in pieces where it may take long: see ``app.admission``. Its
     time is counted against the tenant's tokens of the day.
-
-    Raises:
-        HTTPError: 429, the tokens of the day are used up.
     """
     service = service_of(request)
-    # The owner has no quota, nor has a request without a key where none is needed.
-    tenant = tenant_of(request) if request.state.tenant else None
-    if tenant is not None and service.quota.limit(tenant) is not None:
-        await service.quota.check(tenant)
     result, seconds = await service.admission.run(request.state.key, partial(function, *arguments))
-    if tenant is not None:
-        await service.quota.spend_time(tenant, seconds)
+    # The owner has no quota, nor has a request without a key where none is needed.
+    if request.state.tenant:
+        await service.quota.spend_time(tenant_of(request), seconds)
     return result
 
 
