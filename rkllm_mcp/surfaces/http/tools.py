@@ -195,7 +195,7 @@ class UploadForm(AttachmentForm):
     body=UploadForm,
     body_media="multipart/form-data",
     answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
-    problems=(404,),
+    problems=(404, 507),
 )
 async def add_document(request: Request) -> dict[str, Any]:
     """Add a file to a knowledge base."""
@@ -220,7 +220,7 @@ class Attachment(DocumentedModel):
     body=AttachmentForm,
     body_media="multipart/form-data",
     answers=(RouteResponse(Attachment),),
-    problems=(404,),
+    problems=(404, 507),
 )
 async def attach(request: Request) -> dict[str, Any]:
     """Read the text of a file for a question."""
