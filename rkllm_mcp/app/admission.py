@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import gc
 import math
 import os
 import shutil
@@ -43,7 +44,7 @@ UPLOADS_PER_KEY = 2
 UPLOADS = 4
 # An upload leaves so much of the folder for temporary files to others.
 FREE_BYTES = 64 * 2**20
-# Freed memory is given back to the system when no large body was held for so long, seconds.
+# Memory is given back to the system so long after a large body was done with, seconds.
 TRIM_AFTER_S = 2.0
 
 
@@ -132,8 +133,8 @@ class Admission:
     def released(self, key: str, size: int) -> None:
         """Note that a body is not held any more; called by ``HeldBody``."""
         self.bodies.give_back(key, size)
-        if not self.bodies.taken:
-            self._trim_later()
+        if self._trim_timer is None:
+            self._trim_timer = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
 
     @asynccontextmanager
     async def receiving(self, key: str, size: int) -> AsyncGenerator[None, None]:
@@ -192,18 +193,17 @@ class Admission:
         if turns:
             self._turns[key] = turns
 
-    def _trim_later(self) -> None:
-        if self._trim_timer is not None:
-            self._trim_timer.cancel()
-        self._trim_timer = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
-
     def _trim(self) -> None:
         self._trim_timer = None
-        if not self.bodies.taken:
-            trim_memory()
+        trim_memory()
 
 
 def trim_memory() -> None:
-    """Give freed memory back to the system, where the C library can (glibc keeps it for the arena of each thread)."""
+    """Give memory back to the system that is not used any more.
+
+    Errors that went through task groups refer to themselves and so keep the texts of their requests until they are
+    collected. Freed memory is kept by glibc for the arena of each thread.
+    """
+    gc.collect()
     if (malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         malloc_trim(0)

@@ -144,7 +144,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
             content.clear()
         elif not is_known and size > UNCOUNTED_BYTES and not held.size:
             held = await hold_body(request, limit, limit)
-        if size <= limit:
+        if size <= limit and not is_announced:
             content += chunk
     held.shrink(len(content))
     if size > limit:
