@@ -1,10 +1,10 @@
-"""Admission of what costs as much as a client likes: memory for the bodies of requests, and one core for work on them.
+"""Admission of requests whose cost a client chooses: memory for their bodies, and one core for the work on them.
 
     Content-Length ─▶ hold ─▶ body ─▶ run(key, piece) ─▶ one thread, round robin between keys, FIFO within a key
 
-A body is read once there is room for it, so a client that waits costs a socket buffer. It is held until its request is
-over: parsed texts are as long as the body. Long work is run in pieces, so that each key's next piece waits for one
-piece of every other key at most, and what was cancelled ends with its piece.
+A body is read when it has room, so a waiting client costs a socket buffer. Its room is held until its request is over,
+because parsed texts are as long as the body. Long work is run in pieces: the next piece of a key waits for one piece of
+every other key at most, and cancelled work ends with its piece.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRIM_AFTER_S = 2.0
 
 
 class Room:
-    """An amount that is limited for each key and in total; what does not fit waits."""
+    """An amount that is limited for each key and in total; requests wait until theirs fits."""
 
     def __init__(self) -> None:
         self.taken = Counter[str]()
@@ -76,7 +76,7 @@ class Room:
         self.taken[key] += amount
 
     def give_back(self, key: str, amount: int) -> None:
-        """Free what was taken."""
+        """Free an amount that was taken."""
         _subtract(self.taken, key, amount)
         self._freed.set()
         self._freed = anyio.Event()
@@ -97,7 +97,7 @@ class HeldBody:
     size: int
 
     def shrink(self, size: int) -> None:
-        """Give back what is held above ``size`` bytes, when the body has turned out to be shorter."""
+        """Give back the room above ``size`` bytes, when the body has turned out to be shorter."""
         size = size if size > UNCOUNTED_BYTES else 0
         freed, self.size = self.size - size, min(self.size, size)
         if freed > 0:
@@ -120,10 +120,10 @@ class Admission:
         self._trim_timer: asyncio.TimerHandle | None = None
 
     async def hold(self, key: str, size: int, limit: int) -> HeldBody:
-        """Wait until there is room for a body of ``size`` bytes; ``limit`` is the longest body of the service.
+        """Wait for the room of a body of ``size`` bytes; ``limit`` is the longest body of the service.
 
         Raises:
-            QueueFullError: there is none.
+            QueueFullError: too many requests of the key wait, or this one has waited for ``WAIT_S``.
         """
         if size <= UNCOUNTED_BYTES:
             return HeldBody(self, key, 0)
