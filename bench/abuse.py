@@ -5,11 +5,13 @@
 A real service on the emulated runtime, as in bench.load. Friendly clients hold conversations; a question whose answer
 fails because its worker died is asked again, and at the end every conversation is compared with what was asked in it.
 Hostile ones open connections and say nothing, send a head letter by letter, announce and send bodies without end, break
-connections, send schemas that refer to themselves, and try keys. The worker is killed again and again meanwhile.
+connections, send schemas that refer to themselves, have megabytes counted and embedded many times at once, and try
+keys. The worker is killed again and again meanwhile.
 
 Counted are characters that are lost (an answer that ended well and is not whole, a question that is not stored) and
-mixed up (another's); measured is how long /healthz takes, asked four times a second on a connection of its own. The
-exit code is 1 when anything was found, or /healthz took half a second.
+mixed up (another's); measured is how long /healthz takes, asked four times a second on a connection of its own, and how
+much the memory of the service grows. The exit code is 1 when anything was found, /healthz took half a second, or the
+memory grew by more than 300 MB.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import httpx2
 
 from bench.load_clients import PATIENCE_S
 from bench.load_service import KEYS, LoadedService, loaded_service, said
-from bench.soak_tally import Budget, Tally, processes
+from bench.soak_tally import Budget, Tally, processes, resident_mb
 
 Json = dict[str, Any]
 CLIENTS = 64
@@ -47,7 +49,11 @@ SECONDS_BETWEEN_KILLS = 8.0
 PROBE_PAUSE_S = 0.25
 # The longest that /healthz may take, seconds.
 MOST_S = 0.5
+# The most that the service may grow, MB.
+MOST_GROWTH_MB = 300.0
 _HUGE_BYTES = 2**30
+# Requests at once that have a text of so many bytes counted or embedded.
+_COSTLY_REQUESTS, _COSTLY_BYTES = 20, 7_500_000
 _WORKER = b"rkllm_mcp.runtime.worker"
 
 
@@ -59,12 +65,14 @@ class Abused:
     kills: int = 0
     hostile: dict[str, int] = field(default_factory=dict[str, int])  # hostile acts by kind
     healthz_s: list[float] = field(default_factory=list[float], repr=False)
+    growth_mb: float = 0.0  # memory of the service at its highest, above that at the start
 
     def as_json(self) -> Json:
         """Everything for a program."""
         probes = sorted(self.healthz_s)
         longest = {"probes": len(probes), "median_s": probes[len(probes) // 2], "longest_s": probes[-1]}
-        return {"tally": self.tally.as_json(), "kills": self.kills, "hostile": self.hostile, "healthz": longest}
+        counts = {"tally": self.tally.as_json(), "kills": self.kills, "hostile": self.hostile}
+        return {**counts, "healthz": longest, "growth_mb": round(self.growth_mb, 1)}
 
 
 class Disturbances:
@@ -77,6 +85,7 @@ class Disturbances:
         self.tally = tally
         self.kills = 0
         self.healthz_s: list[float] = []
+        self.growth_mb = 0.0
         self._answers = 0
         self._answered = anyio.Event()
 
@@ -98,13 +107,17 @@ class Disturbances:
             self.kills += kill_workers(self.service.process.pid)
 
     async def probe(self) -> None:
-        """Ask ``/healthz`` again and again."""
+        """Ask ``/healthz`` again and again, and note the memory of the service."""
+        # The worker is an emulated one, and started again and again.
+        pid = self.service.process.pid
+        before = resident_mb(pid)
         http = httpx2.AsyncClient(base_url=self.service.url, timeout=PATIENCE_S, verify=False)
         async with http:
             while True:
                 began = time.monotonic()
                 status = (await http.get("/healthz")).status_code
                 self.healthz_s.append(time.monotonic() - began)
+                self.growth_mb = max(self.growth_mb, resident_mb(pid) - before)
                 if status != 200:
                     self.tally.find(f"/healthz is {status}")
                 await anyio.sleep(PROBE_PAUSE_S)
@@ -132,7 +145,7 @@ class _Run(Disturbances):
             await self.hostile_round.wait()
             disturbing.cancel_scope.cancel()
         self.tally.end()
-        self.abused.kills = self.kills
+        self.abused.kills, self.abused.growth_mb = self.kills, self.growth_mb
         return self.abused
 
 
@@ -247,6 +260,7 @@ class Hostile:
             self.huge,
             self.disconnecting,
             self.odd_schema,
+            self.costly,
             self.wrong_key,
         ]
 
@@ -302,6 +316,26 @@ class Hostile:
         body = json.dumps({"messages": [{"role": "user", "content": "plain 0.0"}], "tools": tools})
         await self._sent(self._head(len(body), "/v1/chat/completions") + body.encode(), 2.0)
 
+    async def costly(self) -> None:
+        """Have megabytes of text counted, embedded or answered, many times at once, and leave."""
+        text = self._random.choice(("word ", "日本語の文です。", " ", "a"))
+        text *= _COSTLY_BYTES // len(text.encode())
+        message = {"role": "user", "content": text}
+        path, content = self._random.choice(
+            (
+                ("/v1/tokens", {"texts": [text]}),
+                ("/v1/tokens", {"texts": [text[: len(text) // 1000]] * 1000}),
+                ("/v1/messages/count_tokens", {"model": "loaded", "messages": [message]}),
+                ("/v1/embeddings", {"input": text}),
+                ("/v1/chat/completions", {"messages": [message]}),
+                ("/v1/execute", {"message": text}),
+            )
+        )
+        body = json.dumps(content, ensure_ascii=False).encode()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(_COSTLY_REQUESTS):
+                tasks.start_soon(self._sent, self._head(len(body), path) + body, 3.0)
+
     async def wrong_key(self) -> None:
         """Try keys."""
         http = httpx2.AsyncClient(base_url=self._url, verify=False)
@@ -355,6 +389,7 @@ def table(abused: Abused) -> str:
         f"workers killed: {abused.kills}; hostile: "
         + ", ".join(f"{count} {kind}" for kind, count in sorted(abused.hostile.items())),
         f"/healthz: {shown['probes']} times, median {shown['median_s']:.3f} s, longest {shown['longest_s']:.3f} s",
+        f"memory of the service: {abused.growth_mb:.0f} MB more at the most",
     ]
     return "\n".join([*lines, *tally.findings])
 
@@ -373,7 +408,8 @@ def main() -> int:
     questions = arguments.questions or (None if seconds else 500)
     abused = abuse(arguments.seed, questions, seconds, arguments.clients)
     print(json.dumps(abused.as_json()) if arguments.json else table(abused))
-    return 1 if abused.tally.findings or max(abused.healthz_s) >= MOST_S else 0
+    is_bad = abused.tally.findings or max(abused.healthz_s) >= MOST_S or abused.growth_mb > MOST_GROWTH_MB
+    return 1 if is_bad else 0
 
 
 if __name__ == "__main__":

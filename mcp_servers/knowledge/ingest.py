@@ -139,7 +139,11 @@ class Uploads:
         if received + len(data) > self.max_bytes:
             self._end(upload_id)
             raise TooLargeError(upload.file_name, f"it has more than {self.max_bytes // MEGABYTE:,} MB")
-        upload.file.write(data)
+        try:
+            upload.file.write(data)
+        except OSError as error:
+            self._end(upload_id)
+            raise TooLargeError(upload.file_name, f"it cannot be stored ({error.strerror}); free some space") from None
         upload.touched = self._clock()
         received += len(data)
         if arguments.boolean("more"):

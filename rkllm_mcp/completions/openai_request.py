@@ -200,9 +200,10 @@ def _unusable(what: str, error: SchemaError, where: str, code: str = "") -> Requ
 
 def _tools(declared: Sequence[openai.DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
     tools: dict[str, ToolSpec] = {}
-    written = sum(len(json.dumps(tool.function.parameters)) for tool in declared)
+    functions = [tool.function for tool in declared]
+    written = sum(len(each.description or "") + len(json.dumps(each.parameters)) for each in functions)
     if written > MOST_SCHEMA_CHARS:
-        message = f"the tools have {written} characters of parameters, and no prompt has room for so many; send fewer"
+        message = f"the tools have {written} characters, and no prompt has room for so many; send fewer"
         raise RequestRefusedError(message, "tools", "context_length_exceeded")
     for index, tool in enumerate(declared):
         where = f"tools[{index}].function"

@@ -150,6 +150,8 @@ class ServiceSection(Section):
     """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
     body_mb: Positive = 8
     """Size limit of a request, MiB."""
+    upload_mb: Positive = 50
+    """Size limit of an uploaded file, MiB; the knowledge server has one of its own, `document_mb`."""
     drain_s: NotNegativeSeconds = 30.0
     """Time for running answers to finish when the service is stopped."""
     log: Literal["off", "text", "json"] = "off"

@@ -72,7 +72,28 @@ _NEVER = "(?!)"
 _UNHEARD_OF = "\U0010fffd"
 # Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
-_CHARS_PER_TOKEN = 4  # approximate characters per token of ordinary text
+# Encoding takes up to 400 bytes of memory for each character until it is done, so long text is encoded in pieces of at
+# most so many characters.
+PIECE_CHARS = 32_768
+# Where a piece may end: no token of a published vocabulary goes on behind a letter with these. Looked for in the last
+# characters of a piece.
+_CUT = re.compile(r"(?<=[^\W\d_])(?=[ \n.,、。](?:[^\W_]|$))")
+_CUT_CHARS = 2_048
+
+
+def pieces_of(text: str) -> Iterable[str]:
+    """Yield ``text`` in pieces of at most ``PIECE_CHARS``, whose tokens are those of the whole text.
+
+    Text without letters beside spaces or punctuation for thousands of characters is cut anywhere, which may cost a
+    token or two at the cut.
+    """
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        end = start + PIECE_CHARS
+        cuts = [match.start() for match in _CUT.finditer(text, end - _CUT_CHARS, end)]
+        yield text[start : (end := cuts[-1] if cuts else end)]
+        start = end
+    yield text[start:]
 
 
 @dataclass(frozen=True)
@@ -121,6 +142,8 @@ class ModelTokenizer:
         # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
         self._forbidden = self._contents.keys() - set(unknown)
+        # A text has one token at least for so many characters.
+        self.longest_token_chars = max(map(len, self._tokenizer.get_vocab()), default=1)
         longest_first = sorted(self._controls, key=len, reverse=True)
         self._named = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
 
@@ -197,14 +220,12 @@ class ModelTokenizer:
 
     def _encode_enough(self, text: str, limit: int) -> list[int]:
         """Return the ids of the whole text, or of a beginning if that has more than ``limit`` already."""
-        # A beginning may end inside a token; it only shows that the text is too long.
-        length = max(_CHARS_PER_TOKEN * limit, _LONG_CHARS)
-        while length < len(text):
-            ids = self._encode_unnamed(text[:length])
+        ids: list[int] = []
+        for piece in pieces_of(text):
+            ids += self._encode_unnamed(piece)
             if len(ids) > limit:
-                return ids
-            length *= 2
-        return self._encode_unnamed(text)
+                break
+        return ids
 
     def _split_control_names(self, text: str) -> Iterable[str]:
         """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""

@@ -22,6 +22,8 @@ from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, S
 # The default instruction of both models; one that names the task is better.
 SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 _END_TOKENS = ("<|endoftext|>", "</s>", "<eos>")
+# Texts that are encoded before a cancellation is noticed; each is shorter than a few windows.
+_ENCODED_AT_ONCE = 16
 _JUDGE = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".'
@@ -66,8 +68,7 @@ async def embed_texts(
     end = _end_token(tokenizer)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[PlainText(f"{lead}{text}")] for text in texts]
-    # Thousands of texts take seconds; in a thread they do not block other answers.
-    prompts = await to_thread.run_sync(_encoded, tokenizer, segments, end, engine.context_tokens)
+    prompts = await _encode_in_parts(tokenizer, segments, end, engine.context_tokens)
     return await engine.embed(prompts, dimensions=dimensions)
 
 
@@ -81,14 +82,25 @@ async def rank_documents(
     """
     yes, no = _word_id(tokenizer, "yes"), _word_id(tokenizer, "no")
     questions = [_question(instruction, query, document) for document in documents]
-    prompts = await to_thread.run_sync(_encoded, tokenizer, questions, (), engine.context_tokens)
+    prompts = await _encode_in_parts(tokenizer, questions, (), engine.context_tokens)
     return await engine.rerank(prompts, yes, no)
+
+
+async def _encode_in_parts(
+    tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
+) -> list[list[int]]:
+    """Encode prompts in a thread, a few at a time: thousands take seconds, and may be cancelled between."""
+    encoded: list[list[int]] = []
+    for start in range(0, len(prompts), _ENCODED_AT_ONCE):
+        part = prompts[start : start + _ENCODED_AT_ONCE]
+        encoded += await to_thread.run_sync(_encoded, tokenizer, part, end, context_tokens)
+    return encoded
 
 
 def _encoded(
     tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
-    """Encode all prompts before one of them is evaluated; refuse those that leave no room in the window."""
+    """Encode prompts; refuse those that leave no room in the window."""
     counted = context_tokens * COUNTED_WINDOWS
     encoded: list[list[int]] = []
     for segments in prompts:

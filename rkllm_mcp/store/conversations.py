@@ -80,13 +80,16 @@ SELECT id FROM (
 RESPONSES_KEPT = 1000
 _INSERT_RESPONSE = "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)"
 _CHAIN = """
-WITH RECURSIVE chain (previous, items, depth) AS (
-    SELECT previous, items, 0 FROM responses WHERE tenant = :tenant AND id = :id
+WITH RECURSIVE chain (previous, items, depth, characters) AS (
+    SELECT previous, items, 0, length(items) FROM responses WHERE tenant = :tenant AND id = :id
     UNION ALL
-    SELECT r.previous, r.items, depth + 1 FROM responses AS r JOIN chain ON r.id = chain.previous
-    WHERE r.tenant = :tenant AND depth < :most
+    SELECT r.previous, r.items, depth + 1, characters + length(r.items)
+    FROM responses AS r JOIN chain ON r.id = chain.previous
+    WHERE r.tenant = :tenant AND depth < :most AND characters + length(r.items) <= :characters
 )
 SELECT previous, items FROM chain ORDER BY depth DESC"""
+# A chain of responses is read as a whole.
+CHAIN_CHARACTERS = 8_000_000
 _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
 
 
@@ -481,8 +484,11 @@ class StoredResponses:
         self._database.tell(work)
 
     async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
-        """Return the items up to a response, oldest first; None if one of the chain is not stored any more."""
-        values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT}
+        """Return the items up to a response, oldest first.
+
+        None if one of the chain is not stored any more, or they are longer than any model reads.
+        """
+        values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT, "characters": CHAIN_CHARACTERS}
         rows = await self._database.rows(_CHAIN, values)
         if not rows or rows[0][0]:
             return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from bench.abuse import CLIENTS, abuse, table
+from bench.abuse import CLIENTS, MOST_GROWTH_MB, abuse, table
 
 QUESTIONS = 160
-HOSTILE = {"half open", "slow", "huge", "disconnecting", "odd schema", "wrong key"}
+HOSTILE = {"half open", "slow", "huge", "disconnecting", "odd schema", "costly", "wrong key"}
 
 
 def test_hostile_clients_and_dying_workers_lose_and_mix_nothing() -> None:
@@ -20,5 +20,6 @@ def test_hostile_clients_and_dying_workers_lose_and_mix_nothing() -> None:
     assert abused.kills >= 2
     assert set(abused.hostile) == HOSTILE
     assert abused.healthz_s
+    assert abused.growth_mb < MOST_GROWTH_MB, table(abused)
     report = json.loads(json.dumps(abused.as_json()))
-    assert set(report) == {"tally", "kills", "hostile", "healthz"}
+    assert set(report) == {"tally", "kills", "hostile", "healthz", "growth_mb"}

@@ -7,7 +7,7 @@ import random
 import pytest
 from tokenizers import Tokenizer
 
-from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText
+from rkllm_mcp.prompt.tokenizer import PIECE_CHARS, ControlText, ModelTokenizer, PlainText, pieces_of
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 
 CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<tool_response>", "<think>")
@@ -93,3 +93,19 @@ def test_of_a_text_with_more_tokens_than_are_wanted_a_beginning_is_enough_and_an
     assert 100 < len(beginning) < len(whole)
     # Its last tokens may be those of a word that was cut.
     assert beginning[:90] == whole[:90]
+
+
+@pytest.mark.parametrize("between", [" ", "\n", ", ", "。", "、"])
+def test_long_text_is_encoded_in_pieces_whose_ids_are_those_of_the_whole(between: str) -> None:
+    tokenizer = ModelTokenizer(DEMO_TOKENIZER.read_text("utf-8"))
+    text = between.join(["Was man nicht", "in the house", "日本語の文章", "don't 12 km/h"] * 4000)
+    pieces = list(pieces_of(text))
+    assert ("".join(pieces), max(map(len, pieces)) <= PIECE_CHARS, len(pieces) > 2) == (text, True, True)
+    whole = Tokenizer.from_str(DEMO_TOKENIZER.read_text("utf-8")).encode(text, add_special_tokens=False).ids
+    assert tokenizer.encode([PlainText(text)]) == whole
+
+
+def test_text_without_a_place_to_cut_is_cut_anywhere_and_nothing_of_it_is_lost() -> None:
+    tokenizer = ModelTokenizer(DEMO_TOKENIZER.read_text("utf-8"))
+    for text in ("a" * 100_000, " " * 100_000, "7" * 70_000, "\U0001f600" * 40_000):
+        assert tokenizer.decode(tokenizer.encode([PlainText(text)])) == text

@@ -15,7 +15,7 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits, title_of
+from rkllm_mcp.store.conversations import CHAIN_CHARACTERS, Conversations, HistoryLimits, title_of
 from rkllm_mcp.store.database import MIGRATIONS, open_database
 
 pytestmark = pytest.mark.anyio
@@ -279,3 +279,13 @@ async def test_a_file_of_the_version_before_gets_the_new_tables(tmp_path: Path) 
     async with open_store(path=tmp_path / "state.db", required=True) as memory:
         await saved(memory.conversations, "", *exchange("?"))
         assert (await memory.texts("servers")).read("weather") == "kept"
+
+
+async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whole_beyond(tmp_path: Path) -> None:
+    async with open_store(path=tmp_path / "state.db", required=True) as memory:
+        responses, item = memory.responses, "x" * (CHAIN_CHARACTERS // 3 - 100)
+        for number in range(4):
+            previous = f"r{number - 1}" if number else ""
+            responses.save("ann", {"id": f"r{number}", "previous_response_id": previous}, [item])
+        assert await responses.chain("ann", "r2") == [item] * 3
+        assert await responses.chain("ann", "r3") is None

@@ -231,14 +231,18 @@ class TokensResponse(DocumentedModel):
     """The size of texts."""
 
     tokens: int | None = Field(description="Tokens of the model on the board; null where a remote service answers.")
+    exact: bool = Field(description="False for texts of several windows: the rest is estimated from their beginning.")
 
 
 @Route("POST", "/v1/tokens", body=TokensBody, answers=(RouteResponse(TokensResponse),))
 async def tokens(request: Request) -> TokensResponse:
     """Count the tokens of texts."""
     body = await bodies.read(request, TokensBody)
-    npu = service_of(request).model_host.npu
-    return TokensResponse(tokens=await count_tokens(body.texts, npu.form.tokenizer) if npu else None)
+    model_host = service_of(request).model_host
+    if model_host.npu is None:
+        return TokensResponse(tokens=None, exact=False)
+    total = await count_tokens(request, body.texts, model_host.npu.form.tokenizer, model_host.listing.context_tokens)
+    return TokensResponse(tokens=total.tokens, exact=total.is_exact)
 
 
 def _megabytes(count: int | None) -> int | None:

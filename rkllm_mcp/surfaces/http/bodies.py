@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
-from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 from starlette.types import Message
 
+from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, hold_body, run_work, service_of
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
@@ -64,18 +64,27 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     content = await _content(request, service_of(request).body_limit, silence_s)
     _check_type(request)
     if len(content) < _LONG_BYTES:
-        return _checked(content, model)
-    return await to_thread.run_sync(_checked, content, model)
+        checked: ModelT | HTTPError = _checked(content, model)
+    else:
+        checked = await run_work(request, _checked, content, model)
+    # What is raised keeps the variables of this function for as long as it is handled.
+    del content
+    if isinstance(checked, HTTPError):
+        raise checked
+    return checked
 
 
-def _checked(content: bytes, model: type[ModelT]) -> ModelT:
+def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
+    """Return the body as ``model``, or the refusal: an exception raised here would keep the body alive."""
     if count_values(content) > MOST_VALUES:
-        raise HTTPError(413, f"the body has more than {MOST_VALUES:,} values; send fewer at once")
+        return HTTPError(413, f"the body has more than {MOST_VALUES:,} values; send fewer at once")
     value = _json(content)
+    if isinstance(value, HTTPError):
+        return value
     try:
         return model.model_validate_json(content.removeprefix(_BYTE_ORDER_MARK))
     except ValidationError as error:
-        raise refusal(error, value) from None
+        return refusal(error, value)
 
 
 def count_values(content: bytes) -> int:
@@ -124,21 +133,36 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     if is_announced and request.headers.get("expect", "").lower() == "100-continue":
         # It waits for a word before it sends so much, and this is the word.
         raise _too_large(limit)
+    # Of a body whose length is not announced the longest is expected, once it is longer than what is not counted.
+    is_known = length.isdecimal()
+    held = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
     # What is too much is taken off the wire and dropped, within reason.
     async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
         size += len(chunk)
-        if size <= limit:
+        if size > limit:
+            content.clear()
+        elif not is_known and size > UNCOUNTED_BYTES and not held.size:
+            held = await hold_body(request, limit, limit)
+        if size <= limit and not is_announced:
             content += chunk
+    held.shrink(len(content))
     if size > limit:
         raise _too_large(limit)
     return bytes(content)
 
 
-def bounded(request: Request, limit: int, silence_s: float = SILENCE_S, *, most: int | None = None) -> Request:
+def bounded(
+    request: Request,
+    limit: int,
+    silence_s: float = SILENCE_S,
+    *,
+    most: int | None = None,
+    problem: HTTPError | None = None,
+) -> Request:
     """Return the request with a limit on pauses in its body and on its size, up to ``most`` of which are read.
 
-    Reading raises HTTPError: 408 or 413.
+    Reading raises HTTPError: 408, or ``problem``, a 413, for a body that is too long.
     """
     size = 0
 
@@ -152,7 +176,7 @@ def bounded(request: Request, limit: int, silence_s: float = SILENCE_S, *, most:
             raise HTTPError(408, message) from None
         size += len(message.get("body", b""))
         if size > (most or limit):
-            raise _too_large(limit)
+            raise problem or _too_large(limit)
         return message
 
     return Request(request.scope, receive)
@@ -180,17 +204,18 @@ def _check_type(request: Request) -> None:
 
 
 def _json(content: bytes) -> Any:
+    """Return the value, or the HTTPError for what is no JSON."""
     content = content.removeprefix(_BYTE_ORDER_MARK)
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise HTTPError(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8") from None
+        return HTTPError(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8")
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
-        raise HTTPError(400, f"the body is not JSON: {error}") from None
+        return HTTPError(400, f"the body is not JSON: {error}")
     if _has_infinity(value):
-        raise HTTPError(400, "the body is not JSON: a number is too large")
+        return HTTPError(400, "the body is not JSON: a number is too large")
     return value
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -46,14 +45,14 @@ from rkllm_mcp.completions.responses import (
     references,
     responses_body,
 )
-from rkllm_mcp.events import End
+from rkllm_mcp.events import End, to_json
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.prompt.conversation import ConversationPrompt
-from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import chosen_model, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
 
 if TYPE_CHECKING:
@@ -217,9 +216,23 @@ async def count_tokens(request: Request) -> TokenCount:
     prompt = ConversationPrompt(
         npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
     )
-    # Megabytes of text take seconds to encode.
-    parts = await to_thread.run_sync(prompt.parts, question.messages, tools)
+    total = await openai.count_tokens(
+        request, list(_texts(question)), npu.form.tokenizer, app.model_host.listing.context_tokens
+    )
+    if not total.is_exact:
+        # Of what does not fit anyway an estimate is enough.
+        return TokenCount(input_tokens=total.tokens)
+    parts = await run_work(request, prompt.parts, question.messages, tools)
     return TokenCount(input_tokens=sum(len(part.ids) for part in parts))
+
+
+def _texts(question: ChatRequest) -> Iterator[str]:
+    """Yield the texts of a conversation that may be long."""
+    for message in question.messages:
+        yield from (message.text, message.context, message.thinking)
+        yield from (result.text for result in message.results)
+        yield from map(to_json, (call.arguments for call in message.calls))
+    yield from (tool.description for tool in question.tools)
 
 
 async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
@@ -258,6 +271,8 @@ async def answer(
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
     question = await _asked(request, asked)
+    last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
+    check_length(request, last, asked.param("messages"))
     reply = new_reply(
         model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
     )
@@ -337,7 +352,7 @@ async def _asked(request: Request, asked: Translated) -> ChatRequest:
         raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
     host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
     # Checking a hundred tools takes a while, and all other answers would wait for it.
-    question = await to_thread.run_sync(partial(chat_request, asked, service.schemas, host_tools=host_tools))
+    question = await run_work(request, partial(chat_request, asked, service.schemas, host_tools=host_tools))
     if not asked.servers:
         return question
     await tenant.app.toolbox.connected()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import stamp, summary_dict
@@ -18,8 +18,8 @@ from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write, numbered_records
+from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -165,12 +165,15 @@ async def list_all(request: Request) -> dict[str, Any]:
 
 
 @Route("GET", "/v1/conversations/{id}", answers=(RouteResponse(Whole),), problems=(404,))
-async def show(request: Request) -> dict[str, Any]:
+async def show(request: Request) -> object:
     """Read a conversation."""
     (app, conversation_id), service = _named(request), service_of(request)
     kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is not None:
-        return _whole(kept, is_running=service.answers.find(app.tenant, conversation_id) is not None)
+        is_running = service.answers.find(app.tenant, conversation_id) is not None
+        # Megabytes of stored events are read and written.
+        content = await run_work(request, lambda: JSONResponse(_whole(kept, is_running=is_running)).body)
+        return Response(bytes(content), media_type=JSON)
     found = service.open_conversations.opened(app, conversation_id)
     if found is None:
         raise _missing(conversation_id)
@@ -243,7 +246,7 @@ async def export(request: Request) -> Response:
     kept = await app.store.conversations.get(app.tenant, conversation_id)
     if kept is None:
         raise _missing(conversation_id)
-    text = conversation_export.as_json([kept]) if is_json else conversation_export.as_markdown(kept)
+    text = await run_work(request, _exported, kept, is_json)
     file = f"conversation-{kept.id}.{'json' if is_json else 'md'}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(text, media_type=JSON if is_json else f"{MARKDOWN}; charset=utf-8", headers=headers)
@@ -268,7 +271,7 @@ async def cancel(request: Request) -> CancelResult:
             "whole comes first, which replaces all text before it.",
         ),
     ),
-    problems=(404,),
+    problems=(404, 429),
 )
 async def stream(request: Request) -> Response:
     """Go on reading a detached answer."""
@@ -280,9 +283,15 @@ async def stream(request: Request) -> Response:
         raise HTTPError(404, message, param="id")
 
     async def read(write: Write) -> None:
-        await found.read(after, numbered_records(write))
+        with service_of(request).answers.reading(request.state.key):
+            await found.read(after, write)
 
     return EventStream(read)
+
+
+def _exported(kept: StoredConversation, is_json: bool) -> bytes:  # called in a thread
+    text = conversation_export.as_json([kept]) if is_json else conversation_export.as_markdown(kept)
+    return text.encode("utf-8", "replace")
 
 
 def _named(request: Request) -> tuple[Assistant, str]:

@@ -35,12 +35,11 @@ from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
     Write,
     in_turn,
-    numbered_records,
     records,
     while_connected,
 )
@@ -199,6 +198,7 @@ async def execute(request: Request) -> Response:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
     await choose_model(request, body.model)
     service.check_ready()
+    check_length(request, body.message or "", "message")
     if body.detached and not (body.stream and app.config.service.history):
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
     conversation = await _conversation(request, app, body)
@@ -215,7 +215,7 @@ async def execute(request: Request) -> Response:
     run = partial(_run, request, conversation, body, running)
     if body.detached:
         service.tenants.start_soon(partial(_run_detached, run, running))
-        return EventStream(lambda write: running.read(0, numbered_records(write)), headers=headers)
+        return EventStream(partial(running.read, 0), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)

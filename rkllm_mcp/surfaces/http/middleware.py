@@ -26,7 +26,7 @@ from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
 from rkllm_mcp.errors import ModelExchangeError
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
-from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState
+from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, release_body
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
 _KEY_HEADERS = ("x-api-key", "api-key")
@@ -211,6 +211,7 @@ class RequestMiddleware:
             if not status:
                 await response(scope, receive, answer)
         finally:
+            release_body(scope)
             took_s = time.monotonic() - started
             method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
             figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}

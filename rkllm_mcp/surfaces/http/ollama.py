@@ -156,10 +156,10 @@ async def embed(request: Request) -> Response:
     body = await bodies.read(request, EmbedBody)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     vectors = await _vectors(request, body.model, texts, body.dimensions)
-    tokens = await count_tokens(texts, embedder_of(request).tokenizer)
+    tokens = (await count_tokens(request, texts, embedder_of(request).tokenizer)).tokens
     duration_ns = round((time.monotonic() - started) * 1e9)
     fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
-    return await list_response(fields, "embeddings", vectors)
+    return await list_response(request, fields, "embeddings", vectors)
 
 
 @Route("POST", "/api/embeddings", body=EmbedOneBody, answers=(RouteResponse(OllamaVector),), problems=(404, 429, 503))

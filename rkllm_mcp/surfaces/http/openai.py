@@ -6,23 +6,25 @@
 from __future__ import annotations
 
 import base64
+import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rkllm_mcp.completions.openai_types import Positive, TokenId
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
+from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
+from rkllm_mcp.prompt.tokenizer import PIECE_CHARS, ModelTokenizer, PlainText, pieces_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import tenant_of
+from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 MOST_TEXTS = 2048
 # As long as the longest context window of any model here.
 MOST_IDS = 131_072
+# Shorter texts are counted at once: that takes a few milliseconds.
+UNCOUNTED_CHARS = 8_192
 
 Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_IDS)]
 Words = Annotated[str, Field(min_length=1)]
@@ -83,14 +87,14 @@ async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
     body = await bodies.read(request, EmbeddingsBody)
     embedder = embedder_of(request)
-    texts = await to_thread.run_sync(texts_of, body.input, embedder)
+    texts = await run_work(request, texts_of, body.input, embedder)
 
     vectors = await embedded(request, texts, body.dimensions)
-    tokens = await count_tokens(texts, embedder.tokenizer)
+    tokens = (await count_tokens(request, texts, embedder.tokenizer)).tokens
     written = _in_base64 if body.encoding_format == "base64" else list[float]
     data = ({"object": "embedding", "index": index, "embedding": written(each)} for index, each in enumerate(vectors))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return await list_response({"object": "list", "model": embedder.name, "usage": usage}, "data", data)
+    return await list_response(request, {"object": "list", "model": embedder.name, "usage": usage}, "data", data)
 
 
 def embedder_of(request: Request) -> AuxiliaryModel:
@@ -105,7 +109,7 @@ async def embedded(request: Request, texts: Sequence[str], dimensions: int | Non
     async def work(embedder: AuxiliaryModel) -> list[array[float]]:
         return await embedder.embed(texts, dimensions=dimensions)
 
-    cost = partial(count_tokens, texts, embedder_of(request).tokenizer)
+    cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
     return await evaluated(request, tenant_of(request).app.config.service.embedding_model, work, cost)
 
 
@@ -128,13 +132,67 @@ def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
     return tokenizer.decode(ids)
 
 
-async def count_tokens(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
-    """Count the tokens of texts."""
+@dataclass(frozen=True)
+class TokenTotal:
+    """Tokens of texts."""
 
-    def counted() -> int:
-        return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
+    tokens: int
+    is_exact: bool  # False: their beginning is counted, the rest is estimated from it
 
-    return await to_thread.run_sync(counted)
+
+async def count_tokens(
+    request: Request, texts: Sequence[str], tokenizer: ModelTokenizer, context_tokens: int | None = None
+) -> TokenTotal:
+    """Count the tokens of texts, exactly up to a few windows of ``context_tokens``; see ``state.run_work``.
+
+    Where that is given, the count is no part of an evaluation, and refused when the tokens of the day are used up.
+    """
+    most = sys.maxsize if context_tokens is None else context_tokens * COUNTED_WINDOWS
+    chars = sum(map(len, texts))
+    if chars <= UNCOUNTED_CHARS:
+        return TokenTotal(_count(texts, tokenizer), is_exact=True)
+    if context_tokens is not None:
+        await service_of(request).quota.check(tenant_of(request))
+    tokens = seen = 0
+    for piece in _pieces(texts):
+        tokens += await run_work(request, _count, piece, tokenizer)
+        seen += sum(map(len, piece))
+        if tokens > most and seen < chars:
+            return TokenTotal(tokens * chars // seen, is_exact=False)
+    return TokenTotal(tokens, is_exact=True)
+
+
+async def count_text(request: Request, text: str) -> int | None:
+    """Count the tokens of a text for the model on the board, about where it is very long; None without that model."""
+    model_host = service_of(request).model_host
+    if model_host.npu is None:
+        return None
+    tokenizer, context_tokens = model_host.npu.form.tokenizer, model_host.listing.context_tokens
+    return (await count_tokens(request, [text], tokenizer, context_tokens)).tokens
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield pieces of texts, together about as long as a piece of the tokenizer."""
+    pieces: list[str] = []
+    size = 0
+    for text in texts:
+        for piece in pieces_of(text):
+            pieces.append(piece)
+            # Of empty texts there are many, too.
+            size += len(piece) + 1
+            if size >= PIECE_CHARS:
+                yield pieces
+                pieces, size = [], 0
+    if pieces:
+        yield pieces
+
+
+def _count(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
+    return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
+
+
+async def _cost(request: Request, texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
+    return (await count_tokens(request, texts, tokenizer)).tokens
 
 
 def _in_base64(vector: array[float]) -> str:
@@ -179,7 +237,9 @@ async def rerank(request: Request) -> dict[str, Any]:
     app = tenant_of(request).app
     ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
-    cost = partial(count_tokens, [f"{body.query}\n{text}" for text in texts], ranker.tokenizer)
+    # The query is evaluated with each document.
+    queries = [body.query] * len(texts)
+    cost = partial(_cost, request, [*queries, *texts], ranker.tokenizer)
 
     async def work(ranker: AuxiliaryModel) -> list[float]:
         return await ranker.rerank(body.query, texts)

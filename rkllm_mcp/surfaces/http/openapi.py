@@ -1,24 +1,26 @@
 """``/openapi.json``, generated from the route table.
 
-Every operation also has the replies that any route may give: 401, 403 and 500, and with a body 400, 408, 413, 415 and
-422. The schema of an event stream describes one event; its JSON text is described by ``contentSchema``.
+Every operation also has the replies that any route may give: 401, 403 and 500, and with a body 400, 408, 413, 415, 422
+and 429. The schema of an event stream describes one event; its JSON text is described by ``contentSchema``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import service_of
+from rkllm_mcp.surfaces.http.state import run_work, service_of
 
 Json: TypeAlias = dict[str, Any]
 _Mode: TypeAlias = Literal["validation", "serialization"]
@@ -30,7 +32,7 @@ _Schemas: TypeAlias = dict[_Key, Json]
 DONE = "[DONE]"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _OF_EVERY_ROUTE = (401, 403, 500)
-_OF_A_BODY = (400, 408, 413, 415, 422)
+_OF_A_BODY = (400, 408, 413, 415, 422, 429)
 _SECURITY_SCHEMES: Json = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -153,7 +155,14 @@ def _refusals(route: Route, error: Json) -> Json:
 
 
 @Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)
-async def openapi(request: Request) -> Json:
+async def openapi(request: Request) -> Response:
     """This description."""
-    routes: Sequence[Route] = request.app.state.routes
-    return document(routes, keys=needs_key(service_of(request).config))
+    routes: tuple[Route, ...] = request.app.state.routes
+    # Writing it takes a second of the board's processor, and no key is needed to ask for it.
+    content = await run_work(request, _written, routes, needs_key(service_of(request).config))
+    return Response(content, media_type=JSON)
+
+
+@lru_cache(maxsize=4)
+def _written(routes: tuple[Route, ...], keys: bool) -> bytes:  # called in a thread
+    return bytes(JSONResponse(document(routes, keys=keys)).body)

@@ -10,9 +10,9 @@ from starlette.requests import Request
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.openai import count_tokens
+from rkllm_mcp.surfaces.http.openai import count_text
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import tenant_of
 
 
 class ResourceShown(DocumentedModel):
@@ -58,7 +58,10 @@ class Contents(DocumentedModel):
     server: str
     uri: str
     contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
-    tokens: int | None = Field(description="Tokens of its text in a question; null where a remote service answers.")
+    tokens: int | None = Field(
+        description="Tokens of its text in a question, estimated for several windows of text; null where a remote "
+        "service answers."
+    )
 
 
 class ArgumentShown(DocumentedModel):
@@ -102,9 +105,9 @@ async def read(request: Request) -> Contents:
     """Read a resource."""
     wish = bodies.query(request, ReadBody)
     reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
-    app, npu = tenant_of(request).app, service_of(request).model_host.npu
+    app = tenant_of(request).app
     content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
-    tokens = await count_tokens([content.text], npu.form.tokenizer) if npu else None
+    tokens = await count_text(request, content.text)
     contents = [dict(each) for each in content.contents]
     return Contents(server=content.server, uri=content.uri, contents=contents, tokens=tokens)
 

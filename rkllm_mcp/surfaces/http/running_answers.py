@@ -7,15 +7,16 @@ The last events of a detached answer stay for readers that come back late, and i
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.events import Event, Text, event_to_dict
+from rkllm_mcp.events import Approval, Elicitation, Event, Prefill, Text, event_to_json, to_json
 from rkllm_mcp.surfaces.http.errors import HTTPError
 
 if TYPE_CHECKING:
@@ -29,7 +30,33 @@ DETACHED_APPROVAL_S = 300.0
 # Events of one answer that a reader can still be sent one by one; ended answers that can still be read.
 EVENTS_KEPT = 2048
 ENDED_KEPT = 16
-Numbered: TypeAlias = tuple[int, dict[str, Any]]
+# Readers that one key may have at a time, of all its detached answers.
+READERS_PER_KEY = 16
+# These say how many seconds are left, so they are encoded when they are sent; all others once for all readers.
+_TIMED = (Approval, Elicitation, Prefill)
+
+
+@dataclass(eq=False)
+class _NumberedEvent:
+    """An event of an answer, and its record once a reader was sent it."""
+
+    number: int
+    event: Event
+    _record: bytes = b""
+
+    def record(self) -> bytes:
+        """Return the event as a record of an event stream, with its number as id."""
+        if self._record:
+            return self._record
+        record = _record(self.number, event_to_json(self.event))
+        if not isinstance(self.event, _TIMED):
+            self._record = record
+        return record
+
+
+def _record(number: int, value: str) -> bytes:
+    # A model may write half of a surrogate pair, which UTF-8 cannot represent.
+    return f"id: {number}\ndata: {value}\n\n".encode("utf-8", "replace")
 
 
 @dataclass(eq=False)
@@ -44,7 +71,7 @@ class RunningAnswer:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     failure: HTTPError | None = None  # the reason why it was refused
-    _events: deque[tuple[int, Event]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    _events: deque[_NumberedEvent] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _text: list[str] = field(default_factory=list[str])
     _count: int = 0
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -53,7 +80,7 @@ class RunningAnswer:
         """Number the events and store them for readers."""
         for event in events:
             self._count += 1
-            self._events.append((self._count, event))
+            self._events.append(_NumberedEvent(self._count, event))
             if isinstance(event, Text):
                 self._text.append(event.text)
         self._tell()
@@ -63,23 +90,24 @@ class RunningAnswer:
         self.done.set()
         self._tell()
 
-    async def read(self, after: int, send: Callable[[Sequence[Numbered]], Awaitable[None]]) -> None:
-        """Send the events behind number ``after`` as they come, until the answer ends.
+    async def read(self, after: int, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write the events behind number ``after`` as records as they come, until the answer ends.
 
         If that number is older than the stored events, the whole text so far is sent in their place.
 
         Raises:
             HTTPError: the answer was refused.
         """
-        if self._events and after + 1 < self._events[0][0]:
+        if self._events and after + 1 < self._events[0].number:
             after = self._count
-            await send([(after, {"kind": "text", "text": "".join(self._text), "whole": True})])
+            await write(_record(after, to_json({"kind": "text", "text": "".join(self._text), "whole": True})))
         while True:
             news = self._news
-            # Encoded when it is sent: a question says how long it still waits.
-            if found := [(number, event_to_dict(event)) for number, event in self._events if number > after]:
-                after = found[-1][0]
-                await send(found)
+            if self._events and after < self._count:
+                # Their numbers are consecutive.
+                found = islice(self._events, max(0, after + 1 - self._events[0].number), None)
+                after = self._count
+                await write(b"".join([each.record() for each in found]))
             elif self.done.is_set():
                 break
             else:
@@ -98,6 +126,21 @@ class RunningAnswers:
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], RunningAnswer] = {}
         self._ended: dict[tuple[str, str], RunningAnswer] = {}
+        self._readers = Counter[str]()
+
+    @contextmanager
+    def reading(self, key: str) -> Generator[None, None, None]:
+        """Count a reader of a detached answer; 429 if the key has too many."""
+        if self._readers[key] >= READERS_PER_KEY:
+            message = f"{READERS_PER_KEY} readers of this key follow detached answers already; close one of them"
+            raise HTTPError(429, message, code="too_many_readers", retry_after_s=10.0)
+        self._readers[key] += 1
+        try:
+            yield
+        finally:
+            self._readers[key] -= 1
+            if not self._readers[key]:
+                del self._readers[key]
 
     @contextmanager
     def running(self, answer: RunningAnswer) -> Generator[None, None, None]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from starlette.requests import Request
 
+from rkllm_mcp.app.admission import Admission, HeldBody
 from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
@@ -39,10 +41,18 @@ OWNER = ""
 # Where in its scope the server's ``send`` stands: its wrappers look at the start of an answer alone, so the parts of a
 # stream go past them.
 SERVER_SEND = "rkllm_mcp.send"
+# Where in its scope the room stands that a request's body takes, until the request is over.
+HELD_BODY = "rkllm_mcp.held_body"
+# A second of the processor costs as many tokens of a quota as the NPU would write in it.
+TOKENS_PER_CPU_S = 10
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
+# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
+# are longer than all are together.
 KEPT = 64
+CHARACTERS_KEPT = 8_000_000
+
+T = TypeVar("T")
 
 
 class OpenConversations:
@@ -81,8 +91,18 @@ class OpenConversations:
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
         while len(self._open) > self._kept:
-            self.drop(*self._dispensable())
+            self.drop(*self._dispensable([1] * len(self._open)))
+        # The latest one stays, however long it is.
+        while len(self._open) > 1 and sum(sizes := self._sizes()) > CHARACTERS_KEPT:
+            app, conversation_id = self._dispensable(sizes)
+            if conversation_id == conversation.id:
+                break
+            self.drop(app, conversation_id)
         return conversation
+
+    def _sizes(self) -> list[int]:
+        """Return the characters of each conversation."""
+        return [sum(map(_characters, each.messages)) for _, each in self._open.values()]
 
     def drop(self, app: Assistant, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
@@ -91,12 +111,12 @@ class OpenConversations:
         app.model_host.chat_model.forget(conversation_id)
         return True
 
-    def _dispensable(self) -> tuple[Assistant, str]:
-        """The open conversation that is given up for another one."""
-        held = list(self._open.values())
+    def _dispensable(self, sizes: Sequence[int]) -> tuple[Assistant, str]:
+        """The open conversation that is given up for another one; ``sizes`` are those of all."""
+        held = [(app, each, size) for (app, each), size in zip(self._open.values(), sizes, strict=True)]
         # A draft is that of an answer that waits or runs.
-        resting = [(app, each) for app, each in held if each.draft is None and not app.is_answering(each.id)] or held
-        app, conversation = resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+        resting = [place for place in held if place[1].draft is None and not place[0].is_answering(place[1].id)] or held
+        app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id
 
     def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
@@ -108,12 +128,19 @@ class OpenConversations:
         return entry[1]
 
 
+def _characters(message: Message) -> int:
+    results = sum(len(result.text) for result in message.results)
+    return len(message.text) + len(message.thinking) + len(message.context) + results
+
+
 class Quota:
     """Daily token quotas of all tenants."""
 
     def __init__(self) -> None:
         # By tenant and day: tokens counted in this process.
         self._known = Counter[tuple[str, str]]()
+        # By tenant: parts of a token that its work has cost.
+        self._fractions = defaultdict[str, float](float)
 
     def limit(self, tenant: Tenant) -> int | None:
         """Return a tenant's tokens per day; None without a limit."""
@@ -133,6 +160,14 @@ class Quota:
         """An answer has cost so many tokens."""
         if self.limit(tenant) is not None:
             await self._added(tenant, tokens)
+
+    async def spend_time(self, tenant: Tenant, seconds: float) -> None:
+        """Work for a tenant has taken so many seconds of the processor."""
+        if self.limit(tenant) is None:
+            return
+        whole, self._fractions[tenant.name] = divmod(self._fractions[tenant.name] + seconds * TOKENS_PER_CPU_S, 1.0)
+        if whole:
+            await self._added(tenant, int(whole))
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
         day = datetime.now().date().isoformat()
@@ -207,6 +242,7 @@ class ServiceState:
     # usage of answers since the start: of each tenant, and of all for the owner
     usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
+    admission: Admission = field(default_factory=Admission)  # memory and processor time of requests
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
@@ -288,6 +324,58 @@ def service_of(request: Request) -> ServiceState:
 def tenant_of(request: Request) -> Tenant:
     """Return the caller's tenant with its assistant and the rights of the key; see ``Tenants.tenant``."""
     return replace(service_of(request).tenants.tenant(request.state.tenant), rights=request.state.rights)
+
+
+async def hold_body(request: Request, size: int, limit: int) -> HeldBody:
+    """Return the room for the body of a request; the middleware gives it back when the request is over.
+
+    Raises:
+        HTTPError: 429, there is none.
+    """
+    admission = service_of(request).admission
+    try:
+        held = await admission.hold(request.state.key, size, limit)
+    except QueueFullError:
+        message = "too many large requests of this key are under way; wait for their answers, or send fewer at once"
+        raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
+    request.scope[HELD_BODY] = held
+    return held
+
+
+def release_body(scope: MutableMapping[str, Any]) -> None:
+    """Give the room of a request's body back, if it has any."""
+    held: HeldBody | None = scope.get(HELD_BODY)
+    if held is not None:
+        held.release()
+
+
+async def run_work(request: Request, function: Callable[..., T], *arguments: Any) -> T:
+    """Return the result of ``function``, run in a thread in the turn of the request's key.
+
+    Everything whose cost a client chooses goes this way, in pieces where it may take long: see ``app.admission``. Its
+    time is counted against the tenant's tokens of the day.
+    """
+    service = service_of(request)
+    result, seconds = await service.admission.run(request.state.key, partial(function, *arguments))
+    # The owner has no quota, nor has a request without a key where none is needed.
+    if request.state.tenant:
+        await service.quota.spend_time(tenant_of(request), seconds)
+    return result
+
+
+def check_length(request: Request, text: str, param: str) -> None:
+    """Refuse a text that is certainly too long for the model, without counting its tokens.
+
+    Raises:
+        HTTPError: 400.
+    """
+    model_host = service_of(request).model_host
+    if model_host.npu is None or chosen_model(request) not in ("", model_host.name):
+        return
+    least = len(text) // model_host.npu.form.tokenizer.longest_token_chars
+    if least > (limit := model_host.listing.context_tokens):
+        problem = problem_of(PromptTooLongError(least, limit, is_partial=True))
+        raise replace(problem, param=param)
 
 
 def chosen_model(request: Request) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -30,6 +29,7 @@ from rkllm_mcp.surfaces.http.state import (
     ServiceState,
     chosen_keep_alive,
     chosen_model,
+    run_work,
     service_of,
     stopping,
     tenant_of,
@@ -60,15 +60,6 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 def records(values: Iterable[str]) -> bytes:
     """Encode JSON values, one line each, as records of an event stream."""
     return "".join([f"data: {value}\n\n" for value in values]).encode("utf-8", "replace")
-
-
-def numbered_records(write: Write) -> Callable[[Sequence[tuple[int, Any]]], Awaitable[None]]:
-    """Return a function that writes values as records with their numbers as ids."""
-
-    async def send(values: Sequence[tuple[int, Any]]) -> None:
-        await write(b"".join([b"id: %d\n%b" % (number, records([to_json(value)])) for number, value in values]))
-
-    return send
 
 
 def lines(values: Iterable[str]) -> bytes:
@@ -203,8 +194,8 @@ class EventStream(Response):
                     self._disconnect()
 
 
-async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
-    """Return a JSON object of ``fields`` and the list ``name``, whose items are encoded one by one in a thread.
+async def list_response(request: Request, fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
+    """Return a JSON object of ``fields`` and the list ``name``, encoded one by one; see ``state.run_work``.
 
     Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
     """
@@ -216,7 +207,7 @@ async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[An
             b",".join(JSONResponse(item).body for item in items),
         )
 
-    return Response(await to_thread.run_sync(encoded), media_type=JSON)
+    return Response(await run_work(request, encoded), media_type=JSON)
 
 
 def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
@@ -369,15 +360,16 @@ async def evaluated(
     async def in_its_turn() -> _T:
         is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
         async with _admitted(request, "evaluation", model=None if is_auxiliary else ""):
-            is_counted = service.quota.limit(tenant) is not None
+            # Counted before, since that can be cancelled.
+            tokens = await cost() if service.quota.limit(tenant) is not None else 0
             try:
                 return await work(tenant_of(request).app.model_host.evaluator(name))
             except RkllmMcpError:
-                is_counted = False
+                tokens = 0
                 raise
             finally:
-                if is_counted:
+                if tokens:
                     with anyio.CancelScope(shield=True):
-                        await service.quota.spend(tenant, await cost())
+                        await service.quota.spend(tenant, tokens)
 
     return await while_connected(request, in_its_turn)

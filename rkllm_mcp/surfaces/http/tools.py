@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,20 +19,21 @@ from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
+from rkllm_mcp.errors import QueueFullError
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.openai import count_tokens
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
+from rkllm_mcp.surfaces.http.openai import count_text
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
-_UPLOAD_BYTES = 500_000_000  # the knowledge server has a lower limit, its document_mb
+_FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
 _PART_BYTES = 1_000_000
 # The tools of the knowledge server for documents, and the right that each needs.
 _KNOWLEDGE_TOOLS: Mapping[str, Right] = {
@@ -193,7 +195,7 @@ class UploadForm(AttachmentForm):
     body=UploadForm,
     body_media="multipart/form-data",
     answers=(RouteResponse(status=201, says="The result of the knowledge server's add_document."),),
-    problems=(404,),
+    problems=(404, 507),
 )
 async def add_document(request: Request) -> dict[str, Any]:
     """Add a file to a knowledge base."""
@@ -207,7 +209,9 @@ class Attachment(DocumentedModel):
     text: str
     warnings: list[str] = Field(description="Sentences about possible losses.")
     pages: list[int] = Field(description="Index of the first character of each page; empty for a file without pages.")
-    tokens: int | None = Field(description="Tokens of the text; null where a remote service answers.")
+    tokens: int | None = Field(
+        description="Tokens of the text, estimated for several windows of text; null where a remote service answers."
+    )
 
 
 @Route(
@@ -216,13 +220,12 @@ class Attachment(DocumentedModel):
     body=AttachmentForm,
     body_media="multipart/form-data",
     answers=(RouteResponse(Attachment),),
-    problems=(404,),
+    problems=(404, 507),
 )
 async def attach(request: Request) -> dict[str, Any]:
     """Read the text of a file for a question."""
     read = await _taken(request, "read_document")
-    npu = service_of(request).model_host.npu
-    tokens = await count_tokens([read["text"]], npu.form.tokenizer) if npu else None
+    tokens = await count_text(request, read["text"])
     kept = {name: read[name] for name in ("title", "text", "warnings")}
     return kept | {"pages": read.get("pages", []), "tokens": tokens}
 
@@ -254,22 +257,46 @@ async def ask_knowledge(request: Request) -> dict[str, Any]:
 
 async def _taken(request: Request, tool: str) -> dict[str, Any]:
     """Send the file of a form to a tool of the knowledge server; return the structured result."""
+    service = service_of(request)
+    limit = service.config.service.upload_mb * MEBIBYTE
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit + _FORM_BYTES:
+        raise _too_large(limit)
+    size = int(length) if length.isdecimal() else limit
     try:
-        async with bodies.bounded(request, _UPLOAD_BYTES).form(max_files=1, max_fields=10) as form:
+        async with (
+            _knowledge(request) as call,
+            service.admission.receiving(request.state.key, size),
+            bodies.bounded(request, limit + _FORM_BYTES, problem=_too_large(limit)).form(
+                max_files=1, max_fields=10
+            ) as form,
+        ):
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
             fields = {name: form.get(name) for name in UploadForm.model_fields}
             given = {name: value for name, value in fields.items() if isinstance(value, str) and value}
             given["knowledge_base_id"] = given.pop("knowledge_base", "*")
-            async with _knowledge(request) as call:
-                return await _forwarded(partial(call, tool), file, given)
+            return await _forwarded(partial(call, tool), file, given)
     except HTTPException as error:
         raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
+    except QueueFullError:
+        message = "too many files of this key are on their way; wait for their answers, or send fewer at once"
+        raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = "the board has no space for this file; free some in its folder for temporary files"
+        raise HTTPError(507, message, code="no_space") from None
+
+
+def _too_large(limit: int) -> HTTPError:
+    message = f"the file is larger than {limit / MEBIBYTE:g} MB; send a smaller one, or raise upload_mb in [service]"
+    return HTTPError(413, message, param="file")
 
 
 @asynccontextmanager
-async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable[dict[str, Any]]]]:
+async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable[dict[str, Any]]], None]:
     """Yield the function that calls a tool of the knowledge server."""
     toolbox = tenant_of(request).app.toolbox
     server = next((each for each in toolbox.connections if is_knowledge(each.spec)), None)

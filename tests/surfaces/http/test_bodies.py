@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.admission import Admission
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route
@@ -25,6 +26,11 @@ pytestmark = pytest.mark.anyio
 ONE_MEGABYTE = config_with(service={"body_mb": 1})
 LIMIT = 2**20
 JSON_TYPE = {"Content-Type": "application/json"}
+SCOPE: dict[str, Any] = {
+    "type": "http",
+    "headers": [(b"content-type", b"application/json")],
+    "state": {"tenant": "", "key": ""},
+}
 
 
 class Part(bodies.RequestBody):
@@ -152,8 +158,8 @@ async def test_a_body_that_stops_coming_is_given_up() -> None:
 
     sent: list[bool] = []
     app = Starlette()
-    app.state.service = SimpleNamespace(body_limit=10 * LIMIT)
-    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")], "app": app}, receive)
+    app.state.service = SimpleNamespace(body_limit=10 * LIMIT, admission=Admission())
+    request = Request({**SCOPE, "app": app}, receive)
     with anyio.fail_after(60), pytest.raises(HTTPError, match=r"the body stopped coming for 0\.01 seconds") as problem:
         await bodies.read(request, Wish, silence_s=0.01)
     assert problem.value.status == 408
@@ -222,8 +228,8 @@ async def _read(content: bytes, model: type[bodies.RequestBody] = Wish) -> str:
         return {"type": "http.request", "body": content, "more_body": False}
 
     app = Starlette()
-    app.state.service = SimpleNamespace(body_limit=10 * LIMIT)
-    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")], "app": app}, receive)
+    app.state.service = SimpleNamespace(body_limit=10 * LIMIT, admission=Admission())
+    request = Request({**SCOPE, "app": app}, receive)
     return (await bodies.read(request, model)).model_dump_json()
 
 

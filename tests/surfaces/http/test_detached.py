@@ -21,7 +21,6 @@ from rkllm_mcp.surfaces.http.running_answers import (
     DETACHED_APPROVAL_S,
     DETACHED_S,
     EVENTS_KEPT,
-    Numbered,
     RunningAnswer,
     RunningAnswers,
 )
@@ -198,13 +197,15 @@ async def test_a_detached_answer_needs_a_stream_and_a_history(tmp_path: Path, ex
             assert (refused.status_code, refused.json()["error"]["param"]) == (422, "detached")
 
 
-async def read(answer: RunningAnswer, after: int) -> list[Numbered]:
-    read: list[Numbered] = []
+async def read(answer: RunningAnswer, after: int) -> list[tuple[int, Json]]:
+    read: list[tuple[int, Json]] = []
 
-    async def send(events: Sequence[Numbered]) -> None:
-        read.extend(events)
+    async def write(content: bytes) -> None:
+        for record in content.decode().split("\n\n")[:-1]:
+            number, event = record.split("\n")
+            read.append((int(number.removeprefix("id: ")), json.loads(event.removeprefix("data: "))))
 
-    await answer.read(after, send)
+    await answer.read(after, write)
     return read
 
 

@@ -11,8 +11,8 @@ import pytest
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.surfaces.http.state import OpenConversations
+from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.surfaces.http.state import CHARACTERS_KEPT, OpenConversations
 from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +44,16 @@ async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_an
                 await anext(events)
                 more = opened(conversations_open, ann, 2)
                 assert held(conversations_open, ann, anns + more) == [True, False, False, True, True]
+            # Texts have a limit too, and the tenant with most of them loses the conversations used longest ago.
+            long = OpenConversations()
+            few, (bobs_own,) = opened(long, ann, 3), opened(long, bob)
+            few[1].add(Message("user", "x" * (CHARACTERS_KEPT - 10_000)))
+            (latest,) = opened(long, ann)
+            assert len(long) == 5
+            latest.add(Message("user", "y" * 20_000))
+            long.put(ann, latest)
+            assert held(long, ann, [*few, latest]) == [False, False, True, True]
+            assert held(long, bob, [bobs_own]) == [True]
             # Who comes later gets a share as well, and not of those that have less.
             eves = opened(conversations_open, eve, 2)
             assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])

@@ -1,0 +1,209 @@
+"""Admission of requests whose cost a client chooses: memory for their bodies, and one core for the work on them.
+
+    Content-Length ─▶ hold ─▶ body ─▶ run(key, piece) ─▶ one thread, round robin between keys, FIFO within a key
+
+A body is read when it has room, so a waiting client costs a socket buffer. Its room is held until its request is over,
+because parsed texts are as long as the body. Long work is run in pieces: the next piece of a key waits for one piece of
+every other key at most, and cancelled work ends with its piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import gc
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from rkllm_mcp.errors import QueueFullError
+
+T = TypeVar("T")
+
+# Shorter bodies are not counted: as much of any request waits in the buffers of its connection.
+UNCOUNTED_BYTES = 65_536
+# Bodies of the longest size that one key, and all keys together, may have in memory.
+BODIES_PER_KEY = 2
+BODIES = 8
+# Requests of one key that wait for memory, and the longest that each waits, seconds.
+WAITING_PER_KEY = 64
+WAIT_S = 30.0
+# Files that one key, and all keys together, may send at a time; further ones wait, unread.
+UPLOADS_PER_KEY = 2
+UPLOADS = 4
+# An upload leaves so much of the folder for temporary files to others.
+FREE_BYTES = 64 * 2**20
+# Memory is given back to the system so long after a large body was done with, seconds.
+TRIM_AFTER_S = 2.0
+
+
+class Room:
+    """An amount that is limited for each key and in total; requests wait until theirs fits."""
+
+    def __init__(self) -> None:
+        self.taken = Counter[str]()
+        self._waiting = Counter[str]()
+        self._freed = anyio.Event()
+
+    async def take(self, key: str, amount: int, per_key: int, total: int, wait_s: float = math.inf) -> None:
+        """Wait until ``amount`` more fits, and take it.
+
+        Raises:
+            QueueFullError: too many requests of the key wait, or this one has waited for ``wait_s``.
+        """
+        if self._waiting[key] >= WAITING_PER_KEY:
+            raise QueueFullError(self._waiting[key], WAIT_S)
+        self._waiting[key] += 1
+        try:
+            with anyio.fail_after(wait_s):
+                while self.taken[key] + amount > per_key or self.taken.total() + amount > total:
+                    await self._freed.wait()
+        except TimeoutError:
+            raise QueueFullError(self._waiting[key], WAIT_S) from None
+        finally:
+            _subtract(self._waiting, key, 1)
+        self.taken[key] += amount
+
+    def give_back(self, key: str, amount: int) -> None:
+        """Free an amount that was taken."""
+        _subtract(self.taken, key, amount)
+        self._freed.set()
+        self._freed = anyio.Event()
+
+
+def _subtract(counter: Counter[str], key: str, amount: int) -> None:
+    counter[key] -= amount
+    if not counter[key]:
+        del counter[key]
+
+
+@dataclass(eq=False)
+class HeldBody:
+    """Room for one body; ``release`` may be called more than once."""
+
+    _admission: Admission = field(repr=False)
+    key: str
+    size: int
+
+    def shrink(self, size: int) -> None:
+        """Give back the room above ``size`` bytes, when the body has turned out to be shorter."""
+        size = size if size > UNCOUNTED_BYTES else 0
+        freed, self.size = self.size - size, min(self.size, size)
+        if freed > 0:
+            self._admission.released(self.key, freed)
+
+    def release(self) -> None:
+        """Give the room back."""
+        self.shrink(0)
+
+
+class Admission:
+    """Memory, disk space and processor time of all requests of a service, by API key."""
+
+    def __init__(self) -> None:
+        self.bodies = Room()  # bytes of bodies in memory
+        self.uploads = Room()  # files that are received
+        self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
+        self._is_busy = False
+        self._thread = anyio.CapacityLimiter(1)
+        self._trim_timer: asyncio.TimerHandle | None = None
+
+    async def hold(self, key: str, size: int, limit: int) -> HeldBody:
+        """Wait for the room of a body of ``size`` bytes; ``limit`` is the longest body of the service.
+
+        Raises:
+            QueueFullError: too many requests of the key wait, or this one has waited for ``WAIT_S``.
+        """
+        if size <= UNCOUNTED_BYTES:
+            return HeldBody(self, key, 0)
+        await self.bodies.take(key, size, BODIES_PER_KEY * limit, BODIES * limit, WAIT_S)
+        return HeldBody(self, key, size)
+
+    def released(self, key: str, size: int) -> None:
+        """Note that a body is not held any more; called by ``HeldBody``."""
+        self.bodies.give_back(key, size)
+        if self._trim_timer is None:
+            self._trim_timer = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
+
+    @asynccontextmanager
+    async def receiving(self, key: str, size: int) -> AsyncGenerator[None, None]:
+        """Wait until one more file may be received, and hold its place.
+
+        Raises:
+            QueueFullError: too many files of the key wait.
+            OSError: ENOSPC, the folder for temporary files has no space for ``size`` bytes.
+        """
+        await self.uploads.take(key, 1, UPLOADS_PER_KEY, UPLOADS)
+        try:
+            folder = tempfile.gettempdir()
+            # The others are on their way to the same folder and may all be as long.
+            if shutil.disk_usage(folder).free < size * self.uploads.taken.total() + FREE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+            yield
+        finally:
+            self.uploads.give_back(key, 1)
+
+    async def run(self, key: str, function: Callable[[], T]) -> tuple[T, float]:
+        """Return the result of ``function``, run in a thread in its key's turn, and the seconds that it took.
+
+        Cancelling it while it waits takes it out of the round; a function that runs is waited for.
+        """
+        await self._turn(key)
+        began = time.monotonic()
+        try:
+            return await to_thread.run_sync(function, limiter=self._thread), time.monotonic() - began
+        finally:
+            self._next()
+
+    async def _turn(self, key: str) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn = anyio.Event()
+        self._turns.setdefault(key, deque()).append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self._next()
+            else:
+                self._turns[key].remove(turn)
+                if not self._turns[key]:
+                    del self._turns[key]
+            raise
+
+    def _next(self) -> None:
+        """Pass the turn on to the next key of the round."""
+        if not self._turns:
+            self._is_busy = False
+            return
+        key, turns = self._turns.popitem(last=False)
+        turns.popleft().set()
+        if turns:
+            self._turns[key] = turns
+
+    def _trim(self) -> None:
+        self._trim_timer = None
+        trim_memory()
+
+
+def trim_memory() -> None:
+    """Give memory back to the system that is not used any more.
+
+    Errors that went through task groups refer to themselves and so keep the texts of their requests until they are
+    collected. Freed memory is kept by glibc for the arena of each thread.
+    """
+    gc.collect()
+    if (malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        malloc_trim(0)
