@@ -31,9 +31,7 @@ app = typer.Typer()
 @command(app, "bench")
 async def bench_command(
     session: Session,
-    part: Annotated[
-        str | None, argument("Measurement to run. Default: all.", "[prefill|decode|delivery|prompt]")
-    ] = None,
+    part: Annotated[str | None, argument("Measurement to run. Default: all.", "prefill|decode|delivery|prompt")] = None,
     as_json: Annotated[bool, flag("Print the figures as JSON.", "--json")] = False,
     plot_file: Annotated[str | None, option("Write a plot of the speeds as an SVG file.", "FILE", "--plot")] = None,
 ) -> None:

@@ -73,7 +73,7 @@ def _check_choice(names: Sequence[str] | None, *, everything: bool) -> None:
 app = typer.Typer(no_args_is_help=True)
 
 _Name = Annotated[str, argument("Id, or its first characters.", "ID")]
-_Names = Annotated[list[str] | None, argument("Ids, or the first characters of ids.", "[ID]...")]
+_Names = Annotated[list[str] | None, argument("Ids, or the first characters of ids.", "ID")]
 _All = Annotated[bool, flag("Select all conversations.", "--all")]
 
 

@@ -290,7 +290,7 @@ def add_command(
 @command(app, "list")
 async def list_command(
     session: Session,
-    name: Annotated[str, argument("Knowledge base whose documents are listed.", "[NAME|ID]")] = "",
+    name: Annotated[str, argument("Knowledge base whose documents are listed.", "NAME|ID")] = "",
     base: Annotated[str, option("Same as the argument.", "NAME|ID", "--base", "-b")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -357,9 +357,7 @@ async def search_command(
 @command(app, "remove")
 def remove_command(
     session: Session,
-    documents: Annotated[
-        list[str] | None, argument("Ids, titles, paths or URLs of documents.", "[DOCUMENT]...")
-    ] = None,
+    documents: Annotated[list[str] | None, argument("Ids, titles, paths or URLs of documents.", "DOCUMENT")] = None,
     base: _Base = "",
     everything: Annotated[bool, flag("Remove all documents and the knowledge base itself.", "--all")] = False,
     yes: Annotated[bool, flag("Do not ask for confirmation of --all.", "--yes", "-y")] = False,

@@ -20,7 +20,7 @@ from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.cli.options import flag, option
+from rkllm_mcp.surfaces.cli.options import flag, hide_types, option, without_types
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 
@@ -68,6 +68,10 @@ class CommandTable(TyperGroup):
         super().__init__(**settings)
         self.commands.update({name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()})
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the global options."""
+        return without_types(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that the first word names."""
         name, _, rest = super().resolve_command(ctx, args)
@@ -77,6 +81,7 @@ class CommandTable(TyperGroup):
         group = get_group(getattr(import_module(f"rkllm_mcp.surfaces.cli.{entry.module}"), entry.app))
         command = group.commands.get(name, group)
         command.help = entry.help
+        hide_types(command)
         return name, command, rest
 
 

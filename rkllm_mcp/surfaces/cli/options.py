@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
+from typer.core import TyperArgument
 
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 
@@ -27,9 +28,38 @@ def flag(text: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, metavar="", help=text, **settings)
 
 
+def _no_type(ctx: Any) -> None:
+    del ctx
+
+
+def without_types(parameters: Sequence[Any]) -> Sequence[Any]:
+    """Return a command's parameters; their help has no names of Python types, such as ``<list[str]>``."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperArgument):
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+            vars(parameter)["display_type_rich"] = _no_type
+        elif parameter.name == "help":
+            parameter.metavar = ""
+    return parameters
+
+
+def hide_types(command: Any) -> None:
+    """Let the help of a command, and of the commands in it, say nothing of types; see ``without_types``."""
+    parameters_of = command.get_params
+
+    def get_params(ctx: Any) -> Sequence[Any]:
+        return without_types(parameters_of(ctx))
+
+    command.get_params = get_params
+    for inner in getattr(command, "commands", {}).values():
+        hide_types(inner)
+
+
 AsJson = Annotated[bool, flag("Print JSON.", "--json")]
-Host = Annotated[str | None, option("Address to listen on. Default: [service] host.", "ADDRESS")]
-Port = Annotated[int | None, option("Port, 0 for any free one. Default: [service] port.", "N", min=0, max=65535)]
+Host = Annotated[str | None, option("Address to listen on. Default: service.host of the configuration.", "ADDRESS")]
+Port = Annotated[
+    int | None, option("Port, 0 for any free one. Default: service.port of the configuration.", "N", min=0, max=65535)
+]
 Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 _P = ParamSpec("_P")

@@ -30,7 +30,7 @@ def _bytes(part: Any) -> bytes:
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
 
-_Server = Annotated[str | None, argument("Only this server.", "[SERVER]")]
+_Server = Annotated[str | None, argument("Only this server.", "SERVER")]
 _Resource = Annotated[str, argument("SERVER:URI, or a URI that only one server offers.", "URI")]
 
 
@@ -107,7 +107,7 @@ async def list_prompts_command(session: Session, server: _Server = None, as_json
 async def get_command(
     session: Session,
     name: Annotated[str, argument("SERVER:NAME, or a name that only one server offers.")],
-    arguments: Annotated[list[str] | None, argument("Arguments of the prompt.", "[NAME=VALUE]...")] = None,
+    arguments: Annotated[list[str] | None, argument("Arguments of the prompt.", "NAME=VALUE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a prompt with its arguments filled in."""

@@ -51,7 +51,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
 @command(app, "test")
 async def check_command(
     session: Session,
-    names: Annotated[list[str] | None, argument("Names of servers. Default: all.", "[NAME]...")] = None,
+    names: Annotated[list[str] | None, argument("Names of servers. Default: all.", "NAME")] = None,
     as_json: AsJson = False,
     tenant: Annotated[str | None, option("Test them with this tenant's logins.", "NAME")] = None,
 ) -> int:
@@ -135,7 +135,7 @@ def import_command(
 def add_command(
     session: Session,
     name: Annotated[str, argument("Name of the new server.")],
-    command: Annotated[list[str] | None, argument("Command that starts the server.", "[-- COMMAND ARGS...]")] = None,
+    command: Annotated[list[str] | None, argument("Command that starts the server.", "-- COMMAND ARGS")] = None,
     url: Annotated[str | None, option("URL of a remote server, instead of a command.", "URL")] = None,
     transport: Annotated[str | None, option("Transport: stdio, http, sse or websocket.", "NAME")] = None,
     env: Annotated[

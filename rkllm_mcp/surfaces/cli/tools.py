@@ -138,7 +138,7 @@ def call_command(
     session: Session,
     name: Annotated[str, argument("Name of the tool, with or without its server.")],
     arguments: Annotated[
-        list[str] | None, argument("Arguments of the tool; - reads JSON from standard input.", "[JSON | KEY=VALUE]...")
+        list[str] | None, argument("Arguments of the tool; - reads JSON from standard input.", "JSON | KEY=VALUE")
     ] = None,
     as_json: Annotated[bool, flag("Print the result as a JSON event.", "--json")] = False,
     yes: Annotated[bool, flag("Approve the call without asking.", "--yes", "-y")] = False,

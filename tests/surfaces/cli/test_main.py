@@ -159,7 +159,9 @@ def test_config_init_writes_a_file_that_check_accepts(command: Command, tmp_path
     own = f"{tmp_path}/.config/rkllm-mcp/config.toml"
     hint = "It names no model yet: 'rkllm-mcp setup' gets one, 'rkllm-mcp models list' shows the names.\n"
     assert command("config", "init") == Outcome(0, f"{own}\n", hint)
-    assert command("config", "check") == Outcome(0, f"{own}\nright; servers: local, weather\n", f"model: {NOT_CONFIGURED}\n")
+    assert command("config", "check") == Outcome(
+        0, f"{own}\nright; servers: local, weather\n", f"model: {NOT_CONFIGURED}\n"
+    )
     assert command("config", "init") == Outcome(
         2, "", "Error: .config/rkllm-mcp/config.toml exists; name another file, or write over it with --force\n"
     )
@@ -183,7 +185,9 @@ def test_commands_that_write_change_the_users_file_unless_another_is_there_or_na
 
 
 def test_config_check_without_a_file_says_so(command: Command) -> None:
-    assert command("config", "check") == Outcome(0, f"{UNCONFIGURED}\nright; servers: none\n", f"model: {NOT_CONFIGURED}\n")
+    assert command("config", "check") == Outcome(
+        0, f"{UNCONFIGURED}\nright; servers: none\n", f"model: {NOT_CONFIGURED}\n"
+    )
 
 
 def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
