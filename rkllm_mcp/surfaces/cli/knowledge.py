@@ -117,15 +117,19 @@ class Knowledge:
             content = await path.read_bytes()
         except OSError as error:
             raise ToolboxError(f"it cannot be read: {error.strerror}") from None
+        return await self.send("add_document", content, path.name, knowledge_base_id=base_id, **attributes)
+
+    async def send(self, tool: str, content: bytes, name: str, **arguments: str) -> Facts:
+        """Call a tool with the bytes of a file, in parts, and return the result of the last."""
         answer: Facts = {}
         for start in range(0, len(content) or 1, _PART_BYTES):
             part = {
                 "data": base64.b64encode(content[start : start + _PART_BYTES]).decode(),
-                "file_name": path.name,
+                "file_name": name,
                 "upload_id": answer.get("upload_id"),
                 "more": start + _PART_BYTES < len(content),
             }
-            answer = await self.call("add_document", knowledge_base_id=base_id, **part, **attributes)
+            answer = await self.call(tool, **arguments, **part)
         return answer
 
     @staticmethod
@@ -136,10 +140,15 @@ class Knowledge:
 
 def knowledge_server(config: Config) -> ServerConfig:
     """The server that the commands speak to: the configuration's first that is one, else one of our own."""
-    from rkllm_mcp.config.servers import StdioServer, is_knowledge
+    from rkllm_mcp.config.servers import is_knowledge
 
-    if known := next(filter(is_knowledge, config.servers), None):
-        return known
+    return next(filter(is_knowledge, config.servers), None) or own_knowledge_server()
+
+
+def own_knowledge_server() -> ServerConfig:
+    """The knowledge server without any settings of the configuration."""
+    from rkllm_mcp.config.servers import StdioServer
+
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
     environment = ("XDG_DATA_HOME", *variables)
     return StdioServer(name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=environment)

@@ -8,20 +8,17 @@ Material stands in front of the question, each part between fences and files und
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import re
 import select
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import anyio
 
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.generation import Language
 from rkllm_mcp.surfaces.invocation import Session
 
@@ -29,8 +26,6 @@ from rkllm_mcp.surfaces.invocation import Session
 _MOST_BYTES = 16 * 2**20
 # Kinds of text that have markup around what they say.
 _MARKED_UP = (".eml", ".htm", ".html", ".mht", ".mhtml", ".rtf", ".xhtml")
-_READ_WITHIN_S = 300.0
-_PART_BYTES = 4_000_000
 # After this time without data a person may not know what the program waits for.
 _NOTE_AFTER_S = 3.0
 _WAITING: dict[Language, str] = {
@@ -40,7 +35,7 @@ _WAITING: dict[Language, str] = {
 
 
 @dataclass(frozen=True)
-class Question:
+class CommandQuestion:
     """A message for the model."""
 
     text: str
@@ -55,7 +50,7 @@ def read_question(
     language: Language = "en",
     *,
     command: str = "run",
-) -> Question:
+) -> CommandQuestion:
     """Return the message of a command: the words with the material in front of them, or at the place of ``-``.
 
     Without words, standard input is the question.
@@ -81,7 +76,7 @@ def read_question(
     if piped and words and "-" not in words:
         parts.append(_fenced(piped))
     has_mention = any("@" in text for text in (*parts, piped if words else ""))
-    return Question("\n\n".join([*parts, question]), not has_mention)
+    return CommandQuestion("\n\n".join([*parts, question]), not has_mention)
 
 
 def _question(words: Sequence[str], piped: str) -> str:
@@ -162,29 +157,21 @@ def _text_of(data: bytes, name: str, session: Session) -> str:
 
 
 async def _read_document(data: bytes, name: str, session: Session) -> str:
-    from rkllm_mcp.mcp_client.client import MCPClient
+    from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.surfaces.cli.knowledge import Knowledge, own_knowledge_server
 
     where = name or "standard input"
     # A server of its own, which stores nothing: reading needs none of the configuration.
-    command, arguments = sys.executable, ("-m", "mcp_servers.knowledge")
-    async with MCPClient(command, arguments, env=_variables(), timeout_s=_READ_WITHIN_S) as reader:
-        said: dict[str, Any] = {}
-        for start in range(0, len(data), _PART_BYTES):
-            part = {
-                "data": base64.b64encode(data[start : start + _PART_BYTES]).decode(),
-                "file_name": name or "input",
-                "upload_id": said.get("upload_id", ""),
-                "more": start + _PART_BYTES < len(data),
-            }
-            result = await reader.call_tool("read_document", {key: value for key, value in part.items() if value})
-            text = "\n".join(block.get("text", "") for block in result["content"])
-            if result["isError"]:
-                raise UsageError(f"{where} cannot be read: {text}")
-            said = json.loads(text)
-    for warning in said.get("warnings", []):
+    async with open_tools(Config().model_copy(update={"servers": (own_knowledge_server(),)})) as environment:
+        await environment.toolbox.connected()
+        async with environment.toolbox.attending({}):
+            reader = Knowledge(environment, session)
+            await reader.available()
+            try:
+                read = await reader.send("read_document", data, name or "input")
+            except ToolboxError as error:
+                raise UsageError(f"{where} cannot be read: {error}") from None
+    for warning in read.get("warnings", []):
         session.status(f"Note: {where}: {warning}")
-    return said.get("text", "")
-
-
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(("KNOWLEDGE_", "XDG_"))}
+    return str(read.get("text", ""))

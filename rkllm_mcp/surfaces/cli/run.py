@@ -27,7 +27,7 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
-from rkllm_mcp.surfaces.cli.question import Question, read_question
+from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_question
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -163,7 +163,7 @@ EXIT_CODES: dict[EndReason, int] = {
 
 
 def run(
-    session: Session, question: Question, system: str | None, options: AnswerOptions, *, as_json: bool = False
+    session: Session, question: CommandQuestion, system: str | None, options: AnswerOptions, *, as_json: bool = False
 ) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
@@ -352,5 +352,5 @@ def detect_command(
     _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
 
 
-def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> Question:
+def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> CommandQuestion:
     return read_question(session, words or (), files or (), session.language(session.config()))

@@ -12,20 +12,24 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
@@ -49,6 +53,12 @@ _SHOWN_MODELS = 5
 _MEMORY_SHARE = 0.6
 _HASHED_BYTES = 1 << 20
 _INSTALL_TIMEOUT_S = 600
+_TICK_S = 5.0
+# A large model takes minutes to load from a slow card.
+_READY_WITHIN_S = 300.0
+_POLL_S = 0.5
+_ENDED_WITHIN_S = 30.0
+_OK = 200
 
 Mark = dict[str, list[Any]]
 
@@ -111,7 +121,9 @@ class _Setup:
         self.session = session
         self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
         self.language = session.language(Config())
-        self.texts: Mapping[str, str] = read_file(Path(__file__).with_name("setup_texts.toml"))[self.language]
+        texts = read_file(Path(__file__).with_name("setup_texts.toml"))
+        self.texts: Mapping[str, str] = texts[self.language]
+        self._findings: Mapping[str, str] = texts["findings"] if self.language == "ja" else {}
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
@@ -171,9 +183,12 @@ class _Setup:
             findings += [*checks.check_driver(machine), *checks.check_device(machine), *checks.check_gomp(machine)]
         for finding in findings:
             mark = {"ok": "✓", "fail": "✗" if has_npu else "·"}.get(finding.status, "!")
-            self.say(f"{mark} {finding.found}")
+            self.say(f"{mark} {translated(finding.found, self._findings)}")
             if has_npu and finding.status != "ok":
-                for line in (finding.remedy, f"$ {finding.command}" if finding.command else ""):
+                for line in (
+                    translated(finding.remedy, self._findings),
+                    f"$ {finding.command}" if finding.command else "",
+                ):
                     self.say(f"    {line}" if line else "")
         gauges = read_gauges(machine)
         if gauges.memory_total and gauges.memory_available:
@@ -224,13 +239,33 @@ class _Setup:
 
         self.tell("building")
         try:
-            path = prepare_emulator()
+            with self._ticking():
+                path = prepare_emulator()
         except RuntimeUnusableError:
             if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("ask_compiler"):
                 raise
             _install_compiler()
-            path = prepare_emulator()
+            with self._ticking():
+                path = prepare_emulator()
         self.say(f"✓ {path}")
+
+    @contextmanager
+    def _ticking(self) -> Generator[None]:
+        """Print now and then how long the block has been running."""
+        over = threading.Event()
+
+        def tick() -> None:
+            started = time.monotonic()
+            while not over.wait(_TICK_S):
+                self.tell("still", seconds=round(time.monotonic() - started))
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            ticker.join()
 
     def _creates(self, folder: Path) -> None:
         """Note a folder of a download, and the one with its unfinished parts."""
@@ -433,15 +468,50 @@ class _Setup:
         return code == EXIT_DONE
 
     def _page(self, config: Config, *, is_service: bool) -> None:
-        """End with the address of the page and, if a phone reaches it, its QR code."""
+        """End with the address of the page and, if a phone reaches it, its QR code, once something listens there."""
         self.step("page")
-        self.tell("page")
-        show_link(config, is_system=is_service and os.geteuid() == 0)
-        if is_loopback(config.service.host):
-            self.tell("page_here")
-        if any(map(is_knowledge, config.servers)):
-            self.tell("embedder")
-        self.tell("done")
+        program = None if is_service else self._started(config)
+        try:
+            if not is_service and program is None:
+                self.tell("link_later")
+            elif self._is_ready(config, program):
+                self.tell("page")
+                show_link(config, is_system=is_service and os.geteuid() == 0)
+                if is_loopback(config.service.host):
+                    self.tell("page_here")
+            if any(map(is_knowledge, config.servers)):
+                self.tell("embedder")
+            self.tell("done")
+            if program is not None:
+                self.tell("serving")
+                program.wait()
+        finally:
+            if program is not None:
+                _end(program)
+
+    def _started(self, config: Config) -> subprocess.Popen[bytes] | None:
+        """Offer to start the assistant in this terminal; returns its process, None if it is not wanted."""
+        if not self.is_agreed("ask_start", default=not self.yes):
+            return None
+        command = [sys.executable, "-m", "rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def _is_ready(self, config: Config, program: subprocess.Popen[bytes] | None) -> bool:
+        """Wait until the service answers that it is ready; returns False, and says so, if it does not in time."""
+        import httpx2
+
+        self.tell("waiting")
+        host = config.service.host
+        address = web_address("127.0.0.1" if host in (_ALL_DEVICES, "::") else host, config.service.port)
+        end = time.monotonic() + _READY_WITHIN_S
+        with self._ticking():
+            while time.monotonic() < end and (program is None or program.poll() is None):
+                with suppress(httpx2.HTTPError):
+                    if httpx2.get(f"{address}/readyz", timeout=5, trust_env=False).status_code == _OK:
+                        return True
+                time.sleep(_POLL_S)
+        self.tell("not_ready", seconds=round(_READY_WITHIN_S))
+        return False
 
     # --- undo -------------------------------------------------------------------------------------------------------
 
@@ -499,14 +569,34 @@ def _free_port(host: str) -> int:
     return _PORTS[0]
 
 
+def translated(text: str, findings: Mapping[str, str]) -> str:
+    """Return a sentence of the checks in the reader's language; as it is if no pattern of ``findings`` is all of it."""
+    for pattern, translation in findings.items():
+        if found := re.fullmatch(pattern, text):
+            return found.expand(translation)
+    return text
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    """Stop a process that may have had Ctrl-C as well, and wait for its end."""
+    if program.poll() is None:
+        program.send_signal(signal.SIGINT)
+        try:
+            program.wait(_ENDED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+
+
 def _install_compiler() -> None:
     """Install the package ziglang, a C compiler, into this environment; a UsageError if pip and uv fail."""
-    tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "-q", "ziglang"]]
+    tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "ziglang"]]
     if shutil.which("uv"):
-        tools.insert(0, ["uv", "pip", "install", "-q", "--python", sys.executable, "ziglang"])
+        tools.insert(0, ["uv", "pip", "install", "--python", sys.executable, "ziglang"])
     for tool in tools:
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(tool, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=subprocess.DEVNULL)
+            # They show what they download, and how far.
+            subprocess.run(tool, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=sys.stderr)
             return
     raise UsageError("the package ziglang could not be installed; install a C compiler: sudo apt install gcc")
 

@@ -85,8 +85,9 @@ CONFIG = ".config/rkllm-mcp/config.toml"
 
 def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone(home: Home) -> None:
     code, out, err = home.run("setup", "--yes", "--emulated", "--no-service")
-    assert (code, bool(ADDRESS.fullmatch(out))) == (0, True), err
-    assert "127.0.0.1" in out
+    # Nothing listens, so there is no code that would run out before anything does.
+    assert (code, out) == (0, ""), err
+    assert "While it runs, 'rkllm-mcp service link' shows the address of the page" in err
     for line in ("✓ local: 4 tools", "✓ files: 3 tools", "✓ It called clock and answered.", f"Wrote {CONFIG}"):
         assert f"{line}\n" in err
     config = load_config(home.path / CONFIG)
@@ -165,7 +166,7 @@ def test_on_a_board_setup_goes_on_where_it_was_stopped_and_is_undone(home: Home,
     fetched = len(board.requests)
     (model / FILE).write_text(SCRIPT)
     code, out, err = home.run(*words)
-    assert (code, bool(ADDRESS.fullmatch(out))) == (0, True), err
+    assert (code, out) == (0, ""), err
     assert len(board.requests) == fetched
     for line in (f"Here already: {model.relative_to(home.path)}", "✓ It called clock and answered."):
         assert f"{line}\n" in err
