@@ -206,7 +206,7 @@ def _of(model: str) -> str:
 
 def check_driver(machine: Machine) -> Iterator[CheckResult]:
     """Check the kernel driver of the NPU."""
-    version, kernel = npu.driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "this one"
+    version, kernel = npu.driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "running here"
     install = _install_kernel(machine)
     if version is not None:
         found = f"rknpu {'.'.join(map(str, version))}"

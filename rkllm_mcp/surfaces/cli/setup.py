@@ -484,7 +484,8 @@ class _Setup:
             self.tell("done")
             if program is not None:
                 self.tell("serving")
-                program.wait()
+                with suppress(KeyboardInterrupt):
+                    program.wait()
         finally:
             if program is not None:
                 _end(program)

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
+import httpx2
+import pexpect
 import pytest
 
-from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.config.loading import load_config, read_file
+from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.store import open_store
+from rkllm_mcp.surfaces.cli import setup
 from rkllm_mcp.surfaces.cli.service import qr_text
-from tests.support.board_trees import RK3588, plant
+from tests.support.board_trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3562, RK3576, RK3588, ROCK_5B_OLD, plant
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.emulator import libraries
 from tests.support.fake_hub import FakeHub, running
@@ -27,7 +32,6 @@ from tests.support.outcome import Command, Outcome
 from tests.support.rkllm_files import container
 
 _PATIENCE_S = 120
-ADDRESS = re.compile(r"http://[\w.]+:80\d\d/#/link/[\w-]{32}\n")
 MODEL, REPOSITORY = "qwen2.5-0.5b", "ThomasTheMaker/Qwen2.5-0.5B-Instruct-RKLLM-1.2.0"
 FILE = "Qwen2.5-0.5B-Instruct-1.2.0.rkllm"
 SCRIPT = """RKLLM-EMULATOR 1
@@ -218,3 +222,68 @@ def test_devices_are_linked_listed_and_revoked_in_the_shell(command: Command, tm
     assert command("service", "keys", "--revoke", number) == Outcome(
         2, "", f"Error: there is no device '{number}'; 'rkllm-mcp service keys' lists them\n"
     )
+
+
+BOARDS: dict[str, dict[str, str | None]] = {
+    "orange pi 5": {**ORANGE_PI_5},
+    "old driver": {**ROCK_5B_OLD},
+    "mainline": {**MAINLINE_ROCK_5B},
+    "rk3576": {**RK3576},
+    "rk3562": {**RK3562},
+    "no heap": {**RK3562, "dev/dma_heap/system": None},
+    "laptop": {**LAPTOP},
+    "nothing": {},
+    "container": {"proc/device-tree": "-> /nowhere", "sys/module/rknpu/initstate": "live\n"},
+    "driver 0.9.7": {**ORANGE_PI_5, "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.7\n"},
+    "driver 0.9.2": {**ORANGE_PI_5, "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.2\n"},
+    "link": {**ORANGE_PI_5, "dev/rknpu": "-> dri/card1"},
+    "no nodes": {**ORANGE_PI_5, "dev/dri/card1": None, "dev/dri/renderD129": None},
+}
+
+
+@pytest.mark.parametrize("is_usable", [True, False])
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_finding_about_a_board_is_told_in_japanese(tmp_path: Path, name: str, is_usable: bool) -> None:
+    machine = Machine(plant(tmp_path, BOARDS[name]), can_use=lambda path: is_usable)
+    texts = read_file(Path(setup.__file__).with_name("setup_texts.toml"))["findings"]
+    for check in (checks.check_soc, checks.check_driver, checks.check_device, checks.check_gomp):
+        for finding in check(machine):
+            for sentence in filter(None, (finding.found, finding.remedy)):
+                assert any(re.fullmatch(pattern, sentence) for pattern in texts), sentence
+                words = setup.translated(sentence, texts)
+                english = re.findall(r"\b(?:the|which|this|that|install|with|no|not)\b", words, re.IGNORECASE)
+                assert not english, words
+
+
+def test_the_page_is_shown_when_it_answers_and_the_assistant_ends_with_ctrl_c(home: Home) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home.path), "LANG": "C.UTF-8", "TERM": "xterm"}
+    words = ["-m", "rkllm_mcp", "setup", "--emulated", "--no-service"]
+    terminal: pexpect.spawn[str] = pexpect.spawn(
+        sys.executable,
+        words,
+        env=environment,  # pyright: ignore[reportArgumentType]
+        cwd=str(home.path),
+        encoding="utf-8",
+        timeout=_PATIENCE_S,
+        dimensions=(60, 120),
+    )
+    try:
+        terminal.expect("May other devices of your network")
+        terminal.sendline("n")
+        terminal.expect("A folder whose text files")
+        terminal.sendline("")
+        terminal.expect("Start the assistant now")
+        terminal.sendline("")
+        terminal.expect(r"http://127\.0\.0\.1:80\d\d/#/link/[\w-]{32}")
+        address, _, code = str(terminal.after).partition("/#/link/")
+        linked = httpx2.post(f"{address}/v1/devices:exchange", json={"code": code, "name": "phone"}, timeout=60)
+        assert linked.status_code == 200
+        terminal.expect("Ctrl-C ends it")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+        assert terminal.exitstatus == 0
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{address}/healthz")
+    finally:
+        terminal.close(force=True)
