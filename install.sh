@@ -24,7 +24,7 @@ if ! command -v uv >/dev/null && ! command -v pipx >/dev/null; then
     echo "Getting uv into $place …" >&2
     # Debian and Ubuntu ship Python without the part that makes environments.
     python3 -m venv "$place" 2>/dev/null || { rm -rf "$place"; stop "python3 cannot make an environment: sudo apt install pipx"; }
-    "$place/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
+    "$place/bin/python" -m pip install --disable-pip-version-check uv ||
         { rm -rf "$place"; stop "uv could not be installed (see above); is a package index reachable?"; }
     mkdir -p "$HOME/.local/bin"
     ln -sf "$place/bin/uv" "$HOME/.local/bin/uv"
@@ -32,10 +32,10 @@ fi
 
 echo "Installing $package …" >&2
 if command -v uv >/dev/null; then
-    uv tool install --quiet --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
+    uv tool install --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
     program=$(uv tool dir --bin)/rkllm-mcp
 else
-    pipx install --quiet --force "$package" || stop "pipx could not install $package (see above)"
+    pipx install --force "$package" || stop "pipx could not install $package (see above)"
     program=$(pipx environment --value PIPX_BIN_DIR 2>/dev/null || echo "$HOME/.local/bin")/rkllm-mcp
 fi
 "$program" --version

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.installed import need_index
 from tests.support.shared import REPOSITORY
 
 
@@ -28,6 +31,9 @@ def test_the_wheel_holds_the_packages_the_models_and_the_emulators_sources_and_n
         names = archive.namelist()
     for needed in (
         "rkllm_mcp/app/assistant.py",
+        "rkllm_mcp/py.typed",
+        "mcp_servers/py.typed",
+        "rkllm_mcp/_models/demo/mcp_config.toml",
         "mcp_servers/weather/__main__.py",
         "mcp_servers/knowledge/ocr/katakana.txt",
         "mcp_servers/knowledge/ocr/recent.txt",
@@ -48,6 +54,53 @@ def test_the_wheel_holds_the_packages_the_models_and_the_emulators_sources_and_n
     ):
         assert needed in names
     assert not [name for name in names if name.endswith((".so", ".pyc", ".o")) or "/tests/" in name]
+
+
+def test_the_source_archive_holds_the_types_and_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    subprocess.run([*build, "-t", "sdist"], cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (folder,) = (tmp_path / "source").iterdir()
+    assert (folder / "rkllm_mcp" / "py.typed").is_file()
+    subprocess.run([*build, "-t", "wheel"], cwd=folder, check=True, capture_output=True, timeout=120)
+    (again,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert sorted(first.namelist()) == sorted(second.namelist())
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not here")
+@pytest.mark.parametrize("source", ["checkout", "wheel"])
+def test_uv_installs_it_as_a_tool_in_a_bare_home_with_documents_and_types(
+    wheel: Path, tmp_path: Path, source: str
+) -> None:
+    need_index()
+    home = tmp_path / "home"
+    home.mkdir()
+    kept = {key: value for key, value in os.environ.items() if key.startswith(("UV_", "PIP_", "SSL_", "HTTP"))}
+    environment = {**kept, "HOME": str(home), "PATH": f"{home}/.local/bin:{os.environ['PATH']}", "LANG": "C.UTF-8"}
+
+    def run(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            words, cwd=home, env=environment, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    package = REPOSITORY if source == "checkout" else wheel
+    run("sh", str(REPOSITORY / "install.sh"), str(package))
+    # Nothing was set up, so nothing answers, least of all a script.
+    assert "No model is configured: rkllm-mcp setup." in run("rkllm-mcp", "run", "hello", code=3)
+    assert "✓ It called clock and answered." in run("rkllm-mcp", "setup", "--yes", "--emulated", "--no-service")
+    assert f"# {home}/.config/rkllm-mcp/config.toml\n" in run("rkllm-mcp", "config", "show")
+    assert "answers from a script" in run("rkllm-mcp", "run", "hello")
+    (home / "rules.html").write_text("<h1>House</h1><p>The bins are emptied on Thursday.</p>", "utf-8")
+    run("rkllm-mcp", "knowledge", "create", "house")
+    run("rkllm-mcp", "knowledge", "add", "rules.html")
+    assert "emptied on Thursday" in run("rkllm-mcp", "knowledge", "search", "When are the bins emptied?")
+    tools = next((home / ".local" / "share" / "uv" / "tools" / "rkllm-mcp").glob("lib/python*/site-packages"))
+    assert (tools / "rkllm_mcp" / "py.typed").is_file()
 
 
 def test_an_installed_package_answers_on_the_emulated_npu(wheel: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -104,3 +105,21 @@ def need_npm(package: str) -> None:
     problem = _npm_problem(package)
     if problem:
         pytest.skip(f"npm cannot get {package} here: {problem}")
+
+
+@functools.cache
+def _index_problem() -> str:
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries", "0", "--timeout", "8", "-d"]
+    with tempfile.TemporaryDirectory() as folder, process_group([*command, folder, "segno"], os.environ) as process:
+        try:
+            errors = process.communicate(timeout=_REACHABLE_LIMIT_S)[1]
+        except subprocess.TimeoutExpired:
+            return f"it did not answer within {_REACHABLE_LIMIT_S} s"
+    return errors.strip() or "pip failed" if process.returncode else ""
+
+
+def need_index() -> None:
+    """Skip the calling test where no package index can be reached."""
+    refuse_in_default_tier("a package index")
+    if problem := _index_problem():
+        pytest.skip(f"no package index can be reached here: {problem}")
