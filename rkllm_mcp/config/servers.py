@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from typing_extensions import Self
 
 from rkllm_mcp.config.section import (
@@ -40,6 +40,33 @@ _IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "folder": 
 
 # Default of timeout_s by transport, seconds: programs and streams may work for long, a request should not.
 CALL_TIMEOUTS_S = {"stdio": 60.0, "http": 30.0, "sse": 60.0, "websocket": 60.0, "builtin": 10.0, "openapi": 30.0}
+
+
+# Each connection writes these itself; RFC 9110, 7.6.1 has those that belong to one connection.
+_OWN_HEADERS = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "proxy-authenticate", "proxy-authorization"}
+    | {"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise combination(name, f"the header name {name!r}", "letters, digits and hyphens are allowed")
+        if name.lower() in _OWN_HEADERS:
+            raise combination(name, f"the header {name}", "the connection sends it itself; leave it out")
+        # A tab is allowed inside of a value.
+        if _CONTROL.search(value.replace("\t", "")):
+            raise combination(
+                name, f"a line break or another control character in the header {name}", "one line is allowed"
+            )
+    return headers
+
+
+# HTTP headers of a server, by name.
+Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_checked_headers)]
 
 
 class ServerBase(Section):
@@ -148,7 +175,7 @@ class RemoteServer(ServerBase):
     """http (Streamable HTTP), sse or websocket."""
     url: str
     """http:// or https://; ws:// or wss:// for websocket."""
-    headers_template: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
+    headers_template: Headers = Field(default_factory=dict[str, str], repr=False)
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment."""
     ca_file: FilePath | None = None
     """Certificates to trust in addition to the system's, for https:// and wss://; relative to the configuration file.
@@ -235,7 +262,7 @@ class OpenAPIServer(ServerBase):
     """A path (relative to the configuration file), a URL, or the specification itself, as a table or as text."""
     openapi_base_url: str | None = None
     """The address of the API, if different from the one in the specification."""
-    headers_template: dict[str, str] = Field(default_factory=dict[str, str])
+    headers_template: Headers = Field(default_factory=dict[str, str])
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment. A key
     that the API expects in the query or a cookie is sent there under its name.
     """
@@ -258,6 +285,9 @@ def _check_url(url: str, key: str, schemes: tuple[str, ...], transport: str) -> 
         usable = parts.scheme in schemes and bool(parts.hostname)
     except ValueError:
         usable = False
+    # urlsplit removes line breaks, which must not reach a request line.
+    if re.search(r"[\x00-\x20\x7f]", url):
+        raise combination(key, f"{without_secrets(url)!r}", "an address without spaces and line breaks is allowed")
     if not usable:
         wanted = " or ".join(f"{scheme}://" for scheme in schemes)
         raise combination(key, f"{without_secrets(url)!r}", f"{transport} needs an address that begins with {wanted}")

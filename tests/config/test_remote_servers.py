@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,32 @@ def test_the_doctor_misses_a_certificate_that_is_not_there(tmp_path: Path) -> No
     path = written(tmp_path, 'url = "https://h/mcp"\nca_file = "gone.pem"')
     findings = [finding for finding in diagnose(load_config(path, env={})) if "gone.pem" in finding.found]
     assert [finding.status for finding in findings] == ["warn"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ('"X-Key" = "a\\r\\nX-Other: b"', "found a line break or another control character in the header X-Key"),
+        ('"X-Key" = "a\\u0000"', "found a line break or another control character in the header X-Key"),
+        ('"X Key" = "a"', "found the header name 'X Key'; letters, digits and hyphens are allowed"),
+        ('"X-Key:" = "a"', "found the header name 'X-Key:'"),
+        ('"" = "a"', "found the header name ''"),
+        ('Host = "other"', "found the header Host; the connection sends it itself; leave it out"),
+        ('transfer-encoding = "chunked"', "found the header transfer-encoding"),
+        ('Content-Length = "3"', "found the header Content-Length"),
+        ('Connection = "close"', "found the header Connection"),
+        ('Upgrade = "websocket"', "found the header Upgrade"),
+    ],
+)
+@pytest.mark.parametrize("place", ['url = "https://h/mcp"', 'openapi_spec = "https://h/spec.json"'])
+def test_a_header_that_would_break_a_request_is_refused(tmp_path: Path, place: str, headers: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        spec_of(tmp_path, f"{place}\nheaders_template = {{ {headers} }}")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://h/mcp\\r\\nHost: other", "https://h/a b", "https://h/\\tx", "https://h/mcp\\n"]
+)
+def test_an_address_with_a_line_break_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match="an address without spaces and line breaks is allowed"):
+        spec_of(tmp_path, f'url = "{url}"')
