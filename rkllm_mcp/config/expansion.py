@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from rkllm_mcp.errors import ConfigError
@@ -67,6 +67,11 @@ def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> An
             for name, item in value.items()
         }
     return value
+
+
+def with_python(words: Iterable[str]) -> list[str]:
+    """Return the words of a command as they run: ``${PYTHON}`` is the interpreter of this program."""
+    return [word.replace("${PYTHON}", sys.executable) for word in words]
 
 
 def expand_known(text: str, env: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rkllm_mcp.config.expansion import with_python
 from rkllm_mcp.errors import UsageError
 
 _META = "io.github.rkllm-mcp/gallery"
@@ -35,7 +36,7 @@ def _shown(entry: dict[str, Any]) -> dict[str, Any]:
         "description": server["description"],
         "description_ja": meta["description_ja"],
         "version": server["version"],
-        "command": command,
+        "command": with_python(command),
         "reaches": meta["reaches"],
         "needs_folder": _FOLDER in command,
     }

@@ -163,13 +163,14 @@ def install_command(
     folder: Annotated[str | None, option("The folder that the server may read and change.", "PATH")] = None,
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox. The knowledge server is part of rkllm-mcp."""
+    from rkllm_mcp.config.expansion import with_python
     from rkllm_mcp.diagnostics.doctor import gallery_server
 
     at = str(Path(folder).expanduser().absolute()) if folder else None
     table = gallery_server(name, at, session.config(), session.target_file())
     _add(session, table)
     where = " in a sandbox, with the network" if table.get("sandbox") else ""
-    session.status(f"It runs '{shlex.join([table['command'], *table['args']])}'{where}.")
+    session.status(f"It runs{where}: {shlex.join(with_python([table['command'], *table['args']]))}")
     session.status(f"Try it with: rkllm-mcp servers test {name}")
 
 

@@ -184,6 +184,17 @@ def test_commands_that_write_change_the_users_file_unless_another_is_there_or_na
         assert 'command = "x"' in (tmp_path / file).read_text("utf-8")
 
 
+def test_which_of_two_files_is_used_is_said_once(command: Command, tmp_path: Path) -> None:
+    own = tmp_path / ".config" / "rkllm-mcp" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(DEMO)
+    assert "[Config: " not in command("tools", "list").err
+    (tmp_path / "mcp_config.toml").write_text(DEMO)
+    said = "[Config: mcp_config.toml of this folder is used, not .config/rkllm-mcp/config.toml]"
+    assert command("tools", "list").err.count(said) == 1
+    assert command("--config", "mcp_config.toml", "tools", "list").err.count("[Config: ") == 0
+
+
 def test_config_check_without_a_file_says_so(command: Command) -> None:
     assert command("config", "check") == Outcome(
         0, f"{UNCONFIGURED}\nright; servers: none\n", f"model: {NOT_CONFIGURED}\n"

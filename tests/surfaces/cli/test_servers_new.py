@@ -71,6 +71,7 @@ def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_
     demo = make_demo(tmp_path, ())
     made = demo.run("servers", "install", "knowledge")
     assert (made.returncode, "sandbox" in made.stderr) == (0, False), made.stderr
+    assert f"It runs: {sys.executable} -m mcp_servers.knowledge --default-base '*'" in made.stderr
     (tmp_path / "bins.txt").write_text("The bins are emptied on Thursday.", "utf-8")
     for words in (("create", "house"), ("add", str(tmp_path / "bins.txt"))):
         assert demo.run("knowledge", *words).returncode == 0
