@@ -139,6 +139,10 @@ class TurnPreparation:
         instruct(conversation, self._standing_instructions())
         return self._selection.beginnings(tools)
 
+    async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return the tools that fit a request best, if any has to do with it."""
+        return await self._selection.fitting(request, tools)
+
     async def prepare(
         self,
         conversation: Conversation,

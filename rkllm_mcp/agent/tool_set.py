@@ -172,6 +172,9 @@ MOST_CHOSEN = 8
 # A later question is told of tools that fit it this well; the best of a good question score 0.4 and more.
 _FITS_WELL = 0.3
 _TOLD_AT_ONCE = 3
+# "What time is it?" scores 0.06 for a tool that tells the time, "Hello" nothing for any.
+_HAS_TO_DO = 0.04
+_NEAR_THE_BEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,12 @@ class ToolSelection:
             told += [find_tools_spec(tools)] if find is None else []
         conversation.told_tools.update({tool.name: tool for tool in told})
         return "\n".join(["[More tools that you can call:", *map(signature, told)]) + "]" if told else ""
+
+    async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return the tools that fit a request best, if any has to do with it."""
+        scored = await self.search.search(request, tools) if tools and request.strip() else ()
+        least = max((score for _, score in scored), default=0.0) * _NEAR_THE_BEST
+        return tuple(tool for tool, score in scored if score >= max(least, _HAS_TO_DO))
 
     def finder_of(self, conversation: Conversation) -> ToolSpec | None:
         """``find_tools`` as the conversation knows it; None when it does not."""

@@ -8,7 +8,8 @@ An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +32,7 @@ from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
 from rkllm_mcp.messages import Conversation, Ending, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.model_form import PromptListing
     from rkllm_mcp.app.models import ModelSwitch
     from rkllm_mcp.app.warmup import WarmUp
+    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
     from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.tools.search import Embedder, ToolSearch
 
@@ -154,6 +156,35 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 
 NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
+# A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
+_UNFIT_WAIT_S = 1.0
+_WAITING: Mapping[Language, str] = {
+    "en": "[MCP: Waiting for {names}, which the question may need]",
+    "ja": "[MCP: この質問に必要かもしれない {names} の起動を待っています]",
+}
+_LATER: Mapping[Language, str] = {
+    "en": "[MCP: Still starting: {names}; the tools join the next question]",
+    "ja": "[MCP: 起動中: {names}。ツールは次の質問から使えます]",
+}
+_WITHOUT: Mapping[Language, str] = {
+    "en": "[MCP: Still starting: {names}; this answer goes without the tools]",
+    "ja": "[MCP: 起動中: {names}。この回答ではツールを使いません]",
+}
+
+
+def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = None) -> str:
+    names = [server.spec.name for server in servers]
+    return ", ".join(f"'{name}'" for name in names if among is None or name in among)
+
+
+def _is_needed(server: AnyToolServer, fitting: Collection[str], named: Collection[str]) -> bool:
+    """Return True if a question needs a server: its tools fit, one is ``named``, or it adds to each question."""
+    own = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
+    is_named = any(name in own or name.startswith(f"mcp__{server.spec.name}__") for name in named)
+    adds_context = server.spec.auto_context_tool is not None and not server.failed_before
+    return is_named or adds_context or server.spec.name in fitting
+
+
 # Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
@@ -198,6 +229,8 @@ class Assistant:
         self._new_warm_up = new_warm_up
         self._warm_up: WarmUp | None = None
         self._answers: dict[str, AnswerStream] = {}
+        # Servers that were still starting when an answer went on without them.
+        self._waited_for: set[str] = set()
         self._idle = anyio.Event()
         self._is_closed = False
         self.pending = PendingRequests(config.security.question_timeout_s)
@@ -233,7 +266,7 @@ class Assistant:
         """Prepare the beginning of every prompt once the model is loaded; see ``app.warmup.WarmUp``."""
         if (npu := self.model_host.npu) is not None:
             self._warm_up = self._new_warm_up(npu.model, npu.engine, comes_back=comes_back)
-            self._tasks.start_soon(self._warm_up.run, self.ready, self.prompt_prefix)
+            self._tasks.start_soon(self._warm_up.run, self._ready_to_warm_up, self.prompt_prefix)
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
@@ -301,7 +334,9 @@ class Assistant:
         """
 
         async def work_when_ready(running: AnswerStream) -> None:
-            await self._wait_until_ready(running.emit)
+            # The work has tools of its own, if any, so it waits for no server.
+            await self._model_ready(running.emit)
+            await self._warmed_up()
             await work(running)
 
         await self._run_free(conversation, work_when_ready, emit)
@@ -406,6 +441,77 @@ class Assistant:
         await self.model_host.ready()
         await self.toolbox.connected()
 
+    async def _ready_to_warm_up(self) -> None:
+        await self.model_host.ready()
+        await self.toolbox.wait(lambda _: self.config.agent.wait_for_servers_s)
+
+    async def servers_ready(self, text: str, options: AnswerOptions, emit: EmitEvents) -> None:
+        """Wait for the servers that are starting as long as a question is worth it; ``emit`` gets status lines.
+
+        ============================================  ======================================
+        a server                                      is waited for, at most
+        ============================================  ======================================
+        whose known tools fit the question            its ``connect_timeout_s``
+        whose known tools do not fit it               1 s
+        of which nothing is known                     ``agent.wait_for_servers_s``
+        that is waited for already                    not again
+        ============================================  ======================================
+
+        With ``options.waits_for_servers`` and a question that no tool fits so far, every server that did not fail in
+        an earlier run is waited for up to its ``connect_timeout_s``.
+        """
+        starting = [server for server in self.toolbox.connections if server.is_starting]
+        if not starting or not options.tools:
+            return
+        patience_s, language = self.config.agent.wait_for_servers_s, self._language_of(options)
+        known = [*self.toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
+        fitting = {tool.server for tool in await self._preparation.fitting(text, known)}
+        named = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
+        named -= {name for name in named if self.toolbox.resolve(name) is not None}
+        needed = {server.spec.name for server in starting if _is_needed(server, fitting, named)}
+        if named and not needed:
+            # One of them may have the tool that the request names.
+            needed = {server.spec.name for server in starting if not server.remembered_tools}
+
+        def first_limit_s(server: AnyToolServer) -> float:
+            name = server.spec.name
+            if name not in needed and name in self._waited_for:
+                return 0.0
+            return patience_s if name in needed or not server.remembered_tools else min(patience_s, _UNFIT_WAIT_S)
+
+        late = await self.toolbox.wait(first_limit_s)
+        if any(server.spec.name in needed for server in late):
+            await emit((Status(_WAITING[language].format(names=_names_of(late, needed))),))
+            late = await self.toolbox.wait(lambda server: math.inf if server.spec.name in needed else 0.0)
+        elif options.waits_for_servers:
+            late = await self._wait_until_served(text, late, emit, language)
+        news = [server for server in late if server.spec.name not in self._waited_for]
+        self._waited_for |= {server.spec.name for server in news}
+        if news:
+            line = _WITHOUT if options.waits_for_servers else _LATER
+            await emit((Status(line[language].format(names=_names_of(news))),))
+
+    async def _wait_until_served(
+        self, text: str, late: Sequence[AnyToolServer], emit: EmitEvents, language: Language
+    ) -> Sequence[AnyToolServer]:
+        """Wait until a tool fits the question, or no server is left that did not fail before; return those that start.
+
+        Each server is waited for up to its ``connect_timeout_s``.
+        """
+        has_told = False
+        while hopeful := [server for server in late if not server.failed_before]:
+            if await self._preparation.fitting(text, self.toolbox.tools()):
+                break
+            if not has_told:
+                has_told = True
+                await emit((Status(_WAITING[language].format(names=_names_of(hopeful))),))
+            await self.toolbox.next_settled(hopeful)
+            late = [server for server in late if server.is_starting]
+        return late
+
+    def _language_of(self, options: AnswerOptions) -> Language:
+        return options.language or self.config.agent.person_language
+
     def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
         options = options or AnswerOptions()
@@ -469,7 +575,9 @@ class Assistant:
             running.save_with(record)
             await record.begin()
             self._tasks.start_soon(record.follow, running.scope.cancel)
-        await self._wait_until_ready(running.emit)
+        await self._model_ready(running.emit)
+        await self.servers_ready(text, options, running.emit)
+        await self._warmed_up()
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
@@ -501,13 +609,15 @@ class Assistant:
         with StreamApprover(self.pending, emit, options.approval_timeout_s) as asker:
             yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
-    async def _wait_until_ready(self, emit: EmitEvents) -> None:
+    async def _model_ready(self, emit: EmitEvents) -> None:
         self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.awaited()
         if not self.model_host.is_ready and (statuses := self.starting()):
             await emit(statuses)
-        await self.ready()
+        await self.model_host.ready()
+
+    async def _warmed_up(self) -> None:
         if self._warm_up is not None:
             await self._warm_up.over()
 

@@ -180,7 +180,6 @@ async def open_app(
         from rkllm_mcp.agent.usage import UsageCounter
         from rkllm_mcp.app.assistant import Assistant
         from rkllm_mcp.app.warmup import WarmUp
-        from rkllm_mcp.tools.toolbox import report_slow_servers
 
         usage = UsageCounter()
         sampler = ModelSampler(model_host.chat_model, model_host.name, config.agent.sampling_tokens, usage, tenant)
@@ -192,10 +191,8 @@ async def open_app(
         if models is not None:
             app.models, models.on_change = models, app.use
         tasks.start_soon(app.recorder.tidy)
-        if status is not None:
-            tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
-            if model_host.npu is not None and not tenant:
-                tasks.start_soon(_report_warnings, model_host.npu.engine, status)
+        if status is not None and model_host.npu is not None and not tenant:
+            tasks.start_soon(_report_warnings, model_host.npu.engine, status)
         app.warm_up()
         try:
             yield app

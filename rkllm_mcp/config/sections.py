@@ -296,6 +296,10 @@ class ModelSection(Section):
 class AgentSection(Section):
     """The loop of model and tools."""
 
+    wait_for_servers_s: NotNegativeSeconds = 3.0
+    """How long an answer waits for servers that are starting; their tools join the next question. A server whose known
+    tools fit the question is waited for up to its connect_timeout_s.
+    """
     max_rounds: Positive = 8
     """Maximum model rounds in one answer; then it must answer in text."""
     system_prompt: str | None = None

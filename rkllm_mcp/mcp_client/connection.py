@@ -48,6 +48,8 @@ from rkllm_mcp.toolcalls.results import text_result
 if TYPE_CHECKING:
     from mcp import Client
 
+    from rkllm_mcp.messages import ToolSpec
+
 
 _Result = TypeVar("_Result")
 
@@ -97,6 +99,16 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
             self._first.set()
+
+    @property
+    def remembered_tools(self) -> Sequence[ToolSpec]:
+        """See ``ToolServer``."""
+        return self._memory.tools or ()
+
+    @property
+    def failed_before(self) -> bool:
+        """See ``ToolServer``."""
+        return self._memory.has_failed
 
     @property
     def life_over(self) -> anyio.Event:
@@ -302,6 +314,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             return "stopped", "it was stopped"
         if was_ready:
             return "died", f"it {self._verdict or ending or 'closed the connection'}"
+        self._memory.note_failure()
         if error is None:
             self.timed_out = True
             limit_s = self.spec.connect_timeout_s

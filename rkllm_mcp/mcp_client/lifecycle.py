@@ -287,6 +287,21 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         await self._first.wait()
 
     @property
+    def is_starting(self) -> bool:
+        """True during the first attempt to connect."""
+        return self.state == "connecting" and not self._first.is_set()
+
+    @property
+    def remembered_tools(self) -> Sequence[ToolSpec]:
+        """The tools of an earlier connection; empty if none is remembered."""
+        return ()
+
+    @property
+    def failed_before(self) -> bool:
+        """True if the last attempt of an earlier run to connect failed."""
+        return False
+
+    @property
     def has_failed(self) -> bool:
         """True if the last start failed, also while it is tried again."""
         return self._backoff.has_failed

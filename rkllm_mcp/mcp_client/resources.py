@@ -8,7 +8,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -53,6 +53,8 @@ OnUpdate: TypeAlias = Callable[[str], Awaitable[None]]
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 # Limit for resources/unsubscribe, seconds.
 _UNSUBSCRIBE_TIMEOUT_S = 2.0
+# A list of all servers waits this long for one that is starting, seconds.
+_START_PATIENCE_S = 3.0
 
 
 async def _list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
@@ -155,6 +157,8 @@ class ResourceHub:
     updates: ResourceUpdates
     on_status: Callable[[str], None] | None = None  # receives a line about each server that could not list something
     completion_patience_s: float = 3.0  # limit of a completion
+    # Servers whose failure was reported, until they answer again: a dead server is named once.
+    _reported: set[str] = field(default_factory=set[str])
 
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
@@ -326,12 +330,21 @@ class ResourceHub:
         async def ask(connection: AnyConnection) -> None:
             name = connection.spec.name
             problem = f"the {what} of server '{name}' could not be listed"
+            if server is None:
+                # The lists of the others do not wait for a server that is slow to start.
+                with anyio.move_on_after(_START_PATIENCE_S):
+                    await connection.settled()
+                if connection.is_starting:
+                    return
             try:
                 found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if server is None and self.on_status is not None:
+                if server is None and self.on_status is not None and name not in self._reported:
+                    self._reported.add(name)
                     self.on_status(f"[MCP: {error}]")
                 errors.append(error)
+            else:
+                self._reported.discard(name)
 
         async with anyio.create_task_group() as asking:
             for connection in asked:

@@ -97,6 +97,7 @@ def revision_of(client: Client, transport: str) -> ProtocolRevision:
 class _Known:
     era: ProtocolRevision = UNKNOWN
     tools: tuple[ToolSpec, ...] | None = None
+    has_failed: bool = False  # the last attempt to connect
 
 
 class ServerCache:
@@ -117,6 +118,15 @@ class ServerCache:
     def tools(self) -> tuple[ToolSpec, ...] | None:
         """The tools of the previous connection; None if they were never listed."""
         return self._known.tools
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last attempt to connect failed, also one of an earlier run."""
+        return self._known.has_failed
+
+    def note_failure(self) -> None:
+        """Remember until the next successful connection that the server cannot be used."""
+        self._write(replace(self._known, has_failed=True))
 
     def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
         """Store the protocol revision and tools of a successful connection."""
@@ -146,6 +156,7 @@ def _parsed(text: str | None) -> _Known:
         return _Known(
             ProtocolRevision(**value["era"]),
             None if tools is None else tuple(ToolSpec(**tool) for tool in tools),
+            bool(value.get("has_failed", False)),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return _Known()

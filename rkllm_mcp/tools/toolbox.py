@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.tools.resource_tools import ResourceTools
 
-PATIENCE_S = 3.0  # most servers connect faster than this and need no status line
-
-
-async def report_slow_servers(
-    servers: Sequence[AnyToolServer], tell: Callable[[str], None], patience_s: float = PATIENCE_S
-) -> None:
-    """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
-    await anyio.sleep(patience_s)
-    late = [server.spec for server in servers if server.state == "connecting" and not server.has_failed]
-    if late:
-        names = ", ".join(f"'{spec.name}'" for spec in late)
-        limit_s = max(spec.connect_timeout_s for spec in late)
-        tell(f"[MCP: Still waiting for {names}, at most {limit_s:g} s in all]")
-
-
 # (server name, wire name of the tool)
 ToolKey: TypeAlias = tuple[str, str]
 # The error for an unknown name lists at most this many tools: it uses the model's context.
@@ -114,6 +99,32 @@ class Toolbox:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
         for connection in self.connections:
             await connection.settled()
+
+    async def wait(self, limit_s: Callable[[AnyToolServer], float]) -> tuple[AnyToolServer, ...]:
+        """Wait until every server is ready or has failed, for each at most ``limit_s`` of it; return those that start.
+
+        Lazy servers whose tools are not known are started.
+        """
+
+        async def settle(server: AnyToolServer) -> None:
+            with anyio.move_on_after(limit_s(server)):
+                await server.settled()
+
+        async with anyio.create_task_group() as waits:
+            for server in self.connections:
+                waits.start_soon(settle, server)
+        return tuple(server for server in self.connections if server.is_starting)
+
+    async def next_settled(self, servers: Sequence[AnyToolServer]) -> None:
+        """Wait until one of ``servers`` that are starting is ready or has failed."""
+
+        async def settle(server: AnyToolServer) -> None:
+            await server.settled()
+            waits.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as waits:
+            for server in servers:
+                waits.start_soon(settle, server)
 
     def retry(self) -> None:
         """Start the servers that have failed again, in the background, if that is due."""

@@ -269,7 +269,7 @@ async def test_configuration_and_state_are_hidden_wherever_they_lie(
 ) -> None:
     # All of them lie in folders that the configuration names.
     folder = tmp_path / "assistant"
-    state = make(folder / "state" / "state.db", "every tenant").parent
+    state = make(folder / "state" / "oauth.json", "every tenant").parent
     common = make(folder / "xdg" / "rkllm-mcp" / "config.toml", "").parent
     make(common / "keys.toml", "more keys")
     make(folder / "notes.txt", "a note")

@@ -283,9 +283,10 @@ async def test_a_file_of_the_version_before_gets_the_new_tables(tmp_path: Path) 
 
 async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whole_beyond(tmp_path: Path) -> None:
     async with open_store(path=tmp_path / "state.db", required=True) as memory:
-        responses, item = memory.responses, "x" * (CHAIN_CHARACTERS // 3 - 100)
+        responses, item = memory.responses, {"type": "message", "text": "x" * (CHAIN_CHARACTERS // 3 - 100)}
         for number in range(4):
             previous = f"r{number - 1}" if number else ""
-            responses.save("ann", {"id": f"r{number}", "previous_response_id": previous}, [item])
+            stored = {"id": f"r{number}", "previous_response_id": previous, "output": []}
+            responses.save("ann", stored, [item])
         assert await responses.chain("ann", "r2") == [item] * 3
         assert await responses.chain("ann", "r3") is None

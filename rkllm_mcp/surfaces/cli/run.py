@@ -6,8 +6,9 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -197,10 +198,11 @@ def run(
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
 
-            await app.ready()
+            await app.model_host.ready()
             if not as_json:
                 load_markdown(session.terminal)
             if options.model.forced_tool is not None:
+                await app.servers_ready(question.text, options, partial(_show_all, show))
                 found_tool(app, options.model.forced_tool)
             if app.model_host.is_emulated:
                 session.status(emulation_note(app.model_host.name, language))
@@ -215,6 +217,11 @@ def run(
         return EXIT_CODES[reason]
 
     return run_async(work, stop)
+
+
+async def _show_all(show: Callable[[Event], None], events: Sequence[Event]) -> None:
+    for event in events:
+        show(event)
 
 
 def _terminal_renderer(session: Session, language: Language) -> Renderer:
@@ -280,7 +287,7 @@ def run_command(
     can_ask = not (no_approve or as_json) and is_interactive()
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
-    options = AnswerOptions(model, not no_tools, approvals=approvals)
+    options = AnswerOptions(model, not no_tools, approvals=approvals, waits_for_servers=True)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:

@@ -5,6 +5,7 @@ body ─▶ Translated ─▶ ChatRequest ─▶ completions.completion ─▶ e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -355,7 +356,7 @@ async def _asked(request: Request, asked: Translated) -> ChatRequest:
     question = await run_work(request, partial(chat_request, asked, service.schemas, host_tools=host_tools))
     if not asked.servers:
         return question
-    await tenant.app.toolbox.connected()
+    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in asked.servers else 0.0)
     return replace(question, allowed_tools=tuple(_server_tools(tenant.app, asked.servers)))
 
 

@@ -57,7 +57,7 @@ test("a call has its progress, its result and its end", () => {
       question: null,
       answered: null,
       progress: { progress: 3, total: 10, message: "looking" },
-      result: { is_error: false, text: "fine", seconds: 0.5, truncated: true, ruling: "" },
+      result: { is_error: false, text: "fine", seconds: 0.5, truncated: true, ruling: "", omitted: false },
       isRunning: true,
       isOver: true,
     },
