@@ -167,6 +167,20 @@ class Toolbox:
         index = self._current()
         return index.tools.get(index.aliases.get(name, name))
 
+    def resolve_starting(self, name: str) -> ToolSpec | None:
+        """Return the tool of a server that is still starting, by its long name or as it is remembered; None if unknown.
+
+        It may be switched off before it can be called.
+        """
+        starting = [server for server in self.connections if server.is_starting]
+        remembered = [tool for server in starting for tool in server.remembered_tools]
+        found = [tool for tool in remembered if name in (tool.name, tool.wire_name, tool.qualified_name)]
+        if len(found) == 1:
+            return found[0]
+        prefixes = ((server.spec.name, f"mcp__{server.spec.name}__") for server in starting)
+        long = ((server, name.removeprefix(prefix)) for server, prefix in prefixes if name.startswith(prefix))
+        return next((ToolSpec(name, server=server, wire_name=wire) for server, wire in long if wire), None)
+
     def suggest(self, name: str) -> str | None:
         """Return the shown name most similar to a misspelt ``name``, or None."""
         shown = {tool.name.lower(): tool.name for tool in self.tools()}
@@ -188,7 +202,7 @@ class Toolbox:
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
-        tool = self.resolve(name)
+        tool = self.resolve(name) or self.resolve_starting(name)
         if tool is None:
             raise NotOfferedError(self._unknown(name))
         self.switches.turn(tool.server, tool.wire_name, is_on=is_on)

@@ -12,6 +12,7 @@ import pytest
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
@@ -196,3 +197,26 @@ async def test_the_wait_is_told_in_japanese_and_can_be_cancelled(tmp_path: Path)
         assert lines(events) == ["[MCP: この質問に必要かもしれない 'garden' の起動を待っています]"]
         assert events[-1] == End("cancelled")
         assert said(await ask(app, "Hello")) == "Hello there."
+
+
+@pytest.mark.parametrize("name", ["water_plants", "mcp__garden__water_plants"])
+async def test_a_tool_of_a_server_that_is_starting_can_be_switched_off(tmp_path: Path, name: str) -> None:
+    await remember(tmp_path)
+    async with assistant(tmp_path) as app:
+        app.toolbox.switch(name, is_on=False)
+        (tmp_path / "open").touch()
+        with anyio.fail_after(PATIENCE_S):
+            await app.toolbox.connected()
+        (tool,) = app.toolbox.tools(disabled=True)
+        assert (tool.server, tool.wire_name) == ("garden", "water_plants")
+
+
+async def test_a_tool_of_a_server_that_was_never_connected_is_switched_off_by_its_long_name(tmp_path: Path) -> None:
+    async with assistant(tmp_path) as app:
+        with pytest.raises(ToolboxError, match="There is no tool 'water_plants'"):
+            app.toolbox.switch("water_plants", is_on=False)
+        app.toolbox.switch("mcp__garden__water_plants", is_on=False)
+        (tmp_path / "open").touch()
+        with anyio.fail_after(PATIENCE_S):
+            await app.toolbox.connected()
+        assert [tool.wire_name for tool in app.toolbox.tools(disabled=True)] == ["water_plants"]

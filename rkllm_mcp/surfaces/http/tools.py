@@ -382,7 +382,8 @@ async def forget_permission(request: Request) -> None:
 
 async def _switch(request: Request, *, is_on: bool) -> SwitchResult:
     app = tenant_of(request).app
-    tool = _tool(app, request.path_params["name"])
+    name = request.path_params["name"]
+    tool = app.toolbox.resolve_starting(name) or _tool(app, name)
     app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
     await app.store.settled()
     return SwitchResult(name=tool.name, enabled=is_on)
