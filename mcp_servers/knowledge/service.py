@@ -158,7 +158,7 @@ class KnowledgeService:
         upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is None:
             return results.ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
-        document = await self._reader.read_document(blob)
+        document = await self._reader.read_document(blob, call.access.tenant)
         return results.read_output(document, received)
 
     async def passages(self, arguments: ToolArguments, call: CallContext) -> results.PassagesOutput:

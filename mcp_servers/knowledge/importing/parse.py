@@ -14,9 +14,9 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -46,6 +46,7 @@ _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
 # Control characters, non-characters and surrogates.
+_MAX_INDENTED = 50
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
@@ -158,12 +159,33 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         raise NoTextError(blob.name, "it is empty")
     found = format_of(blob)
     title, read, warnings = _READERS[found.reader](blob, found, limits)
-    passages = tuple(passage for passage in map(_clean, read) if passage.text.strip())
+    passages = tuple(_within(limits, (passage for passage in map(_clean, read) if passage.text.strip())))
     if not passages:
         raise NoTextError(blob.name)
+    if len(passages) < len(read) and _is_full(passages, limits):
+        warnings = (
+            *warnings,
+            f"Only its first {len(passages):,} passages were read: it is too large for one document.",
+        )
     title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
     content_hash = hashlib.sha256(blob.content).hexdigest()
     return ParsedDocument(title, passages, content_hash, found.media_type, warnings, blob.uri)
+
+
+def _within(limits: ParseLimits, passages: Iterable[Passage]) -> Iterator[Passage]:
+    """Yield the passages before one document is too large; the one that makes it so is cut."""
+    room = limits.characters
+    for passage in islice(passages, limits.passages):
+        size = len(passage.text) + sum(map(len, passage.headings))
+        yield passage if size <= room else replace(passage, text=passage.text[:room])
+        room -= size
+        if room <= 0:
+            return
+
+
+def _is_full(passages: Sequence[Passage], limits: ParseLimits) -> bool:
+    size = sum(len(passage.text) + sum(map(len, passage.headings)) for passage in passages)
+    return len(passages) >= limits.passages or size >= limits.characters
 
 
 def title_of(name: str) -> str:
@@ -202,9 +224,27 @@ def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> 
 def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     try:
-        return "", [Passage(json.dumps(json.loads(text), ensure_ascii=False, indent=1), is_atomic=True)]
+        value = json.loads(text)
+        return "", [Passage(json.dumps(value, ensure_ascii=False, indent=_indent(value)), is_atomic=True)]
     except _JSON_PROBLEMS:
         return "", read_plain(text)
+
+
+def _values(value: Any) -> Iterable[Any]:
+    """Return the values directly inside a JSON object or array."""
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
+
+
+def _indent(value: Any) -> int:
+    """Return the indentation of JSON: none if it nests so deeply that most of the text would be indentation."""
+    level: list[Any] = [value]
+    depth = 0
+    while level and depth <= _MAX_INDENTED:
+        level = list(chain.from_iterable(map(_values, level)))
+        depth += 1
+    return 0 if level else 1
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, Literal, cast
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
-from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
+from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
 from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines, read_plain
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage
@@ -87,20 +87,21 @@ def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -
     pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
     headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
     builder = DocumentBuilder()
-    for page in pages:
-        paragraph: list[Line] = []
-        for level, text in headings.get((page.number, -1), ()):
-            builder.heading(level, text, page.number)
-        for number, line in enumerate(page.lines):
-            found = headings.get((page.number, number), ())
-            if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
-                builder.add(join_lines(each.text for each in paragraph), page.number)
-                paragraph = []
-            for level, text in found:
+    with suppress(DocumentFullError):
+        for page in pages:
+            paragraph: list[Line] = []
+            for level, text in headings.get((page.number, -1), ()):
                 builder.heading(level, text, page.number)
-            if not found:
-                paragraph.append(line)
-        builder.add(join_lines(each.text for each in paragraph), page.number)
+            for number, line in enumerate(page.lines):
+                found = headings.get((page.number, number), ())
+                if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
+                    builder.add(join_lines(each.text for each in paragraph), page.number)
+                    paragraph = []
+                for level, text in found:
+                    builder.heading(level, text, page.number)
+                if not found:
+                    paragraph.append(line)
+            builder.add(join_lines(each.text for each in paragraph), page.number)
     return _with_whole_sentences(builder.finish())
 
 
