@@ -30,14 +30,14 @@ from mcp_servers.knowledge.importing.documents import (
 )
 from mcp_servers.knowledge.types import Passage
 
-_TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
+_TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
 # XML of real documents compresses to a twentieth at most; only crafted archives are far beyond.
 _MAX_RATIO = 200
 _RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
 # An older document type without declarations of its own cannot expand.
-_ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
+_ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
 _MAX_COLUMNS = 1_000
 # A wider gap between the cells of a row becomes one of so many empty cells.
 _MAX_GAP = 50
@@ -52,13 +52,15 @@ _EPOCH = datetime(1899, 12, 30)  # a spreadsheet's dates have no zone
 _MAX_DAYS = 2_958_466
 # The run below the reading takes the place of both.
 _RUBY = re.compile(
-    rb"<w:ruby>(?:(?!<w:rubyBase>|</w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>).)*)</w:rubyBase>\s*</w:ruby>",
+    rb"<w:ruby>(?:(?!<w:rubyBase>|</?w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>|<w:ruby>).)*)</w:rubyBase>\s*</w:ruby>",
     re.DOTALL,
 )
 # The library knows no equations: their characters become text.
-_EQUATION = re.compile(rb"<m:oMath(?:\s[^>]*)?>(.*?)</m:oMath>", re.DOTALL)
-_EQUATION_PARAGRAPH = re.compile(rb"</?m:oMathPara(?:\s[^>]*)?>|<m:oMathParaPr>.*?</m:oMathParaPr>", re.DOTALL)
-_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^>]*)?>([^<]*)</m:t>")
+_EQUATION = re.compile(rb"<m:oMath(?:\s[^<>]*)?>((?:(?!<m:oMath[\s>]).)*?)</m:oMath>", re.DOTALL)
+_EQUATION_PARAGRAPH = re.compile(
+    rb"</?m:oMathPara(?:\s[^<>]*)?>|<m:oMathParaPr>(?:(?!<m:oMathParaPr>).)*?</m:oMathParaPr>", re.DOTALL
+)
+_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^<>]*)?>([^<]*)</m:t>")
 _BESIDE = r"word/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
 _CHARTS = r"word/charts/chart\d*\.xml"
 _IGNORED = "An unrecognised element was ignored: "

@@ -37,7 +37,7 @@ from mcp_servers.knowledge.importing.source_code import read_source
 from mcp_servers.knowledge.types import Passage
 
 if TYPE_CHECKING:
-    from email.message import MIMEPart
+    from email.message import EmailMessage, MIMEPart
 
 _TITLE_CHARACTERS = 300
 _MAX_ATTACHMENTS = 100
@@ -47,6 +47,7 @@ _SAMPLE_ROWS = 20
 _MAX_CELL = 10_000_000
 # Control characters, non-characters and surrogates.
 _MAX_INDENTED = 50
+_MAX_HEADER = 20_000
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
@@ -225,7 +226,8 @@ def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     try:
         value = json.loads(text)
-        return "", [Passage(json.dumps(value, ensure_ascii=False, indent=_indent(value)), is_atomic=True)]
+        written = text if _is_deep(value) else json.dumps(value, ensure_ascii=False, indent=1)
+        return "", [Passage(written, is_atomic=True)]
     except _JSON_PROBLEMS:
         return "", read_plain(text)
 
@@ -237,14 +239,12 @@ def _values(value: Any) -> Iterable[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
-def _indent(value: Any) -> int:
-    """Return the indentation of JSON: none if it nests so deeply that most of the text would be indentation."""
-    level: list[Any] = [value]
-    depth = 0
-    while level and depth <= _MAX_INDENTED:
+def _is_deep(value: Any) -> bool:
+    """True if JSON nests so deeply that most of the text would be indentation."""
+    level = [value]
+    for _ in range(_MAX_INDENTED):
         level = list(chain.from_iterable(map(_values, level)))
-        depth += 1
-    return 0 if level else 1
+    return bool(level)
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -270,8 +270,9 @@ def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.html import read_html
 
     message = message_from_bytes(blob.content, policy=policy.default)
-    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
-    passages = [Passage("\n".join(headers))] if headers else []
+    headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
+    lines = [f"{name}: {value}" for name, value in headers.items() if value]
+    passages = [Passage("\n".join(lines))] if lines else []
     warnings: tuple[str, ...] = ()
     body = message.get_body(("plain", "html"))
     if body is not None:
@@ -286,7 +287,13 @@ def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
             found, problem = _attached(attached, limits)
             passages += found or [Passage(f"Attachment: {name}")]
             warnings = (*warnings, *problem)
-    return str(message["Subject"] or ""), passages, warnings
+    return headers["Subject"], passages, warnings
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """Return a header; a long one as it is written, because the library parses addresses in quadratic time."""
+    raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
+    return str(message[name] or "") if len(raw) <= _MAX_HEADER else " ".join(raw[:_MAX_HEADER].split())
 
 
 def _attached(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:

@@ -42,9 +42,9 @@ _END_S = 2.0
 _MAX_ANSWER = 500_000_000
 _SMALL_BYTES = MEGABYTE
 # The slowest reader, of Word, reads a megabyte in 5 s on a desktop; a board needs three times as long.
-_BASE_S, _S_PER_MEGABYTE = 10.0, 15.0
+_BASE_S, _S_PER_MEGABYTE = 10.0, 20.0
 # An empty child has 100 MB of address space, an OCR program below it 300 MB.
-_MIN_MEMORY, _MAX_MEMORY = 512 * MEGABYTE, 2_000 * MEGABYTE
+MIN_MEMORY, _MAX_MEMORY = 512 * MEGABYTE, 2_000 * MEGABYTE
 _MEMORY_SHARE = 1 / 3
 _PICTURES = (b"%PDF-", b"\x89PNG", b"\xff\xd8\xff")
 _HEAD_BYTES = 1024
@@ -160,7 +160,7 @@ class Parsers:
 @asynccontextmanager
 async def open_parsers(limits: ParseLimits) -> AsyncGenerator[Parsers, None]:
     """Yield parsers whose processes end with the block."""
-    small = replace(limits, memory_bytes=limits.memory_bytes or _MIN_MEMORY)
+    small = replace(limits, memory_bytes=limits.memory_bytes or MIN_MEMORY)
     async with open_parser(small) as for_small, open_parser(limits) as for_large:
         yield Parsers(for_small, for_large)
 
@@ -180,7 +180,7 @@ def _needs_recognition(blob: Blob) -> bool:
 
 def memory_share(root: Path = Path("/")) -> int:
     """Return the address space of a parser, bytes: a third of what is available to this process, within bounds."""
-    return int(max(_MIN_MEMORY, min(_MAX_MEMORY, _available_bytes(root) * _MEMORY_SHARE)))
+    return int(max(MIN_MEMORY, min(_MAX_MEMORY, _available_bytes(root) * _MEMORY_SHARE)))
 
 
 def _available_bytes(root: Path) -> int:
@@ -220,7 +220,7 @@ async def _round_trip(child: anyio.abc.Process, request: bytes) -> bytes:
 
 def _reason(exit_code: int, limits: ParseLimits) -> str:
     if exit_code == -signal.SIGALRM:
-        return f"it took longer than {limits.seconds:g} s"
+        return f"it took longer than {limits.seconds:.3g} s"
     if exit_code == parser_worker.EXIT_MEMORY:
         return parser_worker.NO_MEMORY
     if exit_code < 0:

@@ -76,6 +76,8 @@ _HEADING_LEVELS = 3
 # Maximum length moved to the page on which a sentence begins.
 _CARRIED_CHARACTERS = 300
 _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
+# Lines of a paragraph whose distances are compared.
+_STEPS = 50
 # Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
 # Rows of one table are at most this far apart.
@@ -352,7 +354,7 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
     if not _overlap(before, line) or line.bottom > before.top:
         return not ends_sentence(before.text)
     step = before.top - line.top
-    usual = median([a.top - b.top for a, b in pairwise(paragraph)] or [step])
+    usual = median([a.top - b.top for a, b in pairwise(paragraph[-_STEPS:])] or [step])
     is_indented = line.left > before.left + em * 0.7 and line.left > min(each.left for each in neighbours) + em * 0.7
     return step <= em * 2.3 and step <= usual * 1.35 and not is_indented
 
