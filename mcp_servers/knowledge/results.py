@@ -148,6 +148,7 @@ class BaseEntry(BaseModel):
     total_documents: int
     total_chunks: int
     embedder: str
+    tenant: str  # empty for all tenants
     created: str
 
 
@@ -160,6 +161,7 @@ class DocumentEntry(BaseModel):
     collection: str
     version: int
     chunks: int
+    tenant: str  # who added it; empty for the owner
     created: str
 
 

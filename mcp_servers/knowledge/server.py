@@ -38,9 +38,9 @@ from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailable
 from mcp_servers.knowledge.importing.documents import MEGABYTE
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
-from mcp_servers.knowledge.settings import TextForm
+from mcp_servers.knowledge.settings import Settings, TextForm
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
-from mcp_servers.knowledge.types import UNRESTRICTED, Access
+from mcp_servers.knowledge.types import MAX_CLEARANCE, UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
 from mcp_servers.program import version
 
@@ -128,8 +128,16 @@ STATUS = "status"
 
 
 def unrestricted_access(_: Request) -> Access:
-    """Access for stdio: the owner of the machine, without restrictions."""
+    """Access of the owner of the machine, without restrictions."""
     return UNRESTRICTED
+
+
+def stdio_access(settings: Settings) -> Access:
+    """Return the access over stdio: that of the tenant for whom the host started this server, or of the owner."""
+    if not settings.tenant:
+        return UNRESTRICTED
+    is_shared = settings.tenant_documents == "shared"
+    return Access(settings.tenant, None, MAX_CLEARANCE, settings.tenant_role, sees_shared=is_shared)
 
 
 def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
