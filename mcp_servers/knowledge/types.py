@@ -17,6 +17,9 @@ DEFAULT_COLLECTION = "default"
 DEFAULT_THRESHOLD = 0.6
 DEFAULT_RESULTS = 10
 MAX_RESULTS = 50
+# Read of one document; the rest is omitted with a warning.
+MAX_CHARACTERS = 20_000_000
+MAX_PASSAGES = 200_000
 # Fits in SQLite's 64-bit integers.
 MAX_CLEARANCE = 1_000_000_000
 

@@ -9,14 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_CHARACTERS, MAX_PASSAGES, Passage
 
 # done, total, description; awaited, because it may send a message.
 Progress = Callable[[int, int, str], Awaitable[None]]
 
 MEGABYTE = 1_000_000
-MAX_CHARACTERS = 20_000_000
-MAX_PASSAGES = 200_000
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from mcp_servers.knowledge.importing.documents import MAX_PASSAGES
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_PASSAGES, Passage
 
 # Kana, kanji, their punctuation and full-width forms; not Hangul, which uses spaces.
 CJK = (

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from mcp_servers.knowledge.importing.documents import MAX_PASSAGES
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_PASSAGES, Passage
 
 _C_LIKE = (
     r"(?:(?:public|private|protected|internal|static|final|abstract|override|virtual|sealed|partial|inline|extern"
