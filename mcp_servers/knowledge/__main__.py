@@ -79,9 +79,10 @@ async def _serve(settings: Settings) -> None:
 
     async with open_service(settings) as service:
         if settings.http is None:
-            from mcp_servers.knowledge.server import create_server, serve_stdio
+            from mcp_servers.knowledge.server import create_server, serve_stdio, stdio_access
 
-            await serve_stdio(create_server(service))
+            access = stdio_access(settings)
+            await serve_stdio(create_server(service, lambda _: access))
             return
         from mcp_servers.knowledge.http import create_app, serve_http
 

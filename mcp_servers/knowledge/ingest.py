@@ -58,6 +58,7 @@ class DocumentWriter:
         self.base_id = base_id
         self._attributes = attributes
         self._access = access
+        self.tenant = access.tenant
         self.written: list[AddedDocument] = []
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
@@ -219,7 +220,7 @@ async def add_document(
 ) -> AddedOutput:
     """Add one document; nothing is stored if it raises."""
     await on_progress(0, _STEPS, "reading")
-    document = await reader.read_document(source)
+    document = await reader.read_document(source, writer.tenant)
     await on_progress(1, _STEPS, "indexing")
     await writer.add(document)
     await on_progress(_STEPS, _STEPS, "done")

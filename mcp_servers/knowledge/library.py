@@ -106,12 +106,25 @@ class Library:
         name = checked_text("name", name, maximum=_MAX_NAME)
         description = checked_text("description", description, maximum=_MAX_DESCRIPTION, may_be_empty=True)
         with self._database.writing() as connection:
-            stored = stored_bases.create_base(connection, name, description, checked_access(access).tenant)
-            if self._target_embedder:
-                # An empty base is complete, so this set is searched from the start.
-                embedding = create_embedding(connection, stored.key, self._target_embedder)
-                set_active_embedding(connection, stored.key, embedding)
-            return stored_bases.base_by_key(connection, stored.key).base
+            return self._create(connection, name, description, checked_access(access).tenant)
+
+    def _create(self, connection: sqlite3.Connection, name: str, description: str, tenant: str) -> KnowledgeBase:
+        stored = stored_bases.create_base(connection, name, description, tenant)
+        if self._target_embedder:
+            # An empty base is complete, so this set is searched from the start.
+            embedding = create_embedding(connection, stored.key, self._target_embedder)
+            set_active_embedding(connection, stored.key, embedding)
+        return stored_bases.base_by_key(connection, stored.key).base
+
+    @_in_thread
+    def ensure_base(self, name: str, access: Access) -> KnowledgeBase:
+        """Return the first knowledge base of the caller's tenant; create an empty one if there is none."""
+        owner = replace(checked_access(access), sees_shared=False)
+        with self._database.writing() as connection:
+            found = stored_bases.bases(connection, owner)
+            if found:
+                return found[0].base
+            return self._create(connection, checked_text("name", name, maximum=_MAX_NAME), "", owner.tenant)
 
     async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
         """List the visible knowledge bases by name."""

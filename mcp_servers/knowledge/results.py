@@ -148,6 +148,7 @@ class BaseEntry(BaseModel):
     total_documents: int
     total_chunks: int
     embedder: str
+    tenant: str  # empty for all tenants
     created: str
 
 
@@ -160,6 +161,7 @@ class DocumentEntry(BaseModel):
     collection: str
     version: int
     chunks: int
+    tenant: str  # who added it; empty for the owner
     created: str
 
 
@@ -316,16 +318,30 @@ def bases_output(
     )
 
 
+# More than any model reads at once; a message of the protocol has it twice, and hosts refuse messages of 32 MB.
+MAX_TEXT = 2_000_000
+
+
 def read_output(document: ParsedDocument, received: int) -> ReadOutput:
-    """Join the passages of a parsed document and note where its pages begin."""
-    text, page, pages = "", None, list[int]()
+    """Join the passages of a parsed document up to ``MAX_TEXT`` characters and note where its pages begin."""
+    parts, length, page, pages = list[str](), 0, None, list[int]()
     for passage in document.passages:
-        text += "\n\n" if text else ""
+        if length:
+            parts.append("\n\n")
+            length += 2
+        if length > MAX_TEXT:
+            break
         if passage.page != page:
-            pages.append(len(text))
+            pages.append(length)
         page = passage.page
-        text += passage.text
-    return ReadOutput(title=document.title, text=text, received=received, warnings=list(document.warnings), pages=pages)
+        parts.append(passage.text)
+        length += len(passage.text)
+    text, warnings = "".join(parts)[:MAX_TEXT], list(document.warnings)
+    if length > MAX_TEXT:
+        warnings.append(
+            f"Only its first {MAX_TEXT:,} characters are given: add it to a knowledge base to search it all."
+        )
+    return ReadOutput(title=document.title, text=text, received=received, warnings=warnings, pages=pages)
 
 
 def passages_output(document: Document, chunks: Iterable[NewChunk], first: int) -> PassagesOutput:

@@ -35,11 +35,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailableError
+from mcp_servers.knowledge.importing.documents import MEGABYTE
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
-from mcp_servers.knowledge.settings import TextForm
+from mcp_servers.knowledge.settings import Settings, TextForm
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
-from mcp_servers.knowledge.types import UNRESTRICTED, Access
+from mcp_servers.knowledge.types import MAX_CLEARANCE, UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
 from mcp_servers.program import version
 
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 INPUT_KEY = "judge"
 _TIMEOUT_S = 60.0
+# Hosts end a connection with a message of more than 32 MB: text of 3 bytes a character, once plain and once as JSON.
+_MAX_ANSWER = 5_000_000
 # Tokens for text around the requested lines.
 _EXTRA_TOKENS = 64
 
@@ -125,8 +128,16 @@ STATUS = "status"
 
 
 def unrestricted_access(_: Request) -> Access:
-    """Access for stdio: the owner of the machine, without restrictions."""
+    """Access of the owner of the machine, without restrictions."""
     return UNRESTRICTED
+
+
+def stdio_access(settings: Settings) -> Access:
+    """Return the access over stdio: that of the tenant for whom the host started this server, or of the owner."""
+    if not settings.tenant:
+        return UNRESTRICTED
+    is_shared = settings.tenant_documents == "shared"
+    return Access(settings.tenant, None, MAX_CLEARANCE, settings.tenant_role, sees_shared=is_shared)
 
 
 def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
@@ -185,6 +196,9 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
         failed = _error_result(problem)
         return failed.model_copy(update={"structured_content": answer.structured()})
     content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
+    characters = sum(len(each.text) for each in content)
+    if characters > _MAX_ANSWER:
+        return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
     return CallToolResult(content=[*content], structured_content=answer.structured())
 
 

@@ -44,6 +44,7 @@ from mcp_servers.knowledge.validation import BASE, ToolArguments, check_may_writ
 ALL_BASES = "*"
 _PAGE, _MAX_PAGE = 100, 1000
 _MAX_CURSOR = 12
+_TENANT_NAME = 200
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
 _MODEL_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
@@ -158,7 +159,7 @@ class KnowledgeService:
         upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
         if blob is None:
             return results.ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
-        document = await self._reader.read_document(blob)
+        document = await self._reader.read_document(blob, call.access.tenant)
         return results.read_output(document, received)
 
     async def passages(self, arguments: ToolArguments, call: CallContext) -> results.PassagesOutput:
@@ -288,7 +289,12 @@ async def open_service(
     ):
         # Kept out of the task group, which would wrap it in an exception group.
         try:
-            for watch in settings.watch:
+            if settings.tenant and settings.tenant_documents == "own":
+                own = await library.ensure_base(settings.tenant[:_TENANT_NAME], Access(settings.tenant))
+                # The default in the owner's settings is a base of the owner.
+                settings = replace(settings, default_base=own.id if settings.default_base else "")
+            # The owner's server watches the folders, which are the owner's.
+            for watch in () if settings.tenant else settings.watch:
                 base = await _watched_base(library, watch.base)
                 writer = DocumentWriter(library, base.id)
                 watchers.start_soon(_watch, watch, writer, reader, watch_rules or WatchRules())

@@ -25,6 +25,7 @@ else:
     import tomli as tomllib
 
 TextForm = Literal["json", "passages"]
+TenantDocuments = Literal["own", "shared"]
 
 
 class SettingsError(ValueError):
@@ -92,6 +93,9 @@ class Settings:
     allow_networks: tuple[str, ...] = ()  # private networks that ``url`` may name, e.g. 192.168.0.0/16
     document_mb: int = 50  # largest file
     tenant_chunks: int = 100_000  # chunks that a tenant may store; 0 for no limit
+    tenant: str = ""  # over stdio, whose server this is; empty for the owner
+    tenant_documents: TenantDocuments = "own"  # or also those of knowledge bases without a tenant
+    tenant_role: Literal["read", "write"] = "read"  # write: also changes the tenant's own documents
     http: HttpSettings | None = None  # None for stdio
     log_level: str = "WARNING"
 
@@ -189,6 +193,11 @@ def _given(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 def _check(settings: Settings) -> None:
     if settings.text not in ("json", "passages"):
         raise SettingsError(f"text is {settings.text!r}: give json or passages.")
+    for name, words in (("tenant_documents", ("own", "shared")), ("tenant_role", ("read", "write"))):
+        if getattr(settings, name) not in words:
+            raise SettingsError(f"{name} is {getattr(settings, name)!r}: give {' or '.join(words)}.")
+    if settings.tenant and settings.http:
+        raise SettingsError("tenant is for stdio: with http the token of a request names the tenant.")
     if not 1 <= settings.default_results <= MAX_RESULTS:
         raise SettingsError(f"default_results is {settings.default_results}: give a number from 1 to {MAX_RESULTS}.")
     if not 1 <= settings.document_mb <= _MAX_DOCUMENT_MB:

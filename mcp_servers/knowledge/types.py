@@ -17,6 +17,9 @@ DEFAULT_COLLECTION = "default"
 DEFAULT_THRESHOLD = 0.6
 DEFAULT_RESULTS = 10
 MAX_RESULTS = 50
+# Read of one document; the rest is omitted with a warning.
+MAX_CHARACTERS = 20_000_000
+MAX_PASSAGES = 200_000
 # Fits in SQLite's 64-bit integers.
 MAX_CLEARANCE = 1_000_000_000
 
@@ -32,13 +35,14 @@ class Access:
     """Permissions of a caller, from a token."""
 
     tenant: str = ""  # sees data of this tenant and data without a tenant
-    department: str = ""  # sees documents of this department and documents without one
+    department: str | None = ""  # sees documents of this department and documents without one; None: of all
     clearance: int = 0  # sees documents up to this level
     role: Role = ""
+    sees_shared: bool = True  # sees knowledge bases without a tenant
     is_unrestricted: bool = False  # no limits; the other fields only set the attributes of new documents
 
 
-# The owner of the machine: stdio and command line.
+# The owner of the machine: stdio without a tenant, and command line.
 UNRESTRICTED = Access(is_unrestricted=True)
 
 

@@ -128,7 +128,8 @@ def _checked_fields(fields: Mapping[str, str]) -> Mapping[str, str]:
 
 def checked_access(access: Access) -> Access:
     """Return an access whose values can be query parameters."""
-    tenant, department = valid_unicode(access.tenant), valid_unicode(access.department)
+    tenant = valid_unicode(access.tenant)
+    department = None if access.department is None else valid_unicode(access.department)
     return replace(access, tenant=tenant, department=department, clearance=min(max(access.clearance, 0), MAX_CLEARANCE))
 
 
@@ -190,7 +191,7 @@ def parse_uuid(text: str) -> str | None:
 def _check_readable(base_id: str, tenant: str, department: str, clearance: int, access: Access) -> None:
     if tenant != access.tenant:
         raise AccessDeniedError(base_id, f"you may not add for the tenant {tenant!r:.80}")
-    if department not in {"", access.department}:
+    if access.department is not None and department not in {"", access.department}:
         raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
     if clearance > access.clearance:
         raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")

@@ -143,9 +143,9 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
     value = f"api_key = {toml_value(entry)}"
     line = f"{value}{_comment(label)}\n"
-    block = f"[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\n"
+    block = f'[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\ndocuments = "own"\n'
     if index is None:
-        after.append({"name": name, "api_key": entry, "may_approve": False})
+        after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
 
     def edited(text: str) -> str:
         return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)

@@ -224,11 +224,23 @@ class TenantSection(Section):
     false; true when not given, which will change with the next release.
     """
     may_write: bool = False
-    """The tenant may add documents to the knowledge bases of its knowledge server."""
+    """The tenant may add documents to its knowledge bases, and change and remove those that it added."""
+    documents: Literal["own", "shared"] = "shared"
+    """What the tenant sees of the knowledge server: `own` its own knowledge bases only, `shared` also those of the
+    owner, read-only. `config add-key` writes own.
+    """
     mcp: bool | None = None
     """If different from service.mcp."""
     daily_tokens: Positive | None = None
     """Maximum tokens per day."""
+
+    def named_to(self, server: ServerConfig) -> ServerConfig:
+        """Return a server whose program is told the tenant, as the knowledge server needs it for access."""
+        if not isinstance(server, StdioServer):
+            return server
+        role = "write" if self.may_write else "read"
+        told = {"TENANT": self.name, "TENANT_DOCUMENTS": self.documents, "TENANT_ROLE": role}
+        return server.model_copy(update={"env": {**server.env, **{f"KNOWLEDGE_{key}": told[key] for key in told}}})
 
 
 class RuntimeSection(Section):
@@ -498,7 +510,7 @@ class Config(Sections):
         changes: dict[str, Any] = {"tenants": (), "service": service}
         if tenant is not None:
             chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]
-            changes["servers"] = tuple(server.narrowed(tenant.tools) for server in chosen)
+            changes["servers"] = tuple(tenant.named_to(server.narrowed(tenant.tools)) for server in chosen)
             changes["agent"] = self.agent.model_copy(update=given(system_prompt=tenant.system_prompt))
             changes["security"] = self.security.model_copy(update=given(approve=tenant.approve))
         return self.model_copy(update=changes).with_origin(tenant=tenant.name if tenant is not None else "")

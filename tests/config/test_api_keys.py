@@ -148,7 +148,7 @@ def test_a_tenant_is_made_with_a_key_and_later_gets_another(tmp_path: Path) -> N
     add_tenant(path, "attic", NEW)
     assert path.read_text("utf-8") == (
         f'[[tenants]]\nname = "attic"\napi_key = "{NEW}" # theirs\n\n'
-        f'[[tenants]]\nname = "kitchen"\napi_key = "{ENTRY}"  # tablet\nmay_approve = false\n'
+        f'[[tenants]]\nname = "kitchen"\napi_key = "{ENTRY}"  # tablet\nmay_approve = false\ndocuments = "own"\n'
     )
 
 

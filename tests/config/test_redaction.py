@@ -64,6 +64,7 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
         "approve": None,
         "may_approve": None,
         "may_write": False,
+        "documents": "shared",
         "mcp": None,
         "daily_tokens": 1000,
     }

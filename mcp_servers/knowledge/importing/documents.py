@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_CHARACTERS, MAX_PASSAGES, Passage
 
 # done, total, description; awaited, because it may send a message.
 Progress = Callable[[int, int, str], Awaitable[None]]
@@ -45,28 +46,40 @@ class ParseLimits:
 
     document_bytes: int = 50 * MEGABYTE  # of the file or HTTP response
     unpacked_bytes: int = 200 * MEGABYTE  # of a docx; protects against zip bombs
-    characters: int = 20_000_000  # the rest is omitted with a warning
+    characters: int = MAX_CHARACTERS  # with their headings; the rest is omitted with a warning
+    passages: int = MAX_PASSAGES  # the rest is omitted with a warning
     pages: int = 5_000  # of a PDF; the rest is omitted with a warning
-    seconds: float = 120.0  # for parsing
-    memory_bytes: int = 2_000 * MEGABYTE  # address space of the parser process
+    seconds: float = 120.0  # for parsing the largest document; smaller ones get less
+    memory_bytes: int | None = None  # address space of the parser process; None: a share of the available memory
+
+
+class DocumentFullError(Exception):
+    """A document has more text than is read of one; the builder has what came before."""
+
+
+# Deeper headings are those of this level; longer ones are cut.
+_MAX_LEVEL, _MAX_HEADING = 10, 300
 
 
 class DocumentBuilder:
     """Collects headings and text in reading order into passages.
 
     ``title`` is the first level-1 heading. A heading without text below it becomes a passage, so that searches find it.
-    ``passages`` is complete after ``finish``.
+    ``passages`` is complete after ``finish``. More than is read of one document raises DocumentFullError, which the
+    functions that read a format suppress.
     """
 
     def __init__(self) -> None:
         self.passages: list[Passage] = []
         self.title = ""
+        self._parts = self._characters = 0
         self._levels: list[tuple[int, str]] = []
         self._empty_heading: Passage | None = None
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
         """Begin a section and end those of its level and below."""
-        text = " ".join(text.split())
+        level, text = min(level, _MAX_LEVEL), " ".join(text[: 10 * _MAX_HEADING].split())[:_MAX_HEADING]
+        self._count(text)
         if self._empty_heading and self._levels and level <= self._levels[-1][0]:
             self.passages.append(self._empty_heading)
         self._empty_heading = None
@@ -83,7 +96,14 @@ class DocumentBuilder:
         text = text.strip("\n")
         if text.strip():
             self._empty_heading = None
+            self._count(text)
             self.passages.append(Passage(text if is_atomic else text.strip(), self._path, page, is_atomic))
+
+    def extend(self, passages: Iterable[Passage]) -> None:
+        """Add passages that another builder made."""
+        for passage in passages:
+            self._count(passage.text + "".join(passage.headings))
+            self.passages.append(passage)
 
     def finish(self) -> list[Passage]:
         """Return all passages."""
@@ -92,23 +112,39 @@ class DocumentBuilder:
             self._empty_heading = None
         return self.passages
 
+    def _count(self, text: str) -> None:
+        # Raised before the part that is too much is added, except for the first, which is cut later.
+        self._parts += 1
+        self._characters += len(text) + sum(len(heading) for _, heading in self._levels)
+        if self._parts > 2 * MAX_PASSAGES or (self.passages and self._characters > 2 * MAX_CHARACTERS):
+            raise DocumentFullError
+
     @property
     def _path(self) -> tuple[str, ...]:
         return tuple(text for _, text in self._levels)
 
 
 CELL = " | "
+_MAX_COLUMNS = 1_000
 
 
 def table_text(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as lines, without empty rows and with line breaks in cells replaced by spaces."""
+    """Return rows as lines, without empty rows and with line breaks in cells replaced by spaces.
+
+    Cells after the 1,000th of a row are joined; rows that make the table larger than a document may be are left out.
+    """
     lines: list[str] = []
+    characters = 0
     for row in rows:
-        cells = [" ".join(cell.split()) for cell in row]
+        cells = [" ".join(cell.split()) for cell in islice(row, _MAX_COLUMNS)]
+        cells += filter(None, [" ".join(" ".join(row[_MAX_COLUMNS:]).split())])
         while cells and not cells[-1]:
             cells.pop()
         if cells:
             lines.append(CELL.join(cells))
+            characters += len(lines[-1])
+        if characters > MAX_CHARACTERS:
+            break
     return "\n".join(lines)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_text
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError, table_text
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.types import Passage
 
@@ -27,7 +28,17 @@ _BLOCKS = frozenset(_ELEMENTS["blocks"])
 # Minimum share of the body's text for ``main`` or ``article``.
 _MIN_MAIN_SHARE = 0.25
 _MAX_DEPTH = 500
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
+# Shorter pages with few tags are read as they are.
+_EXAMINED = 10_000
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--")
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*([^\s/>=][^\s/>=]*|=[^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|(?!["'])[^\s>]+|(?=["']))?)?"""
+)
+# Longer ones are examined; what this module reads of them is kept.
+_MAX_ATTRIBUTES = 300
+_ATTRIBUTES = frozenset({"hidden", "aria-hidden", "role", "style", "property", "content"})
+# Their content is text up to their end.
+_RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 # Elements without an end, or whose end may be left out.
 _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
 # Placeholder of <br> until white space is normalized; does not occur in text.
@@ -55,26 +66,64 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     if body is None:
         return title, []
     reader = HtmlReader()
-    reader.read(_main(tree, body))
+    with suppress(DocumentFullError):
+        reader.read(_main(tree, body))
     return title or reader.builder.title, reader.builder.finish()
 
 
 def _flattened(text: str) -> str:
-    """Return a page without the tags below a depth of ``_MAX_DEPTH``; their text stays.
+    """Return a page without the tags below a depth of ``_MAX_DEPTH``, whose text stays, and without long attributes.
 
-    The library needs time that grows with the square of the depth.
+    The library needs time that grows with the square of the depth and of the number of an element's attributes. A tag
+    or comment without an end is the end of the page, as for a browser.
     """
-    depth = 0
+    if len(text) <= _EXAMINED and text.count("<") <= _MAX_DEPTH:
+        return text
+    parts: list[str] = []
+    depth = position = 0
+    while found := _TAG.search(text, position):
+        parts.append(text[position : found.start()])
+        is_end, name = found[1], (found[2] or "").lower()
+        if not name:
+            position = text.find("-->", found.end()) + 3
+            if position < 3:
+                return "".join(parts)
+            continue
+        attributes, end = _attributes(text, found.end())
+        if end < 0:
+            return "".join(parts)
+        position = end + 1
+        if name in _WITHOUT_END or text[end - 1] == "/":
+            is_shown = depth <= _MAX_DEPTH
+        else:
+            depth = max(0, depth - 1) if is_end else depth + 1
+            is_shown = depth + bool(is_end) <= _MAX_DEPTH
+        parts.append(f"{found[0][:_MAX_ATTRIBUTES]}{attributes}>" if is_shown else " ")
+        if name in _RAW and not is_end:
+            close = re.compile(f"</{name}", re.IGNORECASE).search(text, position)
+            if close is None:
+                return "".join(parts)
+            parts.append(text[position : close.start()])
+            position = close.start()
+    return "".join(parts) + text[position:]
 
-    def kept(tag: re.Match[str]) -> str:
-        nonlocal depth
-        is_end, name = tag.groups()
-        if name.lower() in _WITHOUT_END or tag[0].endswith("/>"):
-            return tag[0] if depth <= _MAX_DEPTH else " "
-        depth = max(0, depth - 1) if is_end else depth + 1
-        return tag[0] if depth + bool(is_end) <= _MAX_DEPTH else " "
 
-    return _TAG.sub(kept, text) if text.count("<") > _MAX_DEPTH else text
+def _attributes(text: str, start: int) -> tuple[str, int]:
+    """Return the attributes of a tag and the position of its end, -1 without one; few of many attributes."""
+    end = text.find(">", start)
+    attributes = text[start:end]
+    if end < 0 or (end - start <= _MAX_ATTRIBUTES and not attributes.count('"') % 2 and not attributes.count("'") % 2):
+        return attributes, end
+    kept: dict[str, str] = {}
+    while attribute := _ATTRIBUTE.match(text, start):
+        name, value = attribute[1].lower(), attribute[2]
+        if value == "":
+            # A quotation mark that is never closed.
+            return "", -1
+        if name in _ATTRIBUTES and attribute.end() - attribute.start() <= 10 * _MAX_ATTRIBUTES:
+            kept.setdefault(name, attribute[0])
+        start = attribute.end()
+    return "".join(f" {each.strip()}" for each in kept.values()), text.find(">", start)
 
 
 def _title(tree: LexborHTMLParser) -> str:

@@ -7,10 +7,11 @@ line in bounded time.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import pairwise
 
-from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_text
-from mcp_servers.knowledge.importing.plain_text import is_list_item, join
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError, table_text
+from mcp_servers.knowledge.importing.plain_text import is_list_item, join_lines
 from mcp_servers.knowledge.types import Passage
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
@@ -20,6 +21,9 @@ _RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE)
 _MAX_PARAGRAPH = 50_000
+# A longer line is no heading: the patterns need time that grows with the square of its spaces.
+_MAX_LINE = 2_000
+_MAX_COLUMNS = 1_000
 _INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),
     (re.compile(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"), r"\1"),
@@ -36,9 +40,10 @@ def read_markdown(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
     title, body = _front_matter(text)
     reader = MarkdownReader()
-    for line in body.split("\n"):
-        reader.feed(line)
-    reader.end()
+    with suppress(DocumentFullError):
+        for line in body.split("\n"):
+            reader.feed(line)
+        reader.end()
     return title or reader.builder.title, reader.builder.finish()
 
 
@@ -77,7 +82,7 @@ class MarkdownReader:
                 self._end_code()
             return
         fence = _FENCE.match(line)
-        heading = _HEADING.match(line)
+        heading = _HEADING.match(line) if len(line) <= _MAX_LINE else None
         if fence:
             self.end()
             self._fence = fence.group(1)
@@ -100,14 +105,20 @@ class MarkdownReader:
         lines, self._lines = self._lines, []
         if not lines:
             return
-        if len(lines) > 1 and "|" in lines[0] and _RULER.match(lines[1]) and "-" in lines[1]:
+        if (
+            len(lines) > 1
+            and "|" in lines[0]
+            and len(lines[1]) <= 100 * _MAX_LINE
+            and _RULER.match(lines[1])
+            and "-" in lines[1]
+        ):
             self.builder.add(table_text(_cells(line) for line in [lines[0], *lines[2:]]), is_atomic=True)
         else:
             self.builder.add(_paragraph(lines))
 
     def _setext_heading(self, line: str) -> bool:
         """Turn the previous line into a heading if this line underlines it; return True if so."""
-        found = _UNDERLINE.match(line)
+        found = _UNDERLINE.match(line) if len(line) <= _MAX_LINE else None
         if not found or len(self._lines) != 1 or is_list_item(self._lines[0]):
             return False
         text = self._lines.pop()
@@ -125,17 +136,24 @@ class MarkdownReader:
 
 def _paragraph(lines: list[str]) -> str:
     """Join the lines of a paragraph; list items stay on lines."""
-    parts = [lines[0]]
+    parts = [[lines[0]]]
     for before, line in pairwise(lines):
         # Two spaces or a backslash at the end are a hard line break.
         if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
-            parts.append(line)
+            parts.append([line])
         else:
-            parts[-1] = join(parts[-1], line)
-    text = strip_markup(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in parts)))
+            parts[-1].append(line)
+    joined = (part[0] if len(part) == 1 else _indent(part[0]) + join_lines(part) for part in parts)
+    text = strip_markup(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in joined)))
     return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE).strip()
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _cells(line: str) -> list[str]:
     inner = line.strip().removeprefix("|").removesuffix("|")
-    return [strip_markup(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner)]
+    return [
+        strip_markup(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner, maxsplit=_MAX_COLUMNS)
+    ]

@@ -15,23 +15,34 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, TooLargeError
-from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, ParseLimits, table_text
+from mcp_servers.knowledge.importing.documents import (
+    Blob,
+    DocumentBuilder,
+    DocumentFullError,
+    ParseLimits,
+    table_text,
+)
 from mcp_servers.knowledge.types import Passage
 
-_TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
+_TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
 # XML of real documents compresses to a twentieth at most; only crafted archives are far beyond.
 _MAX_RATIO = 200
 _RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
 # An older document type without declarations of its own cannot expand.
-_ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
+_ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
 _MAX_COLUMNS = 1_000
+# A wider gap between the cells of a row becomes one of so many empty cells.
+_MAX_GAP = 50
+# Elements inside each other; the readers need time that grows with the square of the depth.
+_MAX_DEPTH = 200
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 # Number formats of spreadsheets that show dates and times; others are named by their letters.
 _DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
@@ -41,13 +52,15 @@ _EPOCH = datetime(1899, 12, 30)  # a spreadsheet's dates have no zone
 _MAX_DAYS = 2_958_466
 # The run below the reading takes the place of both.
 _RUBY = re.compile(
-    rb"<w:ruby>(?:(?!<w:rubyBase>|</w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>).)*)</w:rubyBase>\s*</w:ruby>",
+    rb"<w:ruby>(?:(?!<w:rubyBase>|</?w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>|<w:ruby>).)*)</w:rubyBase>\s*</w:ruby>",
     re.DOTALL,
 )
 # The library knows no equations: their characters become text.
-_EQUATION = re.compile(rb"<m:oMath(?:\s[^>]*)?>(.*?)</m:oMath>", re.DOTALL)
-_EQUATION_PARAGRAPH = re.compile(rb"</?m:oMathPara(?:\s[^>]*)?>|<m:oMathParaPr>.*?</m:oMathParaPr>", re.DOTALL)
-_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^>]*)?>([^<]*)</m:t>")
+_EQUATION = re.compile(rb"<m:oMath(?:\s[^<>]*)?>((?:(?!<m:oMath[\s>]).)*?)</m:oMath>", re.DOTALL)
+_EQUATION_PARAGRAPH = re.compile(
+    rb"</?m:oMathPara(?:\s[^<>]*)?>|<m:oMathParaPr>(?:(?!<m:oMathParaPr>).)*?</m:oMathParaPr>", re.DOTALL
+)
+_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^<>]*)?>([^<]*)</m:t>")
 _BESIDE = r"word/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
 _CHARTS = r"word/charts/chart\d*\.xml"
 _IGNORED = "An unrecognised element was ignored: "
@@ -95,7 +108,8 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> tuple[str, list[P
     try:
         with _checked_archive(blob, limits) as archive:
             title = _title_in(archive, properties)
-            reader(archive, builder)
+            with suppress(DocumentFullError):
+                reader(archive, builder)
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
     return title or builder.title, builder.finish()
@@ -105,7 +119,13 @@ def _tree(archive: zipfile.ZipFile, name: str) -> ET.Element:
     content = archive.read(name)
     if _ENTITIES.search(content):
         raise ValueError(f"{name} declares entities")
-    return ET.fromstring(content)  # noqa: S314  # entities are refused above
+    root = ET.fromstring(content)  # noqa: S314  # entities are refused above
+    level, depth = [root], 0
+    while level:
+        level, depth = [child for element in level for child in element], depth + 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"{name} has more than {_MAX_DEPTH} elements inside each other")
+    return root
 
 
 def _tag(element: ET.Element) -> str:
@@ -188,8 +208,8 @@ def _read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     strings = [_plain(item) for item in _named(_tree(archive, shared), "si")] if shared in names else []
     dates = _date_styles(_tree(archive, "xl/styles.xml")) if "xl/styles.xml" in names else frozenset[int]()
     parts = _relations(archive, "xl/workbook.xml")
-    for sheet in _named(_tree(archive, "xl/workbook.xml"), "sheet"):
-        _, part = parts[sheet.get(_RELATION, "")]
+    sheets = {parts[sheet.get(_RELATION, "")][1]: sheet for sheet in _named(_tree(archive, "xl/workbook.xml"), "sheet")}
+    for part, sheet in sheets.items():
         builder.heading(2, sheet.get("name", ""))
         rows = (_row(row, strings, dates) for row in _named(_tree(archive, part), "row"))
         builder.add(table_text(rows), is_atomic=True)
@@ -209,19 +229,21 @@ def _date_styles(styles: ET.Element) -> frozenset[int]:
 
 def _row(row: ET.Element, strings: list[str], dates: frozenset[int]) -> list[str]:
     cells: list[str] = []
-    for cell in _named(row, "c"):
+    before = 0
+    for cell in row:
         letters = re.match("[A-Z]*", cell.get("r", ""))
         column = 0
         for letter in letters.group() if letters else "":
             column = column * 26 + ord(letter) - 64
         # Cells without content are left out of the file.
-        cells += [""] * (min(column, _MAX_COLUMNS) - 1 - len(cells))
+        cells += [""] * min(column - 1 - max(len(cells), before), _MAX_GAP)
+        before = column or before + 1
         cells.append(_cell(cell, strings, dates))
     return cells
 
 
 def _cell(cell: ET.Element, strings: list[str], dates: frozenset[int]) -> str:
-    kind, value = cell.get("t", "n"), next(_named(cell, "v"), None)
+    kind, value = cell.get("t", "n"), next((each for each in cell if _tag(each) == "v"), None)
     if kind == "inlineStr":
         return _plain(cell)
     text = (value.text or "") if value is not None else ""
@@ -248,7 +270,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     related = _relations(archive, "ppt/presentation.xml")
     shown = [each.get(_RELATION, "") for each in _named(_tree(archive, "ppt/presentation.xml"), "sldId")]
     slides = [related[each][1] for each in shown if each in related]
-    for page, name in enumerate(slides or _numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
+    for page, name in enumerate(dict.fromkeys(slides) or _numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = _tree(archive, name)
         tables = {id(inner) for table in _named(slide, "tbl") for inner in table.iter()}
         for shape in _named(slide, "sp"):
@@ -282,16 +304,22 @@ def _read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder) -> N
         elif tag == "p":
             builder.add(_flowing(element))
         elif tag == "table":
-            rows = ([_flowing(cell) for cell in _open_cells(row)] for row in _named(element, "table-row"))
+            rows = (_open_row(row) for row in _named(element, "table-row"))
             builder.add(table_text(rows), is_atomic=True)
         elif tag not in {"tracked-changes", "annotation", "note"}:
             waiting += reversed(element)
 
 
-def _open_cells(row: ET.Element) -> Iterator[ET.Element]:
-    for cell in _named(row, "table-cell", "covered-table-cell"):
+def _open_row(row: ET.Element) -> list[str]:
+    cells: list[str] = []
+    for cell in row:
+        if _tag(cell) not in {"table-cell", "covered-table-cell"}:
+            continue
         repeated = next((int(value) for name, value in cell.attrib.items() if name.endswith("columns-repeated")), 1)
-        yield from [cell] * min(repeated, _MAX_COLUMNS)
+        cells += [_flowing(cell)] * min(repeated, _MAX_GAP)
+        if len(cells) > _MAX_COLUMNS:
+            break
+    return cells
 
 
 def _flowing(element: ET.Element) -> str:
@@ -321,10 +349,14 @@ def _read_book(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     package = root + next(_named(_tree(archive, name), "rootfile")).get("full-path", "")
     book = _tree(archive, package)
     items = {each.get("id"): each.get("href", "") for each in _named(book, "item")}
+    read: set[str] = set()
     for number, reference in enumerate(_named(book, "itemref"), 1):
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), items[reference.get("idref")]))
+        if name in read:
+            continue
+        read.add(name)
         _, passages = read_html(archive.read(name).decode("utf-8", errors="replace"))
-        builder.passages += [Passage(each.text, each.headings, number, each.is_atomic) for each in passages]
+        builder.extend(Passage(each.text, each.headings, number, each.is_atomic) for each in passages)
 
 
 _READERS: dict[str, tuple[Callable[[zipfile.ZipFile, DocumentBuilder], None], str]] = {

@@ -14,9 +14,9 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -37,7 +37,7 @@ from mcp_servers.knowledge.importing.source_code import read_source
 from mcp_servers.knowledge.types import Passage
 
 if TYPE_CHECKING:
-    from email.message import MIMEPart
+    from email.message import EmailMessage, MIMEPart
 
 _TITLE_CHARACTERS = 300
 _MAX_ATTACHMENTS = 100
@@ -46,6 +46,8 @@ _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
 # Control characters, non-characters and surrogates.
+_MAX_INDENTED = 50
+_MAX_HEADER = 20_000
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
@@ -158,12 +160,33 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         raise NoTextError(blob.name, "it is empty")
     found = format_of(blob)
     title, read, warnings = _READERS[found.reader](blob, found, limits)
-    passages = tuple(passage for passage in map(_clean, read) if passage.text.strip())
+    passages = tuple(_within(limits, (passage for passage in map(_clean, read) if passage.text.strip())))
     if not passages:
         raise NoTextError(blob.name)
+    if len(passages) < len(read) and _is_full(passages, limits):
+        warnings = (
+            *warnings,
+            f"Only its first {len(passages):,} passages were read: it is too large for one document.",
+        )
     title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
     content_hash = hashlib.sha256(blob.content).hexdigest()
     return ParsedDocument(title, passages, content_hash, found.media_type, warnings, blob.uri)
+
+
+def _within(limits: ParseLimits, passages: Iterable[Passage]) -> Iterator[Passage]:
+    """Yield the passages before one document is too large; the one that makes it so is cut."""
+    room = limits.characters
+    for passage in islice(passages, limits.passages):
+        size = len(passage.text) + sum(map(len, passage.headings))
+        yield passage if size <= room else replace(passage, text=passage.text[:room])
+        room -= size
+        if room <= 0:
+            return
+
+
+def _is_full(passages: Sequence[Passage], limits: ParseLimits) -> bool:
+    size = sum(len(passage.text) + sum(map(len, passage.headings)) for passage in passages)
+    return len(passages) >= limits.passages or size >= limits.characters
 
 
 def title_of(name: str) -> str:
@@ -202,9 +225,26 @@ def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> 
 def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     try:
-        return "", [Passage(json.dumps(json.loads(text), ensure_ascii=False, indent=1), is_atomic=True)]
+        value = json.loads(text)
+        written = text if _is_deep(value) else json.dumps(value, ensure_ascii=False, indent=1)
+        return "", [Passage(written, is_atomic=True)]
     except _JSON_PROBLEMS:
         return "", read_plain(text)
+
+
+def _values(value: Any) -> Iterable[Any]:
+    """Return the values directly inside a JSON object or array."""
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
+
+
+def _is_deep(value: Any) -> bool:
+    """True if JSON nests so deeply that most of the text would be indentation."""
+    level = [value]
+    for _ in range(_MAX_INDENTED):
+        level = list(chain.from_iterable(map(_values, level)))
+    return bool(level)
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -230,8 +270,9 @@ def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.html import read_html
 
     message = message_from_bytes(blob.content, policy=policy.default)
-    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
-    passages = [Passage("\n".join(headers))] if headers else []
+    headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
+    lines = [f"{name}: {value}" for name, value in headers.items() if value]
+    passages = [Passage("\n".join(lines))] if lines else []
     warnings: tuple[str, ...] = ()
     body = message.get_body(("plain", "html"))
     if body is not None:
@@ -246,7 +287,13 @@ def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
             found, problem = _attached(attached, limits)
             passages += found or [Passage(f"Attachment: {name}")]
             warnings = (*warnings, *problem)
-    return str(message["Subject"] or ""), passages, warnings
+    return headers["Subject"], passages, warnings
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """Return a header; a long one as it is written, because the library parses addresses in quadratic time."""
+    raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
+    return str(message[name] or "") if len(raw) <= _MAX_HEADER else " ".join(raw[:_MAX_HEADER].split())
 
 
 def _attached(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:

@@ -1,17 +1,24 @@
-"""Parser process, parent side: starts the child, sends documents, enforces limits.
+"""Parser processes, parent side: start the children, send documents, enforce limits.
+
+    document --small--> ParserProcess --> child        at most one document of an owner in each queue
+             --large--> ParserProcess --> child
 
 One child per ParserProcess handles one document at a time; it is started on demand and restarted after a crash. It gets
-a minimal environment and can only return passages.
+a minimal environment and can only return passages. A small document never waits for a large one. Memory is a share of
+what the machine has left when a child starts, time grows with the size of the document.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -21,7 +28,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcp_servers.knowledge.errors import TooSlowError
 from mcp_servers.knowledge.importing import parser_worker
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParsedDocument, ParseLimits
 
 # -I keeps modules of the working directory from replacing ours; the path is passed explicitly.
 _BOOTSTRAP = (
@@ -32,7 +39,15 @@ _ENVIRONMENT = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 # Time after the child's own timer before it is considered stuck.
 _GRACE_S = 10.0
 _END_S = 2.0
-_MAX_ANSWER = 1_000_000_000
+_MAX_ANSWER = 500_000_000
+_SMALL_BYTES = MEGABYTE
+# The slowest reader, of Word, reads a megabyte in 5 s on a desktop; a board needs three times as long.
+_BASE_S, _S_PER_MEGABYTE = 10.0, 20.0
+# An empty child has 100 MB of address space, an OCR program below it 300 MB.
+MIN_MEMORY, _MAX_MEMORY = 512 * MEGABYTE, 2_000 * MEGABYTE
+_MEMORY_SHARE = 1 / 3
+_PICTURES = (b"%PDF-", b"\x89PNG", b"\xff\xd8\xff")
+_HEAD_BYTES = 1024
 _CONNECTION_ERRORS = (
     anyio.EndOfStream,
     anyio.IncompleteRead,
@@ -52,14 +67,15 @@ class ParserProcess:
 
     async def parse(self, blob: Blob) -> ParsedDocument:
         """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
-        request = parser_worker.pack_request(blob, self._limits)
+        limits = replace(self._limits, seconds=seconds_for(blob, self._limits))
+        request = parser_worker.pack_request(blob, limits)
         async with self._lock:
-            answer, exit_code = await self._ask(request)
+            answer, exit_code = await self._ask(request, limits.seconds)
             if answer is None and exit_code == 0:
-                # The child had exited when idle, just before the document was sent.
-                answer, exit_code = await self._ask(request)
+                # The child had exited when idle or full, just before the document was sent.
+                answer, exit_code = await self._ask(request, limits.seconds)
         if answer is None:
-            raise TooSlowError(blob.name, _reason(exit_code, self._limits))
+            raise TooSlowError(blob.name, _reason(exit_code, limits))
         return await anyio.to_thread.run_sync(parser_worker.unpack_answer, answer)
 
     async def aclose(self, *, within_s: float = _END_S) -> None:
@@ -77,14 +93,14 @@ class ParserProcess:
                     child.kill()
             await child.aclose()
 
-    async def _ask(self, request: bytes) -> tuple[bytes | None, int]:
+    async def _ask(self, request: bytes, seconds: float) -> tuple[bytes | None, int]:
         """Return the child's answer, or None and its exit code."""
         if self.process and self.process.returncode is not None:
             await self.aclose()
         child = self.process = self.process or await self._start()
         is_answered = False
         try:
-            with anyio.fail_after(self._limits.seconds + _GRACE_S):
+            with anyio.fail_after(seconds + _GRACE_S):
                 answer = await _round_trip(child, request)
             is_answered = True
             return answer, 0
@@ -100,7 +116,8 @@ class ParserProcess:
                 await self.aclose(within_s=0)
 
     async def _start(self) -> anyio.abc.Process:
-        command = [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(self._limits.memory_bytes)]
+        memory = self._limits.memory_bytes or await anyio.to_thread.run_sync(memory_share)
+        command = [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(memory)]
         return await anyio.open_process(
             command,
             stdin=subprocess.PIPE,
@@ -121,6 +138,72 @@ async def open_parser(limits: ParseLimits | None = None) -> AsyncGenerator[Parse
         await parser.aclose()
 
 
+class Parsers:
+    """A parser for small documents and one for the others, each with one document of an owner in its queue."""
+
+    def __init__(self, small: ParserProcess, large: ParserProcess) -> None:
+        self._lanes = (small, large)
+        self._turns: defaultdict[tuple[bool, str], anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def parse(self, blob: Blob, owner: str) -> ParsedDocument:
+        """Parse a document of an owner; raises as ``ParserProcess.parse``."""
+        is_large = len(blob.content) > _SMALL_BYTES or _needs_recognition(blob)
+        turn = self._turns[is_large, owner]
+        try:
+            async with turn:
+                return await self._lanes[is_large].parse(blob)
+        finally:
+            if not turn.locked():
+                self._turns.pop((is_large, owner), None)
+
+
+@asynccontextmanager
+async def open_parsers(limits: ParseLimits) -> AsyncGenerator[Parsers, None]:
+    """Yield parsers whose processes end with the block."""
+    small = replace(limits, memory_bytes=limits.memory_bytes or MIN_MEMORY)
+    async with open_parser(small) as for_small, open_parser(limits) as for_large:
+        yield Parsers(for_small, for_large)
+
+
+def seconds_for(blob: Blob, limits: ParseLimits) -> float:
+    """Return the time for a document: by its size, or all for pictures that Tesseract reads."""
+    if _needs_recognition(blob):
+        return limits.seconds
+    return min(limits.seconds, _BASE_S + _S_PER_MEGABYTE * len(blob.content) / MEGABYTE)
+
+
+def _needs_recognition(blob: Blob) -> bool:
+    """True if Tesseract is installed and may have to read the document."""
+    head = blob.content[:_HEAD_BYTES]
+    return any(magic in head for magic in _PICTURES) and shutil.which("tesseract") is not None
+
+
+def memory_share(root: Path = Path("/")) -> int:
+    """Return the address space of a parser, bytes: a third of what is available to this process, within bounds."""
+    return int(max(MIN_MEMORY, min(_MAX_MEMORY, _available_bytes(root) * _MEMORY_SHARE)))
+
+
+def _available_bytes(root: Path) -> int:
+    """Return the memory that this process may still use: of the machine and of its control groups (cgroup v2)."""
+    found = [_MAX_MEMORY]
+    with suppress(OSError, ValueError, IndexError):
+        table = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text("ascii").splitlines())
+        found = [int(table["MemAvailable"].split()[0]) * 1024]
+    with suppress(OSError, ValueError, IndexError, KeyError):
+        path = next(
+            line[3:] for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines() if line[:3] == "0::"
+        )
+        top = root / "sys/fs/cgroup"
+        group = top / path.strip("/")
+        for each in (group, *group.parents):
+            with suppress(OSError, ValueError):
+                limit = int((each / "memory.max").read_text("ascii"))
+                found.append(max(0, limit - int((each / "memory.current").read_text("ascii"))))
+            if each == top:
+                break
+    return min(found)
+
+
 def _absolute_path() -> list[str]:
     """Return ``sys.path`` with absolute entries, for a process with another working directory."""
     return [str(Path(entry).absolute()) for entry in sys.path]
@@ -137,7 +220,7 @@ async def _round_trip(child: anyio.abc.Process, request: bytes) -> bytes:
 
 def _reason(exit_code: int, limits: ParseLimits) -> str:
     if exit_code == -signal.SIGALRM:
-        return f"it took longer than {limits.seconds:g} s"
+        return f"it took longer than {limits.seconds:.3g} s"
     if exit_code == parser_worker.EXIT_MEMORY:
         return parser_worker.NO_MEMORY
     if exit_code < 0:

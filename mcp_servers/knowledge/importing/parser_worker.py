@@ -5,7 +5,8 @@
 
 Documents may crash, hang or exhaust the process: a kernel timer ends parsing also inside C libraries, and the address
 space is limited. The child exits when its input ends, when idle, and after many documents, which bounds leaks. Its
-answers are untrusted, so they are JSON and are validated.
+answers are untrusted, so they are JSON and are validated. It is the first process that the kernel ends when the machine
+runs out of memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import select
 import signal
 import struct
 import sys
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from mcp_servers.knowledge.errors import (
@@ -97,6 +100,9 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
         about_bytes, content_bytes = HEAD.unpack(head)
         header = _read(requests, about_bytes)
         _write(answers, _answer(header, _read(requests, content_bytes)))
+        if _is_half_full():
+            # What an allocator holds back would be missing for the next document.
+            return
 
 
 def _answer(header: bytes, content: bytes) -> bytes:
@@ -116,7 +122,16 @@ def _answer(header: bytes, content: bytes) -> bytes:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def _is_half_full() -> bool:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    return limit != resource.RLIM_INFINITY and pages * resource.getpagesize() > limit / 2
+
+
 def _limit(memory_bytes: int) -> None:
+    # The kernel ends this process first if the machine has no memory left.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     # Crashes are expected; core dumps are not useful.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, Literal, cast
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
-from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
+from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
 from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines, read_plain
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage
@@ -76,6 +76,8 @@ _HEADING_LEVELS = 3
 # Maximum length moved to the page on which a sentence begins.
 _CARRIED_CHARACTERS = 300
 _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
+# Lines of a paragraph whose distances are compared.
+_STEPS = 50
 # Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
 # Rows of one table are at most this far apart.
@@ -87,20 +89,21 @@ def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -
     pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
     headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
     builder = DocumentBuilder()
-    for page in pages:
-        paragraph: list[Line] = []
-        for level, text in headings.get((page.number, -1), ()):
-            builder.heading(level, text, page.number)
-        for number, line in enumerate(page.lines):
-            found = headings.get((page.number, number), ())
-            if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
-                builder.add(join_lines(each.text for each in paragraph), page.number)
-                paragraph = []
-            for level, text in found:
+    with suppress(DocumentFullError):
+        for page in pages:
+            paragraph: list[Line] = []
+            for level, text in headings.get((page.number, -1), ()):
                 builder.heading(level, text, page.number)
-            if not found:
-                paragraph.append(line)
-        builder.add(join_lines(each.text for each in paragraph), page.number)
+            for number, line in enumerate(page.lines):
+                found = headings.get((page.number, number), ())
+                if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
+                    builder.add(join_lines(each.text for each in paragraph), page.number)
+                    paragraph = []
+                for level, text in found:
+                    builder.heading(level, text, page.number)
+                if not found:
+                    paragraph.append(line)
+            builder.add(join_lines(each.text for each in paragraph), page.number)
     return _with_whole_sentences(builder.finish())
 
 
@@ -351,7 +354,7 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
     if not _overlap(before, line) or line.bottom > before.top:
         return not ends_sentence(before.text)
     step = before.top - line.top
-    usual = median([a.top - b.top for a, b in pairwise(paragraph)] or [step])
+    usual = median([a.top - b.top for a, b in pairwise(paragraph[-_STEPS:])] or [step])
     is_indented = line.left > before.left + em * 0.7 and line.left > min(each.left for each in neighbours) + em * 0.7
     return step <= em * 2.3 and step <= usual * 1.35 and not is_indented
 

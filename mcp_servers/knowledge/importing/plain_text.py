@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_PASSAGES, Passage
 
 # Kana, kanji, their punctuation and full-width forms; not Hangul, which uses spaces.
 CJK = (
@@ -85,15 +86,18 @@ _MAX_BLOCK = 200_000
 
 def read_plain(text: str) -> list[Passage]:
     """Return the paragraphs of a text."""
-    return [Passage(unwrap(block)) for block in blocks(text)]
+    return [Passage(unwrap(block)) for block in islice(blocks(text), 2 * MAX_PASSAGES)]
 
 
 def blocks(text: str) -> Iterator[str]:
     """Yield the text between blank lines."""
-    for block in _BLANK.split(text.replace("\f", "\n\n")):
-        block = block.strip("\n")
+    text, start = text.replace("\f", "\n\n"), 0
+    while start <= len(text):
+        found = _BLANK.search(text, start)
+        block = text[start : found.start() if found else None].strip("\n")
         if block.strip():
             yield block.rstrip()
+        start = found.end() if found else len(text) + 1
 
 
 def unwrap(block: str) -> str:

@@ -31,7 +31,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
+from mcp_servers.knowledge.importing.parser_process import Parsers, open_parsers
 from mcp_servers.program import close_in_time, redact_url
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -209,19 +209,23 @@ def _name(url: str) -> str:
 class Reader:
     """Reads documents; created by ``open_reader``."""
 
-    def __init__(self, parser: ParserProcess, limits: ParseLimits, fetching: FetchLimits) -> None:
-        self._parser = parser
+    def __init__(self, parsers: Parsers, limits: ParseLimits, fetching: FetchLimits) -> None:
+        self._parsers = parsers
         self._limits = limits
         self._fetching = fetching
 
-    async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
-        """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library."""
+    async def read_document(self, source: Path | str | Blob, owner: str = "") -> ParsedDocument:
+        """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library.
+
+        Documents of one ``owner``, the name of a tenant, are read one after the other.
+        """
         if isinstance(source, Blob):
-            return await self._parser.parse(source)
-        if isinstance(source, str) and "://" in source:
+            blob = source
+        elif isinstance(source, str) and "://" in source:
             blob = await fetch(source, self._fetching, self._limits.document_bytes)
-            return await self._parser.parse(blob)
-        return await self._parser.parse(await self.load(Path(source)))
+        else:
+            blob = await self.load(Path(source))
+        return await self._parsers.parse(blob, owner)
 
     async def load(self, path: Path) -> Blob:
         """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
@@ -232,10 +236,10 @@ class Reader:
 async def open_reader(
     limits: ParseLimits | None = None, fetching: FetchLimits | None = None
 ) -> AsyncGenerator[Reader, None]:
-    """Yield a reader; its process starts with the first document."""
+    """Yield a reader; its processes start with the first document."""
     limits = limits or ParseLimits()
-    async with open_parser(limits) as parser:
-        yield Reader(parser, limits, fetching or FetchLimits())
+    async with open_parsers(limits) as parsers:
+        yield Reader(parsers, limits, fetching or FetchLimits())
 
 
 def _load_file(path: Path, max_bytes: int) -> Blob:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
-from mcp_servers.knowledge.types import Passage
+from mcp_servers.knowledge.types import MAX_PASSAGES, Passage
 
 _C_LIKE = (
     r"(?:(?:public|private|protected|internal|static|final|abstract|override|virtual|sealed|partial|inline|extern"
@@ -52,7 +53,7 @@ def read_source(text: str, language: str) -> list[Passage]:
     lines = text.split("\n")
     starts = _starts(lines, re.compile(rf"([ \t]*)(?:{_DEFINITIONS.get(language, _C_LIKE)})"))
     passages, path, begin = list[Passage](), tuple[str, ...](), 0
-    for start, line, depth in starts:
+    for start, line, depth in islice(starts, 2 * MAX_PASSAGES):
         _add(passages, lines[begin:start], path)
         path = (*path[:depth], lines[line].strip().rstrip("{:( \t")[:_NAME_CHARACTERS])
         begin = start

@@ -46,9 +46,10 @@ def document_filter(
     if not access.is_unrestricted:
         conditions += [
             ("document.tenant IN ('', ?)", (access.tenant,)),
-            ("document.department IN ('', ?)", (access.department,)),
             ("document.clearance <= ?", (access.clearance,)),
         ]
+    if not access.is_unrestricted and access.department is not None:
+        conditions.append(("document.department IN ('', ?)", (access.department,)))
     if collection is not None:
         conditions.append(("document.collection IN (SELECT id FROM collection WHERE name = ?)", (collection,)))
     conditions += [
@@ -60,7 +61,10 @@ def document_filter(
 
 def base_filter(access: Access) -> SqlFilter:
     """Return the condition over ``base`` for visible knowledge bases."""
-    return SqlFilter() if access.is_unrestricted else SqlFilter("base.tenant IN ('', ?)", (access.tenant,))
+    if access.is_unrestricted:
+        return SqlFilter()
+    # The owner may put documents for a tenant, which have no tenant, into the tenant's base.
+    return SqlFilter("base.tenant IN ('', ?)" if access.sees_shared else "base.tenant = ?", (access.tenant,))
 
 
 @dataclass(frozen=True)
