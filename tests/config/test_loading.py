@@ -70,7 +70,8 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
         (
             "[agent]\nmax_round = 1\n",
             (
-                "agent.max_round: found an unknown key; known here are wait_for_servers_s, max_rounds, system_prompt, language, "
+                "agent.max_round: found an unknown key; known here are wait_for_servers_s, max_rounds, system_prompt, "
+                "language, "
                 "parallel_tools, "
                 "repair_rounds, tool_result_chars, resource_chars, sampling_tokens, auto_select, tool_budget_tokens, "
                 "embedding_model, two_step_tools, tool_listing; did you mean 'max_rounds'?"
@@ -285,7 +286,8 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "AGENT__MAX_ROUNS",
             "3",
             (
-                "found key 'MAX_ROUNS'; the keys of agent are WAIT_FOR_SERVERS_S, MAX_ROUNDS, SYSTEM_PROMPT, LANGUAGE, PARALLEL_TOOLS, "
+                "found key 'MAX_ROUNS'; the keys of agent are WAIT_FOR_SERVERS_S, MAX_ROUNDS, SYSTEM_PROMPT, "
+                "LANGUAGE, PARALLEL_TOOLS, "
                 "REPAIR_ROUNDS, TOOL_RESULT_CHARS, RESOURCE_CHARS, SAMPLING_TOKENS, AUTO_SELECT, TOOL_BUDGET_TOKENS, "
                 "EMBEDDING_MODEL, TWO_STEP_TOOLS, TOOL_LISTING; did you mean 'MAX_ROUNDS'?"
             ),
