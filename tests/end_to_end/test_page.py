@@ -122,6 +122,31 @@ def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp
         assert page.locator(".message.user").count() == 2
 
 
+def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_no_draft(tmp_path: Path) -> None:
+    demo = slow_demo(tmp_path)
+    with (
+        serving(demo) as (address, _),
+        CutLine(int(address.rpartition(":")[2])) as line,
+        chromium() as browser,
+        visiting(browser, address, PHONE) as first,
+    ):
+        first.ask("at length")
+        first.page.wait_for_selector(".message.assistant .prose >> text=w1")
+        hash_of_conversation = first.page.url.partition("#")[2]
+        with visiting(browser, f"{line.url}/#{hash_of_conversation}", PHONE) as second:
+            second.page.wait_for_selector(".message.assistant .prose >> text=w1")
+            line.cut()
+            second.page.wait_for_selector("text=the board goes on with the answer")
+            # What the page does when the phone shows another tab.
+            second.page.evaluate("dispatchEvent(new Event('pagehide'))")
+            line.mend()
+            second.reload()
+            assert second.page.input_value("#question") == ""
+            second.page.wait_for_selector("#stop", state="hidden")
+            assert second.page.locator(".message.user").count() == 1
+            assert second.page.inner_text(".message.assistant .prose") == WORDS
+
+
 def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(tmp_path: Path) -> None:
     demo = slow_demo(tmp_path)
     with (

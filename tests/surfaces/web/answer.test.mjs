@@ -141,6 +141,25 @@ test("a kind that the page does not know changes nothing", () => {
   assert.deepEqual(after([{ kind: "hologram", shape: "cube" }]).segments, []);
 });
 
+test("what happens now is what the events say, not what the board said last", () => {
+  const line = (/** @type {string} */ text) => ({ kind: "status", text });
+  const doing = (/** @type {any[]} */ ...events) => {
+    const { phrase, values, words } = after(events).doing;
+    return [phrase, ...Object.values(values ?? {}), words];
+  };
+  const calling = line("[MCP: Calling tool 'get_weather']");
+  const completed = line("[MCP: Tool 'get_weather' completed]");
+  assert.deepEqual(doing(), ["chat.working", ""]);
+  assert.deepEqual(doing(CALL, calling), ["doing.using", "get_weather", ""]);
+  assert.deepEqual(doing(CALL, calling, completed, RESULT), ["doing.writing", ""]);
+  assert.deepEqual(doing(CALL, calling, line("[MCP: Tool 'get_weather' failed: no]"), RESULT), ["doing.writing", ""]);
+  assert.deepEqual(doing(RESULT, { kind: "thinking", text: "Hm" }), ["thinking.now", ""]);
+  assert.deepEqual(doing(line("[NPU: Loading model 'owl']")), ["doing.loading", "owl", ""]);
+  assert.deepEqual(doing(line("[MCP: Still waiting for 'a', 'b', at most 3 s in all]")), ["doing.connecting", "a, b", ""]);
+  assert.deepEqual(doing(line("[NPU: Loading model 'owl']"), CALL), ["doing.writing", ""], "it is over");
+  assert.deepEqual(doing(line("[X: a line of its own]")), ["chat.working", "X: a line of its own"]);
+});
+
 test("a status line is shown without its brackets", () => {
   assert.equal(bare("[MCP: Calling tool 'get_weather']"), "Calling tool 'get_weather'");
   assert.equal(bare("[Context: cut]"), "Context: cut");

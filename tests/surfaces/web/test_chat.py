@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import PHONE, visiting
+from tests.support.browser import DESKTOP, PHONE, visiting
 from tests.support.page_service import END, HOLD, USAGE, Json, PageService, call, result, running, text
 
 if TYPE_CHECKING:
@@ -118,6 +118,61 @@ def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> 
         assert service.sent("/v1/conversations/c1/cancel") == [{}]
         assert visit.page.get_attribute(".card", "data-state") == "stopped"
         assert visit.page.inner_text(".ending") == "Stopped. What was written is kept."
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_escape_closes_what_is_open_before_it_stops_an_answer(browser: Browser, size: tuple[int, int]) -> None:
+    asking: Json = {"kind": "approval", "id": "a1", "name": "save", "arguments": {}, "reason": "It writes."}
+    events = [call("1", "save", {}), {**asking, "seconds_left": 300}, HOLD, END]
+    service = PageService({"x": [text("Mild."), END], "y": events})
+    service.models = [{"id": name, "loaded": name == "demo"} for name in ("demo", "other")]
+    with running(service), visiting(browser, service.url, size) as visit:
+        page = visit.page
+
+        def press_escape() -> None:
+            page.keyboard.press("Escape")
+            page.evaluate("fetch('/v1/me')")
+            assert service.count("/v1/conversations/c1/cancel") == 0, "the answer goes on"
+            assert page.is_visible("[data-decision=once]")
+
+        visit.answered("x")
+        visit.ask("y")
+        page.click(".more-choices summary")
+        press_escape()
+        assert not page.is_visible("text=Always allow")
+        page.click(".more-choices summary")
+        page.click("text=Always allow")
+        page.focus("#question")
+        press_escape()
+        assert not page.is_visible("text=From now on"), "it is closed wherever the focus is"
+        page.click(".card summary")
+        page.focus(".card summary")
+        page.evaluate("document.querySelector('.card details').open = true")
+        press_escape()
+        assert page.evaluate("document.querySelector('.card details').open") is False
+        page.locator(".again").first.click()
+        page.wait_for_selector(".popover")
+        press_escape()
+        assert page.locator(".popover").count() == 0
+        page.click("#attach")
+        page.wait_for_selector("dialog[open]")
+        press_escape()
+        assert page.locator("dialog[open]").count() == 0
+        visit.open_panel("board")
+        if size == DESKTOP:
+            page.focus("#question")
+        press_escape()
+        assert page.is_hidden("#panel")
+        if size == PHONE:
+            page.click("#menu")
+            page.fill("#conversation-search", "mild")
+            press_escape()
+            assert page.input_value("#conversation-search") == ""
+            press_escape()
+            assert page.get_attribute("#menu", "aria-expanded") == "false"
+        with page.expect_response("**/v1/conversations/c1/cancel"):
+            page.keyboard.press("Escape")
+        page.wait_for_selector("#stop", state="hidden")
 
 
 def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> None:

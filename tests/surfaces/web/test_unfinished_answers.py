@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.browser import PHONE, visiting
 from tests.support.demo_app import NO_VARIABLES, PythonServer
-from tests.support.page_service import HOLD, USAGE, Json, PageService, running, text
+from tests.support.page_service import HOLD, USAGE, Json, PageService, call, result, running, text
 from tests.support.page_views import tool
 from tests.support.served import Served, scripted_model, served
 
@@ -167,6 +167,23 @@ def test_the_model_that_is_loaded_first_is_named_in_the_readers_language(browser
         visit.page.wait_for_selector("text=owl を読み込んでいます…")
         service.go_on()
         visit.page.wait_for_selector("text=Hoo.")
+
+
+def test_the_line_of_an_answer_says_what_happens_now_in_the_readers_language(browser: Browser) -> None:
+    begun: Json = {"kind": "status", "text": "[MCP: Calling tool 'get_weather']"}
+    over: Json = {"kind": "status", "text": "[MCP: Tool 'get_weather' completed]"}
+    events = [call("1", "get_weather", {}), begun, HOLD, over, result("1", "get_weather", "12 degrees"), HOLD]
+    with (
+        running(PageService({"x": [*events, text("Mild.")]})) as service,
+        visiting(browser, service.url, PHONE, locale="ja-JP") as visit,
+    ):
+        visit.ask("x")
+        visit.page.wait_for_selector(".waiting-line >> text=/^get_weather を使っています…/")
+        service.go_on()
+        visit.page.wait_for_selector(".waiting-line >> text=/^書いています…/")
+        assert "completed" not in visit.page.inner_text("#thread")
+        service.go_on()
+        visit.page.wait_for_selector("text=Mild.")
 
 
 def test_nothing_moves_the_field_once_the_page_can_be_used(browser: Browser) -> None:

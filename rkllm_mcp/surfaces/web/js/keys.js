@@ -13,7 +13,8 @@ const BUTTONS = { c: ".copy", e: ".edit", r: ".again" };
  * @param {Actions} actions
  */
 export function onKey(event, actions) {
-  if (document.querySelector("dialog[open]") || event.isComposing) return;
+  // The browser closes dialogs and menus by itself.
+  if (document.querySelector("dialog[open], .popover") || event.isComposing) return;
   if (taken(event, actions)) event.preventDefault();
 }
 
@@ -26,7 +27,7 @@ function taken(event, actions) {
   const target = event.target instanceof HTMLElement ? event.target : document.body;
   const isCommand = event.ctrlKey || event.metaKey;
   const key = event.key.toLowerCase();
-  if (event.key === "Escape") return did(actions.escape);
+  if (event.key === "Escape") return emptied(target) || folded(target) || did(actions.escape);
   if (isCommand && event.altKey && (key === "enter" || key === "backspace"))
     return pressed(document.body, key === "enter" ? "[data-decision=once]" : "[data-decision=deny]");
   if (isCommand && !event.altKey && key === "k") return did(actions.search);
@@ -58,6 +59,32 @@ function onMessage(target, key, actions) {
   if (key === "ArrowLeft" || key === "ArrowRight") return did(() => actions.turn(target, key === "ArrowLeft" ? -1 : 1));
   const wanted = BUTTONS[key.toLowerCase()];
   return wanted ? pressed(target, wanted) : false;
+}
+
+/**
+ * Empty a search field; not every browser does it.
+ *
+ * @param {HTMLElement} target
+ */
+function emptied(target) {
+  if (!(target instanceof HTMLInputElement) || target.type !== "search" || target.value === "") return false;
+  target.value = "";
+  target.dispatchEvent(new Event("input", { bubbles: true }));
+  return true;
+}
+
+/**
+ * Fold the part of the conversation that has the focus, or else the choices of an approval that are open in it.
+ *
+ * @param {HTMLElement} target
+ */
+function folded(target) {
+  const own = target.closest("#messages details[open]");
+  const open = own ?? [...document.querySelectorAll("#messages .more-choices[open]")].at(-1);
+  if (!(open instanceof HTMLDetailsElement)) return false;
+  open.open = false;
+  if (own) open.querySelector("summary")?.focus();
+  return true;
 }
 
 /** @param {() => void} act */

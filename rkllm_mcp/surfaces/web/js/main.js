@@ -234,9 +234,8 @@ function coverPage() {
 const ACTIONS = {
   escape: () => {
     if (state.hasDrawer) openDrawer(false);
-    else if (panel.isOpen && byId("panel").contains(document.activeElement)) panel.close();
+    else if (panel.isOpen) panel.close();
     else if (desk.isRunning) desk.stop();
-    else panel.close();
   },
   search: () => {
     if (narrow.matches) openDrawer(true);

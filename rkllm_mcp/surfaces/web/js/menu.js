@@ -41,7 +41,6 @@ export function openMenu(from, entries) {
     node.remove();
   });
   node.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") event.stopPropagation();
     steppedTo(items, event, { ArrowDown: 1, ArrowUp: -1 });
   });
   (from.closest("main, nav, aside") ?? document.body).append(node);

@@ -42,6 +42,5 @@ function ownWords({ status, code, param }) {
 /** @param {Refusal} refusal */
 function advice(refusal) {
   if (refusal.status === 429 && refusal.retryAfter_s > 0) return t("problem.busy_for", { count: refusal.retryAfter_s });
-  const phrase = ADVICE[refusal.status];
-  return phrase ? t(phrase) : "";
+  return t(ADVICE[refusal.status] ?? (refusal.status < 500 ? "problem.refused" : "problem.failed"));
 }

@@ -22,6 +22,19 @@
 
 const SECOND_MS = 1000;
 const CALLING = /^\[MCP: Calling tool '(.*)'\]$/;
+// What the events before and behind such a line say as well, and in the reader's language.
+const KNOWN = /^\[MCP: (Calling tool|Tool '|Detected|Telling the parameters|Fetched|Loaded|Using prompt)/;
+/** @type {[RegExp, string][]} what the board says of its work, and the phrase for it; a group is its `name` */
+const DOINGS = [
+  [/^\[NPU: Loading model '(.*)'\]$/, "doing.loading"],
+  [/^\[MCP: Connecting to (.*) server\.\.\.\]$/, "doing.connecting"],
+  [/^\[MCP: (?:Waiting for (.*), which|この質問に必要かもしれない (.*) の起動)/, "doing.connecting"],
+  [/^\[NPU: the runtime .* was restarted; /, "doing.restarted"],
+  [/^\[Model: handing over to (\S+) /, "doing.handing_over"],
+  [/^\[Context: /, "doing.shortened"],
+];
+// Events after which what the board said last may still be so.
+const ASIDE = new Set(["status", "queued", "usage", "prefill", "end"]);
 
 export class Answer {
   /** @type {Segment[]} */
@@ -45,6 +58,7 @@ export class Answer {
     if (event.kind !== "queued" && event.kind !== "status") this.position = null;
     // A stopped answer is over before the reading is.
     if (event.kind !== "status" && event.kind !== "end") this.reading = null;
+    if (!ASIDE.has(event.kind)) this.status = "";
     switch (event.kind) {
       case "text":
       case "thinking":
@@ -86,6 +100,24 @@ export class Answer {
     return this.segments.map((segment) => (segment.kind === "text" ? segment.text : "")).join("");
   }
 
+  /**
+   * What happens now, as a phrase and its values; as words where the board alone has words for it.
+   *
+   * @returns {{phrase: string, values?: Record<string, string>, words: string}}
+   */
+  get doing() {
+    for (const [line, phrase] of DOINGS) {
+      const found = line.exec(this.status);
+      if (found) return { phrase, values: { name: (found[1] ?? found[2] ?? "").replaceAll("'", "") }, words: "" };
+    }
+    const call = this.segments.findLast((segment) => segment.kind === "call" && segment.isRunning && !segment.isOver);
+    const words = bare(this.status);
+    if (call?.kind === "call") return { phrase: "doing.using", values: { name: call.name }, words };
+    if (this.segments.at(-1)?.kind === "thinking") return { phrase: "thinking.now", words };
+    const hasBegun = this.segments.some(({ kind }) => kind === "call" || kind === "text" || kind === "mistake");
+    return { phrase: hasBegun ? "doing.writing" : "chat.working", words };
+  }
+
   /** Whether it ended in the middle of its text. */
   get isCut() {
     const reason = this.ending?.reason ?? "";
@@ -104,7 +136,7 @@ export class Answer {
    * @param {string} text
    */
   #status(text) {
-    this.status = text;
+    this.status = KNOWN.test(text) ? "" : text;
     const name = CALLING.exec(text)?.[1];
     const call = this.segments.find(
       (segment) => segment.kind === "call" && segment.name === name && !segment.isOver && !segment.isRunning,
@@ -119,7 +151,6 @@ export class Answer {
    * @param {string} text
    */
   #words(kind, text) {
-    this.status = "";
     const last = this.segments.at(-1);
     if (last?.kind !== kind) return this.#begin({ kind, text });
     last.text += text;

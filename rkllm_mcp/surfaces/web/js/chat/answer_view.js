@@ -9,10 +9,10 @@
 import { api } from "../access.js";
 import { button, choices, copyButton, iconButton, sourceButton } from "../buttons.js";
 import { fill, h, hide, icon, joined } from "../dom.js";
-import { figure, say, t } from "../i18n.js";
+import { figure, language, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
-import { Answer, bare } from "./answer.js";
+import { Answer } from "./answer.js";
 import { Pace } from "./pace.js";
 import { QuestionCard } from "./questions.js";
 import { Sentences } from "./sentences.js";
@@ -22,7 +22,6 @@ const SECOND_MS = 1000;
 // The first token tells that all is read, so no estimate says so before.
 const MOST_READ = 0.95;
 const LONGEST_READING_S = 300;
-const LOADING = /^\[NPU: Loading model '(.*)'\]$/;
 /** @type {Record<string, string>} */
 const ENDINGS = {
   round_limit: "end.round_limit",
@@ -46,6 +45,8 @@ export class AnswerView {
   #pace = new Pace(() => this.#draw());
   #sentences = new Sentences();
   #started = performance.now();
+  /** what is waited for since then @type {string | null} */
+  #what = null;
   #isPast;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
@@ -201,11 +202,15 @@ export class AnswerView {
     const { segments, status } = this.answer;
     hide(this.#line, segments.at(-1)?.kind === "text" && !status);
     if (this.#line.hidden) return;
-    const seconds = Math.floor((performance.now() - this.#started) / SECOND_MS);
-    const clock = seconds >= 2 && h("span", { class: "muted" }, figure(seconds), " s");
     const share = this.#share;
+    const awaited = h("span", {}, this.#awaited(share));
+    const what = awaited.querySelector("[data-say]")?.getAttribute("data-say") ?? awaited.textContent;
+    if (what !== this.#what) this.#started = performance.now();
+    this.#what = what;
+    const seconds = Math.floor((performance.now() - this.#started) / SECOND_MS);
+    const clock = seconds >= 2 && h("span", { class: "muted" }, say("tool.seconds", { seconds }));
     const bar = share !== null && h("progress", { max: 100, value: share, "aria-hidden": "true" });
-    fill(this.#line, icon("dots"), h("span", {}, this.#awaited(share)), clock, bar);
+    fill(this.#line, icon("dots"), awaited, clock, bar);
   }
 
   /** How much of the prompt the model has read, in percent; null where nobody knows. */
@@ -239,9 +244,10 @@ export class AnswerView {
     if (position !== null && position > 0) return say("chat.queued", { count: position });
     if (this.#isStopping && this.isReading) return this.#stopping();
     if (share !== null) return say("chat.reading", { p: share });
-    const model = LOADING.exec(status)?.[1];
-    if (model) return say("model.loading", { model });
-    return status ? bare(status) : say("chat.working");
+    const { phrase, values, words } = this.answer.doing;
+    // The page's own words, or a line of the board, which is English.
+    if (words && (language() === "en" || !status.startsWith("["))) return words;
+    return say(phrase, values);
   }
 }
 

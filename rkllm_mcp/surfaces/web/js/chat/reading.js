@@ -43,11 +43,24 @@ export class Reading {
         return api.execute(request, signal);
       });
     named(conversation);
-    await this.#show(events).catch((error) => this.#goOn(conversation || id, error));
+    await this.#show(events).catch((error) => {
+      // Without an event the board may not even have begun.
+      if (this.after === 0) throw error;
+      return this.#goOn(conversation || id, error);
+    });
+  }
+
+  /**
+   * Read an answer that the board gives already, as often as the connection is lost.
+   *
+   * @param {string} id of the conversation
+   */
+  async follow(id) {
+    await this.#resume(id).catch((error) => this.#goOn(id, error));
   }
 
   /** @param {string} id of the conversation */
-  async follow(id) {
+  async #resume(id) {
     await this.#show(await api.follow(id, this.after, this.run.signal));
   }
 
@@ -59,10 +72,10 @@ export class Reading {
    */
   async #goOn(id, error) {
     for (let lost = error; lost; ) {
-      if (!(lost instanceof ConnectionLost) || this.run.signal.aborted || this.after === 0) throw lost;
+      if (!(lost instanceof ConnectionLost) || this.run.signal.aborted) throw lost;
       this.view.take({ kind: "status", text: t("chat.away") });
       await this.#back();
-      lost = await this.follow(id).then(
+      lost = await this.#resume(id).then(
         () => null,
         // What the board does not have any more is as good as lost: what it has stored is shown.
         (again) => {

@@ -43,7 +43,11 @@ export class Thread {
   used = 0;
   /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
   #said = [];
-  /** @type {{wish: Wish, nodes: HTMLElement[]} | null} what was asked in vain, and what shows that */
+  /**
+   * what was asked in vain, what shows that, and whether the board has the question
+   *
+   * @type {{wish: Wish, nodes: HTMLElement[], isStored: boolean} | null}
+   */
   #unanswered = null;
   /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
   #asked = null;
@@ -70,9 +74,9 @@ export class Thread {
     return this.node.childElementCount === 0;
   }
 
-  /** What was asked in vain; empty when there is nothing of that kind. */
+  /** What was asked in vain and is nowhere but on this page; empty when there is nothing of that kind. */
   get unsent() {
-    return this.#unanswered?.wish.message ?? "";
+    return this.#unanswered?.isStored ? "" : (this.#unanswered?.wish.message ?? "");
   }
 
   /** Whether something of it would be gone if it were fetched again: an answer under way, a question in vain. */
@@ -326,6 +330,11 @@ export class Thread {
   async #answer(wish, isUnderWay = false) {
     const position = wish.replaces ?? this.#said.length - (wish.goOn ? 2 : 0);
     const reading = new Reading(this.#around(wish, position));
+    let isStored = isUnderWay;
+    const named = (/** @type {string} */ id) => {
+      isStored = true;
+      this.#named(id, wish);
+    };
     this.#takeBackOffers();
     this.node.append(reading.view.node);
     if (wish.goOn) {
@@ -338,7 +347,7 @@ export class Thread {
     this.#told.changed(this);
     try {
       if (isUnderWay) await reading.follow(this.id);
-      else await reading.ask(this.#request(wish), this.id, (id) => this.#named(id, wish));
+      else await reading.ask(this.#request(wish), this.id, named);
       this.#note({ ...wish, replaces: position }, reading.view);
       const { reason, error } = reading.view.answer.ending ?? {};
       const why = error ? t("end.failed_why", { error }) : t("end.failed");
@@ -349,7 +358,7 @@ export class Thread {
         reading.view.take({ kind: "end", reason: "cancelled", error: null });
         if (this.id) this.#note({ ...wish, replaces: position }, reading.view);
       } else if (wish.goOn) this.#notContinued(reading, error);
-      else this.#failed(wish, reading.view, error);
+      else this.#failed(wish, reading.view, error, isStored);
     } finally {
       this.#reading = null;
       reading.run.abort();
@@ -404,10 +413,16 @@ export class Thread {
    * @param {Wish} wish
    * @param {AnswerView} view
    * @param {unknown} error
+   * @param {boolean} isStored the board has the question
    */
-  #failed(wish, view, error) {
-    this.#unanswered = { wish, nodes: [view.node, ...(this.#asked ? [this.#asked] : [])] };
+  #failed(wish, view, error, isStored) {
+    this.#unanswered = { wish, nodes: [view.node, ...(this.#asked ? [this.#asked] : [])], isStored };
     const isUnknown = error instanceof Refusal && error.status === NOT_FOUND && error.param === "conversation";
+    if (isStored && error instanceof Refusal) {
+      // It goes on, but for its own window alone, or it is over by now.
+      view.fail(t("problem.under_way"), [button("chat.look", () => void this.load().catch(() => undefined))]);
+      return;
+    }
     // Whether there is one now is said elsewhere; this stays when it is back.
     const why = error instanceof ConnectionLost ? t("chat.lost") : sentenceOf(error);
     view.fail(why, [isUnknown ? this.#onward(wish, view) : this.#again(wish, view)]);
@@ -445,7 +460,7 @@ export class Thread {
     line.append(button("retry", () => this.#retry(wish, line)));
     const nodes = this.#asked ? [this.#asked, line] : [line];
     this.node.append(...nodes);
-    this.#unanswered = { wish, nodes };
+    this.#unanswered = { wish, nodes, isStored: false };
   }
 
   /**
