@@ -30,6 +30,8 @@ from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, rele
 from rkllm_mcp.surfaces.invocation import RefusalLog
 
 _KEY_HEADERS = ("x-api-key", "api-key")
+# The label of a key that a device got for a code, which only the owner makes in a terminal.
+LINKED_DEVICE = "device "
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -49,16 +51,15 @@ def needs_key(config: Config) -> bool:
 
 async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Principal:
     """Authenticate a request by its headers; an HTTPError 401 without a known key."""
-    config = service.config
-    if not needs_key(config):
-        return Principal(OWNER, "")
-    key = _key(headers)
-    if not key:
-        raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
+    config, key = service.config, _key(headers)
     if key.startswith(DEVICE_PREFIX):
         device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
         if device is not None:
-            return Principal(OWNER, f"device {device.id}")
+            return Principal(OWNER, f"{LINKED_DEVICE}{device.id}")
+    if not needs_key(config):
+        return Principal(OWNER, "")
+    if not key:
+        raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
     keys = enumerate(config.service.owner_keys())
     known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
     for tenant in config.tenants:

@@ -26,6 +26,7 @@ from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.errors import ConfigError, RkllmMcpError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.middleware import LINKED_DEVICE
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
@@ -154,6 +155,10 @@ class NewServerBody(bodies.RequestBody):
     gallery: str = Field("", description="Its name in the gallery; empty for a server by its address.")
     folder: str = Field("", max_length=4096)
     """The folder on the board that a server of the gallery may read and change, an absolute path."""
+    command: list[str] = Field(default_factory=list[str], max_length=50)
+    """The command of a server of the gallery as it was shown and approved: 409 if another one would run. It may be left
+    out where the configuration has install_servers = true.
+    """
     # Slashes end a part of an address, and a name stands in the addresses of this module.
     name: str = Field("", pattern=r"^[^/\x00-\x1f\x7f]*$", max_length=64)
     """The name of a server by its address."""
@@ -173,7 +178,7 @@ class AddedServer(DocumentedModel):
     problem: str = Field(description="Why it is not in force; empty when it is.")
 
 
-@Route("POST", "/v1/servers:try", body=NewServerBody, answers=_TESTED, problems=(403,))
+@Route("POST", "/v1/servers:try", body=NewServerBody, answers=_TESTED, problems=(403, 409))
 async def try_server(request: Request) -> dict[str, Any]:
     """Start a server that is not in the configuration, list its tools and stop it."""
     body = await bodies.read(request, NewServerBody)
@@ -183,7 +188,7 @@ async def try_server(request: Request) -> dict[str, Any]:
     return await _tested(request, entry["name"], partial(start_apart, config, entry["name"]))
 
 
-@Route("POST", "/v1/servers", body=NewServerBody, answers=(RouteResponse(AddedServer, 201),), problems=(403,))
+@Route("POST", "/v1/servers", body=NewServerBody, answers=(RouteResponse(AddedServer, 201),), problems=(403, 409))
 async def add(request: Request) -> AddedServer:
     """Add a server to the configuration and use it."""
     body = await bodies.read(request, NewServerBody)
@@ -293,15 +298,27 @@ def _check(refusal: HTTPError | None) -> None:
 
 
 def _refusal_of_adding(request: Request) -> HTTPError | None:
+    """Return the refusal of a key that may not add servers.
+
+    A linked device is the owner at a page that a terminal of the board let in; an address is no proof of that, since
+    every program of the machine and every client of a proxy has the same. Other keys need the owner's setting.
+    """
     if refusal := _refusal_of_key(request):
         return refusal
-    if not service_of(request).config.security.install_servers:
-        advice = "set install_servers = true in [security], or run 'rkllm-mcp servers' on the board"
-        return HTTPError(403, f"servers are not added over HTTP; {advice}", code="install_servers")
-    if not request.state.key:
-        # Without keys every program on this machine is the owner.
-        advice = "'rkllm-mcp config add-key' makes one"
+    key: str = request.state.key
+    if key.startswith(LINKED_DEVICE):
+        return None
+    if not key:
+        advice = (
+            "open the page at the address that 'rkllm-mcp service link' prints, or run 'rkllm-mcp servers' on the board"
+        )
         return HTTPError(403, f"servers are added with a key of the owner; {advice}", code="needs_key")
+    if not service_of(request).config.security.install_servers:
+        advice = (
+            "open the page at the address that 'rkllm-mcp service link' prints, set install_servers = true in "
+            "[security], or run 'rkllm-mcp servers' on the board"
+        )
+        return HTTPError(403, f"this key may not add servers; {advice}", code="install_servers")
     return None
 
 
@@ -321,6 +338,10 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
     if bool(body.gallery) == bool(body.url):
         raise HTTPError(422, "a server has either an address or a name in the gallery", param="url")
     path = _file(service)
+    must_be_shown = bool(body.command) or not service.config.security.install_servers
+    if body.gallery and must_be_shown and body.command != _shown_command(body):
+        message = "another command would run than the one that was shown; look at it again and approve it"
+        raise HTTPError(409, message, param="command", code="another_command")
     entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
     try:
         new = checked_servers({"servers": [entry]}, "the new server", path)
@@ -331,6 +352,11 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
     return entry, new
+
+
+def _shown_command(body: NewServerBody) -> list[str]:
+    """Return the command of a gallery server as it is shown; that of the body if there is no such server."""
+    return next((list(each["command"]) for each in gallery() if each["name"] == body.gallery), body.command)
 
 
 def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:

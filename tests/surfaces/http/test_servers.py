@@ -16,6 +16,7 @@ from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving_beside
 from tests.support.served import Served, scripted_model, served
+from tests.surfaces.http.test_devices import new_code
 
 Json = dict[str, Any]
 TINY: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
@@ -220,6 +221,7 @@ def test_only_a_whole_key_of_the_owner_adds_servers_and_only_where_the_configura
         (INSTALLS + KEYS, {TENANT: "key_purpose", LIMITED: "key_purpose"}),
         (KEYS, {OWNER: "install_servers", TENANT: "key_purpose", LIMITED: "key_purpose"}),
         (INSTALLS, {OWNER: "needs_key"}),
+        ("", {OWNER: "needs_key"}),
     ):
         with served(tmp_path / "home", model, extra=extra) as it:
             for key, code in codes.items():
@@ -268,3 +270,26 @@ def test_a_server_of_the_gallery_is_installed_as_the_command_does_it(
         assert "exited with code 1" in trial_of(it, "files")["problem"]
         gallery = ask(it, "GET", "/v1/servers/gallery").json()["servers"]
         assert [each["name"] for each in gallery if each["installed"]] == ["files"]
+
+
+@pytest.mark.parametrize("extra", [KEYS, ""], ids=["with keys", "without keys"])
+def test_a_browser_that_was_linked_in_a_terminal_adds_what_was_shown_and_nothing_else(
+    tmp_path: Path, model: Path, extra: str
+) -> None:
+    with served(tmp_path / "home", model, extra=extra) as it:
+        key = httpx2.post(f"{it.url}/v1/devices:exchange", json={"code": new_code(it), "name": "page"}).json()["key"]
+        gallery = ask(it, "GET", "/v1/servers/gallery", key=key).json()
+        assert gallery["can_add"] is True
+        (knowledge,) = [each for each in gallery["servers"] if each["name"] == "knowledge"]
+        assert "${PYTHON}" not in knowledge["command"]
+        for command in ([], ["sh", "-c", "true"], knowledge["command"][:-1]):
+            other = ask(it, "POST", "/v1/servers", {"gallery": "knowledge", "command": command}, key)
+            assert (other.status_code, other.json()["error"]["code"]) == (409, "another_command")
+        assert list(states(it)) == []
+        foreign = {"Origin": "https://evil.example.com", "Authorization": f"Bearer {key}"}
+        shown = {"gallery": "knowledge", "command": knowledge["command"]}
+        assert httpx2.post(f"{it.url}/v1/servers", json=shown, headers=foreign).status_code == 403
+        added = ask(it, "POST", "/v1/servers", shown, key)
+        assert (added.status_code, added.json()["is_in_force"]) == (201, True)
+        made = ask(it, "POST", "/v1/knowledge/create_knowledge_base", {"arguments": {"name": "Documents"}}, key)
+        assert made.status_code == 200, made.text

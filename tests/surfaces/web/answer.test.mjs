@@ -155,7 +155,7 @@ test("what happens now is what the events say, not what the board said last", ()
   assert.deepEqual(doing(CALL, calling, line("[MCP: Tool 'get_weather' failed: no]"), RESULT), ["doing.writing", ""]);
   assert.deepEqual(doing(RESULT, { kind: "thinking", text: "Hm" }), ["thinking.now", ""]);
   assert.deepEqual(doing(line("[NPU: Loading model 'owl']")), ["doing.loading", "owl", ""]);
-  assert.deepEqual(doing(line("[MCP: Still waiting for 'a', 'b', at most 3 s in all]")), ["doing.connecting", "a, b", ""]);
+  assert.deepEqual(doing(line("[MCP: Waiting for 'a', 'b', which the question may need]")), ["doing.connecting", "a, b", ""]);
   assert.deepEqual(doing(line("[NPU: Loading model 'owl']"), CALL), ["doing.writing", ""], "it is over");
   assert.deepEqual(doing(line("[X: a line of its own]")), ["chat.working", "X: a line of its own"]);
 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -86,3 +87,42 @@ def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Br
         page.fill("#key", "all-of-the-owner")
         page.keyboard.press("Enter")
         asks_and_hears(page)
+
+
+@pytest.mark.parametrize(
+    ("locale", "turn_on", "add"),
+    [
+        ("en-US", "Turn documents on", "Add documents"),
+        ("ja-JP", "文書の機能をオンにする", "文書を追加"),
+    ],
+)
+def test_a_linked_phone_turns_documents_on_with_one_button(
+    browser: Browser, tmp_path: Path, locale: str, turn_on: str, add: str
+) -> None:
+    model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
+    # Without keys: the browser is the owner's by its link, not by its address.
+    with served(tmp_path / "home", model) as own, phone(browser, f"{own.url}/#/link/{new_code(own)}", locale) as page:
+        page.locator("dialog[open] button").last.click()
+        page.wait_for_selector("dialog", state="detached")
+        page.get_by_role("button", name=add).first.click()
+        shown = page.locator(".panel-body pre").inner_text()
+        assert "-m mcp_servers.knowledge" in shown
+        assert "${PYTHON}" not in shown
+        page.get_by_role("button", name=turn_on).click()
+        page.wait_for_selector("#document-base option", state="attached")
+        document = tmp_path / "rules.html"
+        document.write_text("<h1>House</h1><p>The bins are emptied on Thursday.</p>", "utf-8")
+        page.locator(".panel-body input[type=file]").set_input_files(document)
+        page.wait_for_selector(".documents >> text=House")
+
+
+def test_add_a_server_opens_its_part_of_the_panel_and_esc_closes_it(browser: Browser, service: Served) -> None:
+    with phone(browser, f"{service.url}/#/link/{new_code(service)}") as page:
+        page.locator("dialog[open] button").last.click()
+        page.wait_for_selector("dialog", state="detached")
+        page.get_by_role("button", name="Add a server").click()
+        page.wait_for_selector("details.fold[open] .server h3")
+        # This browser may add servers, so there are forms in place of commands for a terminal.
+        assert page.locator("details.fold[open] form").count() >= 5
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#panel", state="hidden")

@@ -68,7 +68,7 @@ const files = new Files({
   changed: () => state.context?.later(),
 });
 const documents = new DocumentsPanel();
-const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name) => panel.open(name) });
+const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name, part) => panel.open(name, part) });
 const panel = new Panel(
   {
     servers: lateTab(async () => new (await import("./panels/servers.js")).ServersPanel()),

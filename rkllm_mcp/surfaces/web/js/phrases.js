@@ -386,8 +386,8 @@ export const PHRASES = {
 
   "servers.add": ["Add a server", "サーバーを追加"],
   "servers.add_help": [
-    "Only add servers you trust. Paste the command into a terminal of the board. To add servers here, set install_servers = true in [security] and use a key of the owner.",
-    "信頼できるサーバーだけを追加してください。コマンドはボードのターミナルに貼り付けて実行します。ここから追加するには、[security] に install_servers = true を設定し、所有者のキーを使ってください。",
+    "Only add servers you trust. Paste the command into a terminal of the board. To add servers here, open the page at the address that 'rkllm-mcp service link' prints; another key of the owner needs install_servers = true in [security].",
+    "信頼できるサーバーだけを追加してください。コマンドはボードのターミナルに貼り付けて実行します。ここから追加するには、rkllm-mcp service link で表示されるアドレスでページを開いてください。所有者のほかのキーを使う場合は、[security] に install_servers = true が必要です。",
   ],
   "servers.trust": [
     "Only add servers you trust. A server of the gallery runs in a sandbox that hides your files and leaves the network open for its download.",
@@ -432,9 +432,12 @@ export const PHRASES = {
 
   "documents.add": ["Add documents", "文書を追加"],
   "documents.base": ["Knowledge base", "ナレッジベース"],
-  "documents.no_server": [
-    "There is no knowledge server yet. Add it under Servers, or in a terminal of the board:",
-    "ナレッジサーバーがまだありません。「サーバー」で追加するか、ボードのターミナルで次のコマンドを実行してください。",
+  "documents.off": ["Documents are turned off.", "文書の機能はオフになっています。"],
+  "documents.turn_on": ["Turn documents on", "文書の機能をオンにする"],
+  "documents.turning_on": ["Turning documents on…", "文書の機能をオンにしています…"],
+  "documents.elsewhere": [
+    "Turn them on in a terminal of the board, or open the page at the address that 'rkllm-mcp service link' prints:",
+    "ボードのターミナルで次のコマンドを実行するか、rkllm-mcp service link で表示されるアドレスでページを開いてください。",
   ],
   "documents.no_bases": ["There is no knowledge base yet.", "ナレッジベースはまだありません。"],
   "documents.make": ["Make one", "作成する"],

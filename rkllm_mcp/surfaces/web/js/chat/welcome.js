@@ -29,7 +29,7 @@ export class Welcome {
   tokens = 0;
   #actions;
 
-  /** @param {{ask: (message: string) => void, open: (panel: string) => void}} actions */
+  /** @param {{ask: (message: string) => void, open: (panel: string, part?: string) => void}} actions */
   constructor(actions) {
     this.#actions = actions;
   }
@@ -79,7 +79,7 @@ export class Welcome {
     );
     fill(
       byId("welcome-more"),
-      button("servers.add", () => this.#actions.open("servers"), { class: "quiet" }),
+      button("servers.add", () => this.#actions.open("servers", "add"), { class: "quiet" }),
       button("documents.add", () => this.#actions.open("documents"), { class: "quiet" }),
     );
   }

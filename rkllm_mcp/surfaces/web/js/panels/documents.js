@@ -12,6 +12,7 @@ import { figure, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
 const SHOWN = 8;
+const KNOWLEDGE = "knowledge";
 
 export class DocumentsPanel {
   node = h("div", { class: "panel-body" });
@@ -80,8 +81,39 @@ export class DocumentsPanel {
     } catch (error) {
       const isNone = error instanceof Refusal && error.code === "no_knowledge_server";
       this.#body.hidden = true;
-      tell(this.#note, isNone ? say("documents.no_server") : sentenceOf(error));
-      if (isNone) this.#note.append(typed("rkllm-mcp servers install knowledge"));
+      tell(this.#note, isNone ? say("documents.off") : sentenceOf(error));
+      if (isNone) await this.#offer();
+    }
+  }
+
+  /** Offer to turn documents on: with one button, or where this key may not, with the command for a terminal. */
+  async #offer() {
+    const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
+    const knowledge = servers.find((/** @type {any} */ server) => server.name === KNOWLEDGE);
+    if (!canAdd || !knowledge) {
+      this.#note.append(h("p", {}, say("documents.elsewhere")), typed("rkllm-mcp servers install knowledge"));
+      return;
+    }
+    const shown = h("pre", { tabindex: 0 }, knowledge.command.join(" "));
+    const turnOn = button("documents.turn_on", () => this.#turnOn(knowledge), { class: "primary" });
+    this.#note.append(h("p", { class: "small" }, say("servers.runs")), shown, choices(turnOn));
+  }
+
+  /** @param {{command: string[]}} knowledge */
+  async #turnOn({ command }) {
+    tell(this.#note, say("documents.turning_on"));
+    try {
+      const { STARTING_MS } = await import("./server_actions.js");
+      const { is_in_force: isInForce } = await api.post("/v1/servers", { gallery: KNOWLEDGE, command }, STARTING_MS);
+      if (!isInForce) {
+        tell(this.#note, say("servers.added_later", { name: KNOWLEDGE }));
+        return;
+      }
+      const { knowledge_bases: bases } = await this.#ask("list_knowledge_bases", {});
+      if (bases.length === 0) await this.#ask("create_knowledge_base", { name: t("panel.documents") });
+      await this.load();
+    } catch (error) {
+      tell(this.#note, sentenceOf(error));
     }
   }
 

@@ -35,7 +35,7 @@ function offered(server, canAdd, added) {
   const adding = () => {
     const folder = { type: "string", title: t("servers.folder"), maxLength: 200 };
     const schema = server.needs_folder ? { properties: { folder }, required: ["folder"] } : {};
-    return trial(schema, (given) => ({ gallery: server.name, ...given }), added);
+    return trial(schema, (given) => ({ gallery: server.name, command: server.command, ...given }), added);
   };
   return h(
     "section",

@@ -2,7 +2,7 @@
  * The drawer beside the conversation with its tabs; on a phone it covers the page. A tab's contents are loaded when it is
  * shown, and work that repeats ends when it is left.
  *
- * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void}} Tab
+ * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void, reveal?: (part: string) => void}} Tab
  */
 import { tabs } from "../buttons.js";
 import { byId, h } from "../dom.js";
@@ -34,6 +34,7 @@ export function lateTab(make) {
       state.isShown = false;
       state.tab?.leave?.();
     },
+    reveal: (part) => state.tab?.reveal?.(part),
   };
 }
 
@@ -80,14 +81,16 @@ export class Panel {
   }
 
   /**
-   * Open it at one of its tabs.
+   * Open it at one of its tabs, and there at a part that is folded otherwise.
    *
    * @param {string} name
+   * @param {string} [part]
    */
-  open(name) {
+  open(name, part = "") {
     this.#opener = /** @type {HTMLElement | null} */ (document.activeElement);
-    if (name !== this.#shown) this.#show(name);
+    const loaded = name === this.#shown ? null : this.#show(name);
     this.#mark()?.focus();
+    if (part) void Promise.resolve(loaded).then(() => this.#tabs[name]?.reveal?.(part));
   }
 
   /** @param {HTMLElement} opener */
@@ -102,16 +105,20 @@ export class Panel {
     this.#mark()?.focus();
   }
 
-  /** @param {string} name */
+  /**
+   * @param {string} name
+   * @returns {unknown} what its loading returns
+   */
   #show(name) {
     this.#leave();
     this.#shown = name;
     this.#node.hidden = false;
     const tab = /** @type {Tab} */ (this.#tabs[name]);
     byId("panel-content").replaceChildren(tab.node);
-    tab.load();
+    const loaded = tab.load();
     this.#mark();
     this.#changed();
+    return loaded;
   }
 
   #leave() {

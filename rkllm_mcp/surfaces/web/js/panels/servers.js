@@ -13,11 +13,13 @@ export class ServersPanel {
   node = h("div", { class: "panel-body" });
   #tools = new ToolsPanel();
   #history = new HistoryPanel();
+  #isRevealing = false;
+  #adding = this.#fold("servers.add", (place) => this.#gallery(place));
 
   constructor() {
     this.node.append(
       this.#tools.node,
-      this.#fold("servers.add", (place) => this.#gallery(place)),
+      this.#adding,
       this.#fold("servers.permissions", (place) => this.#permissions(place)),
       this.#fold("servers.activity", async (place) => {
         fill(place, this.#history.node);
@@ -28,6 +30,18 @@ export class ServersPanel {
 
   async load() {
     await this.#tools.load();
+  }
+
+  /**
+   * Unfold a part and bring it into view.
+   *
+   * @param {string} part
+   */
+  reveal(part) {
+    if (part !== "add") return;
+    this.#isRevealing = true;
+    this.#adding.open = true;
+    this.#adding.querySelector("summary")?.focus();
   }
 
   /**
@@ -52,6 +66,9 @@ export class ServersPanel {
       if (name) await this.#tools.test(name);
     };
     fill(place, await serversToAdd(added));
+    // Its place is known when it has its contents.
+    if (this.#isRevealing) this.#adding.scrollIntoView({ block: "start" });
+    this.#isRevealing = false;
   }
 
   /** @param {HTMLElement} place */
