@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import re
 import tempfile
 import time
@@ -144,7 +145,8 @@ class Uploads:
             upload.file.write(data)
         except OSError as error:
             self._end(upload_id)
-            raise TooLargeError(upload.file_name, f"it cannot be stored ({error.strerror}); free some space") from None
+            advice = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise TooLargeError(upload.file_name, f"it cannot be stored ({error.strerror}){advice}") from None
         upload.touched = self._clock()
         received += len(data)
         if arguments.boolean("more"):

@@ -39,6 +39,8 @@ BODIES = 8
 # Requests of one key that wait for memory, and the longest that each waits, seconds.
 WAITING_PER_KEY = 64
 WAIT_S = 30.0
+# The files in front may be large and their network slow, seconds.
+UPLOAD_WAIT_S = 300.0
 # Files that one key, and all keys together, may send at a time; further ones wait, unread.
 UPLOADS_PER_KEY = 2
 UPLOADS = 4
@@ -141,10 +143,10 @@ class Admission:
         """Wait until one more file may be received, and hold its place.
 
         Raises:
-            QueueFullError: too many files of the key wait.
+            QueueFullError: too many files of the key wait, or this one has waited for ``UPLOAD_WAIT_S``.
             OSError: ENOSPC, the folder for temporary files has no space for ``size`` bytes.
         """
-        await self.uploads.take(key, 1, UPLOADS_PER_KEY, UPLOADS)
+        await self.uploads.take(key, 1, UPLOADS_PER_KEY, UPLOADS, UPLOAD_WAIT_S)
         try:
             folder = tempfile.gettempdir()
             # The others are on their way to the same folder and may all be as long.

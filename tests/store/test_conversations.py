@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -286,7 +287,7 @@ async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whol
         responses, item = memory.responses, {"type": "message", "text": "x" * (CHAIN_CHARACTERS // 3 - 100)}
         for number in range(4):
             previous = f"r{number - 1}" if number else ""
-            stored = {"id": f"r{number}", "previous_response_id": previous, "output": []}
+            stored: dict[str, Any] = {"id": f"r{number}", "previous_response_id": previous, "output": []}
             responses.save("ann", stored, [item])
         assert await responses.chain("ann", "r2") == [item] * 3
         assert await responses.chain("ann", "r3") is None

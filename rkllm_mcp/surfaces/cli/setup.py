@@ -507,10 +507,14 @@ class _Setup:
         end = time.monotonic() + _READY_WITHIN_S
         with self._ticking():
             while time.monotonic() < end and (program is None or program.poll() is None):
-                with suppress(httpx2.HTTPError):
-                    if httpx2.get(f"{address}/readyz", timeout=5, trust_env=False).status_code == _OK:
-                        return True
                 time.sleep(_POLL_S)
+                with suppress(httpx2.HTTPError):
+                    answer = httpx2.get(f"{address}/readyz", timeout=5, trust_env=False)
+                    # Another program may answer at that port, and the one that was started ends then.
+                    if answer.status_code == _OK and (program is None or program.poll() is None):
+                        return True
+        if program is not None and program.poll() is not None:
+            raise GenerationError(self.texts["not_started"])
         self.tell("not_ready", seconds=round(_READY_WITHIN_S))
         return False
 

@@ -27,6 +27,9 @@ from rkllm_mcp.surfaces.http.state import MEBIBYTE, hold_body, run_work, service
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
+# A body holds its room while it comes, so beyond a minute it has to come at this rate on average; a modem is as fast.
+_SLOW_START_S = 60.0
+_LEAST_BYTES_PER_S = 4_096
 # Longer bodies are checked in a thread; what is shorter takes 5 ms at most, even when it is nothing but small parts.
 _LONG_BYTES = 8_192
 # The most values of a body: numbers, texts, lists, objects and the names in them. 10,000 messages have 50,000.
@@ -164,16 +167,17 @@ def bounded(
 
     Reading raises HTTPError: 408, or ``problem``, a 413, for a body that is too long.
     """
-    size = 0
+    size, started = 0, anyio.current_time()
 
     async def receive() -> Message:
         nonlocal size
+        left_s = started + _SLOW_START_S + size / _LEAST_BYTES_PER_S - anyio.current_time()
         try:
-            with anyio.fail_after(silence_s):
+            with anyio.fail_after(min(silence_s, left_s)):
                 message = await request.receive()
         except TimeoutError:
-            message = f"the body stopped coming for {silence_s:g} seconds; send it again"
-            raise HTTPError(408, message) from None
+            problem_s = f"stopped coming for {silence_s:g} seconds" if silence_s <= left_s else "comes too slowly"
+            raise HTTPError(408, f"the body {problem_s}; send it again") from None
         size += len(message.get("body", b""))
         if size > (most or limit):
             raise problem or _too_large(limit)
