@@ -165,9 +165,13 @@ class PatientConnection(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one of its headers; a ValueError if the head is too long."""
+        """Take one of its headers; a ValueError if the head is too long.
+
+        Trailers are no headers (RFC 9110, 6.5.1): a proxy does not check them, and they may not bring a key or a host.
+        """
         if not self._is_upgrade_refused:
-            super().on_header(name, value)
+            if not self._is_in_body:
+                super().on_header(name, value)
             self._header_bytes += len(name) + len(value)
             if self._header_bytes > HEAD_BYTES:
                 raise ValueError("the head is too long")

@@ -70,7 +70,16 @@ async def listening(
     async def echo(request: Request) -> PlainTextResponse:
         return PlainTextResponse(await request.body())
 
-    routes = [Route("/", quick), Route("/slow", slow.answer), Route("/echo", echo, methods=["POST"])]
+    async def key(request: Request) -> PlainTextResponse:
+        await request.body()
+        return PlainTextResponse(f"key={request.headers.get('authorization', '')};")
+
+    routes = [
+        Route("/key", key, methods=["POST"]),
+        Route("/", quick),
+        Route("/slow", slow.answer),
+        Route("/echo", echo, methods=["POST"]),
+    ]
     config = uvicorn.Config(
         Starlette(routes=routes), http=connection, lifespan="off", log_config=None, access_log=False
     )
@@ -313,3 +322,20 @@ def test_half_open_connections_shut_nobody_out_of_a_service(tmp_path: Path) -> N
             with pytest.raises(BlockingIOError):
                 sockets[-1].recv(1)
         assert "without a complete request" in process.stderr.readline()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_trailer_is_no_header(*, is_cut: bool) -> None:
+    offers = (b"", b"Upgrade: h2c\r\nConnection: Upgrade\r\n")
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        for offer in offers:
+            framing = b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+            head = b"POST /key HTTP/1.1\r\nHost: board\r\n" + offer
+            trailed = head + framing + b"Authorization: Bearer smuggled\r\n\r\n"
+            for piece in (trailed[i : i + 1] for i in range(len(trailed))) if is_cut else (trailed,):
+                await stream.send(piece)
+            assert (await until(stream, b";")).endswith(b"key=;")
+        # The next request's own key is read as before.
+        headed = b"POST /key HTTP/1.1\r\nHost: board\r\nAuthorization: Bearer own\r\nContent-Length: 0\r\n\r\n"
+        await stream.send(headed)
+        assert (await until(stream, b";")).endswith(b"key=Bearer own;")
