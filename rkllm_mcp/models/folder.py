@@ -57,11 +57,15 @@ class ModelFolderStore:
         self.folder(name)
         place = self.root / f".{name}.part"
         with _told(place):
-            (place / "ready").mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
             lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(lock, name)
             try:
+                # A process that was killed leaves finished files, which belong to another attempt.
+                shutil.rmtree(place / "ready", ignore_errors=True)
+                with _told(place):
+                    (place / "ready").mkdir()
                 yield Workspace(place, place / "ready")
             finally:
                 _tidy(place)

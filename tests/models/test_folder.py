@@ -131,3 +131,24 @@ def test_a_file_is_linked_and_only_copied_when_asked(tmp_path: Path) -> None:
             assert target.readlink() == source
         finally:
             target.unlink(missing_ok=True)
+
+
+def test_what_a_killed_process_left_is_not_in_the_next_folder(folders: ModelFolderStore, tmp_path: Path) -> None:
+    file = tmp_path / "model.rkllm"
+    file.write_text("weights")
+    # The folder as SIGKILL leaves it: a link to a file, a file of another name, a partial download.
+    killed = folders.root / ".m.part"
+    (killed / "ready").mkdir(parents=True)
+    for path in (
+        killed / "lock",
+        killed / "ready" / "model.rkllm",
+        killed / "ready" / "other",
+        killed / "a.incomplete",
+    ):
+        path.write_text("left")
+    with folders.workspace("m") as space:
+        assert (space.place / "a.incomplete").read_text() == "left"
+        place_file(file, space.ready / "model.rkllm")
+        published = folders.publish("m", space)
+    assert {path.name: path.read_text() for path in published.iterdir()} == {"model.rkllm": "weights"}
+    assert [path.name for path in folders.root.iterdir()] == ["m"]
