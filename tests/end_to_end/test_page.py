@@ -5,6 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
+
+from tests.models.test_suggestions import SETS
 from tests.support.browser import OFFLINE, PHONE, chromium, visiting
 from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo, make_demo
@@ -191,3 +194,29 @@ def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked
                 page.wait_for_selector("text=w119")
                 assert page.locator(".message").count() == 2
                 assert not page.locator(".notice >> text=Ask again").count()
+
+
+@pytest.mark.parametrize("servers", SETS)
+def test_every_suggestion_is_answered_when_it_is_clicked(tmp_path: Path, servers: str) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.txt").write_text("tea\n", "utf-8")
+    demo = make_demo(tmp_path, (), extra=SETS[servers])
+    with serving(demo) as (address, _), chromium() as browser, visiting(browser, address, PHONE) as visit:
+        page = visit.page
+        page.wait_for_selector(".suggestion")
+        for number in range(page.locator(".suggestion").count()):
+            question = page.locator(".suggestion").nth(number).inner_text()
+            page.locator(".suggestion").nth(number).click()
+            allow = page.get_by_role("button", name="Allow once")
+            if question.startswith("Save"):
+                allow.click()
+            page.wait_for_selector(".thread > :last-child .prose")
+            page.wait_for_selector("#stop", state="hidden")
+            if (page.locator(".card.tool").count()) == 0:
+                # Any model can answer it, and the script says that it is none.
+                assert "emulated model" in page.inner_text(".thread > :last-child")
+            else:
+                assert page.get_attribute(".thread > :last-child .card.tool", "data-state") == "done", question
+                assert "emulated model" not in page.inner_text(".thread > :last-child"), question
+            page.goto(address)
+            page.wait_for_selector(".suggestion")
