@@ -33,7 +33,6 @@ def _below(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
 @pytest.fixture(params=["80", "120"])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", request.param)
-    monkeypatch.setenv("TERMINAL_WIDTH", request.param)
     return request.param
 
 
