@@ -123,7 +123,7 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     for _piece in range(3):
         person.paste()
     person.send()
-    person.sees("2 s", "2 s", within=".waiting-line")
+    person.sees("2 s", "2 秒", within=".waiting-line")
     if not person.shortcut("Escape"):
         person.press("Stop the answer", "回答を止める")
     person.sees("Stopping when reading ends", "読み取りが終わりしだい停止します")
