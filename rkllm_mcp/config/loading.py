@@ -17,7 +17,7 @@ from rkllm_mcp.config.expansion import expand, is_list, is_table, unset_variable
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
 from rkllm_mcp.config.validation_errors import explain
-from rkllm_mcp.errors import ConfigError, did_you_mean
+from rkllm_mcp.errors import ConfigError, UsageError, did_you_mean
 from rkllm_mcp.records import user_folder
 
 if sys.version_info >= (3, 11):
@@ -230,9 +230,7 @@ def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> 
     if path is not None:
         named = base / Path(path).expanduser()
         if not named.exists():
-            raise ConfigError(
-                str(named), "", "no such file", "name a file that exists, or write one with 'rkllm-mcp config init'"
-            )
+            raise UsageError(f"No such file: {named}. 'rkllm-mcp config init' writes one.")
         return named.absolute()
     return next((place.absolute() for place in search_order(env, cwd) if place.is_file()), None)
 

@@ -153,7 +153,7 @@ NO_CONFIGURATION: Mapping[str, str] = {
 }
 _TWO_CONFIGURATIONS: Mapping[str, str] = {
     "en": "[Config: {used} of this folder is used, not {other}]",
-    "ja": "[設定: このフォルダの {used} を使います（{other} は使いません）]",
+    "ja": "[設定: このフォルダーの {used} を使います（{other} は使いません）]",
 }
 _EMULATED: Mapping[str, str] = {
     "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",

@@ -9,7 +9,7 @@ import pytest
 from rkllm_mcp.config.loading import load_config, search_order, shadowed_file
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer, ServerBase, StdioServer
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ALL_COMMON = ", ".join(ServerBase.model_fields)
@@ -38,11 +38,9 @@ def test_without_a_file_the_defaults_hold_and_there_are_no_servers(tmp_path: Pat
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config("none.toml", env={}, cwd=tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}/none.toml: found no such file; name a file that exists, or write one with 'rkllm-mcp config init'"
-    )
+    assert str(caught.value) == f"No such file: {tmp_path}/none.toml. 'rkllm-mcp config init' writes one."
 
 
 def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ def _named_text(file: str, language: Language, session: Session) -> str:
             raise UsageError(f"{file} is a folder; name the files in it")
         with path.open("rb") as opened:
             data = _read(opened, file)
+    except FileNotFoundError:
+        raise UsageError(f"No such file: {file}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); name a file that can") from None
     text = _text_of(data, path.name, session)

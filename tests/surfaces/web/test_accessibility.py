@@ -97,7 +97,7 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                   - button "Ask again"
               - textbox "Your question"
               - button "Add"
-              - button "Ask a prepared question"
+              - button "Prompt templates"
               - button "Options for the next question"
               - button "Send"
             """

@@ -54,7 +54,7 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         assert page.get_attribute(".prose li", "data-mark") == "same"
         assert page.inner_text(".prose td") == "1"
         assert page.inner_text(".prose pre").strip() == "x = 1"
-        assert page.inner_text(".costs") == "9.2 tokens/s · 84 % not read again"
+        assert page.inner_text(".costs") == "9.2 tokens/s · 84 % cached"
         page.click(".costs summary")
         assert "96 tokens read in 0.4 s" in page.inner_text(".costs")
 

@@ -50,7 +50,7 @@ export const PHRASES = {
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [
     "{model} is emulated: its answers come from a script, and no NPU is used.",
-    "{model} はエミュレーションです。答えは台本によるもので、NPU は使われていません。",
+    "{model} はエミュレーションです。決められたスクリプトが応答し、NPU は使いません。",
   ],
 
   "chat.messages": ["Conversation", "会話"],
@@ -71,8 +71,8 @@ export const PHRASES = {
   "chat.edit": ["Edit", "編集"],
   "chat.edit_ask": ["Edit and ask", "編集して尋ね直す"],
   "chat.edit_kept": ["The earlier version is kept.", "以前の質問も残ります。"],
-  "chat.edit_cost": ["About {n} tokens are read again (about {s} s).", "約 {n} トークンを読み直します（約 {s} 秒）。"],
-  "chat.edit_tokens": ["About {n} tokens are read again.", "約 {n} トークンを読み直します。"],
+  "chat.edit_cost": ["About {n} tokens are read again (about {s} s).", "約 {n} トークンを再処理します（約 {s} 秒）。"],
+  "chat.edit_tokens": ["About {n} tokens are read again.", "約 {n} トークンを再処理します。"],
   "chat.version": ["Version {n} of {m}", "{m} 件中 {n} 件目"],
   "chat.versions": ["Versions of this question", "この質問の版"],
   "chat.version_before": ["Earlier version", "前の版"],
@@ -139,9 +139,9 @@ export const PHRASES = {
   ],
 
   "cost.rate": ["{rate} tokens/s", "毎秒 {rate} トークン"],
-  "cost.share": ["{share} % not read again", "{share} % は読み直しなし"],
+  "cost.share": ["{share} % cached", "{share} % はキャッシュ済み"],
   "cost.read": ["{prefilled} tokens read in {seconds} s", "読み取り {prefilled} トークン（{seconds} 秒）"],
-  "cost.cached": ["{cached} tokens kept from before, not read again", "{cached} トークンは前回のまま（読み直しなし）"],
+  "cost.cached": ["{cached} tokens cached", "{cached} トークンはキャッシュ済み"],
   "cost.window": ["{count} tokens in the model's window", "コンテキストの使用 {count} トークン"],
   "cost.written": ["{count} written at {rate}/s", "生成 {count}（毎秒 {rate}）"],
   "cost.first": ["first after {seconds} s", "最初の文字まで {seconds} 秒"],
@@ -261,8 +261,8 @@ export const PHRASES = {
   "passage.behind": ["Next passage", "次の箇所"],
   "passage.changed": ["The document has changed since: this stands there now.", "文書はその後変更されました。現在の内容を表示しています。"],
 
-  "prompts.title": ["Ask a prepared question", "用意された質問を使う"],
-  "prompts.none": ["No server has prepared any.", "用意された質問はありません。"],
+  "prompts.title": ["Prompt templates", "プロンプトのひな形"],
+  "prompts.none": ["No server offers a prompt template.", "プロンプトのひな形はありません。"],
   "prompts.ask": ["Ask", "尋ねる"],
 
   "options.title": ["Options for the next question", "次の質問のオプション"],
@@ -312,7 +312,7 @@ export const PHRASES = {
   "conversation.system": ["System text", "システムプロンプト"],
   "conversation.system_help": [
     "Instead of the one in the configuration. After a change the model reads the conversation again.",
-    "設定ファイルのものの代わりに使います。変更すると、モデルは会話を読み直します。",
+    "設定ファイルのものの代わりに使います。変更すると、モデルは会話を再処理します。",
   ],
   "conversation.temperature": ["Temperature", "温度"],
   "conversation.temperature_help": [

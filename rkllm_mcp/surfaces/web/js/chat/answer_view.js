@@ -252,7 +252,7 @@ export class AnswerView {
 }
 
 /**
- * The figures of an answer: its speed and what was not read again, and all of them on demand.
+ * The figures of an answer: its speed and its cached tokens, and all of them on demand.
  *
  * @param {import("./answer.js").Costs} costs
  */
