@@ -1,6 +1,6 @@
 """Schemathesis reads the published openapi.json and tries to find an answer that is not as it says.
 
-    with a key ─▶ every boundary of every field, sequences along the links, the key left out and wrong
+    with a key ─▶ every boundary of every field, the key left out and wrong
     without    ─▶ made-up requests
 
 Seeds are fixed and the examples few. A longer search is the same with more arguments:

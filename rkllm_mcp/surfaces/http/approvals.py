@@ -13,7 +13,7 @@ from rkllm_mcp.events import Elicitation, event_to_dict
 from rkllm_mcp.protocols import ElicitationAnswer
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import tenant_of
 
 
@@ -53,11 +53,7 @@ class Answered(DocumentedModel):
     action: str
 
 
-_A_QUESTION = "$response.body#/questions/0/id"
-_ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind in ("approvals", "elicitations"))
-
-
-@Route("GET", "/v1/questions", answers=(RouteResponse(Waiting, links=_ANSWERS),))
+@Route("GET", "/v1/questions", answers=(RouteResponse(Waiting),))
 async def waiting(request: Request) -> dict[str, Any]:
     """List what waits for a person."""
     return {"questions": [event_to_dict(question) for question in tenant_of(request).app.pending.open()]}

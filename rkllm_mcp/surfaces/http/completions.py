@@ -52,7 +52,7 @@ from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
 
@@ -65,15 +65,14 @@ CountBodyT = TypeVar("CountBodyT", bound=CountBody)
 _Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
 
 
-def _answers(whole: Any, record: Any, says: str, links: tuple[Link, ...] = ()) -> tuple[RouteResponse, ...]:
+def _answers(whole: Any, record: Any, says: str) -> tuple[RouteResponse, ...]:
     return (
-        RouteResponse(whole, says="The answer, when stream is not true.", links=links),
+        RouteResponse(whole, says="The answer, when stream is not true."),
         RouteResponse(record, media=EVENT_STREAM, says=f"The answer in pieces; {says}"),
     )
 
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-_A_RESPONSE = tuple(Link(method, "/v1/responses/{id}", "id", "$response.body#/id") for method in ("GET", "DELETE"))
 _DONE = "the last record is [DONE]."
 
 
@@ -114,7 +113,7 @@ async def completions(request: Request) -> Response:
     "POST",
     "/v1/responses",
     body=ResponsesBody,
-    answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response.", links=_A_RESPONSE),
+    answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response."),
     problems=(400, 404, 429, 502, 503),
 )
 async def responses(request: Request) -> Response:

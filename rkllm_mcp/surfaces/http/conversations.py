@@ -17,7 +17,7 @@ from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream, Write
 
@@ -137,23 +137,11 @@ class CancelResult(DocumentedModel):
     cancelled: bool = Field(description="False when no answer was under way.")
 
 
-def leads_on(found: str) -> tuple[Link, ...]:
-    """Return the links for a conversation id at ``found`` in a reply."""
-    return (
-        Link("GET", "/v1/conversations/{id}", "id", found),
-        Link("PATCH", "/v1/conversations/{id}", "id", found),
-        Link("DELETE", "/v1/conversations/{id}", "id", found),
-        Link("GET", "/v1/conversations/{id}/export", "id", found),
-        Link("POST", "/v1/conversations/{id}/cancel", "id", found),
-        Link("GET", "/v1/conversations/{id}/stream", "id", found),
-    )
-
-
 @Route(
     "GET",
     "/v1/conversations",
     query=ConversationQuery,
-    answers=(RouteResponse(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
+    answers=(RouteResponse(Summaries),),
 )
 async def list_all(request: Request) -> dict[str, Any]:
     """List the conversations."""

@@ -11,7 +11,7 @@ from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
 
@@ -43,14 +43,11 @@ class Devices(DocumentedModel):
     devices: list[LinkedDevice]
 
 
-_REVOKES = Link("DELETE", "/v1/devices/{id}", "id", "$response.body#/id")
-
-
 @Route(
     "POST",
     "/v1/devices:exchange",
     body=ExchangeBody,
-    answers=(RouteResponse(NewDevice, links=(_REVOKES,)),),
+    answers=(RouteResponse(NewDevice),),
     problems=(403,),
     is_open=True,  # the code stands in place of a key
 )

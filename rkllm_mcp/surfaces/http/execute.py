@@ -30,7 +30,7 @@ from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.conversations import ConversationSettings, leads_on
+from rkllm_mcp.surfaces.http.conversations import ConversationSettings
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
@@ -169,7 +169,6 @@ class Executed(DocumentedModel):
 
 
 _ID_HEADER = ((CONVERSATION, "The conversation's id."),)
-_LINKS = leads_on(f"$response.header.{CONVERSATION}")
 
 
 @Route(
@@ -182,9 +181,8 @@ _LINKS = leads_on(f"$response.header.{CONVERSATION}")
             media=EVENT_STREAM,
             says="One event in each record, by its kind; the last kind is end.",
             headers=_ID_HEADER,
-            links=_LINKS,
         ),
-        RouteResponse(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
+        RouteResponse(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER),
     ),
     problems=(400, 404, 409, 429, 503),
 )

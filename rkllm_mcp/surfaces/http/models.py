@@ -18,7 +18,7 @@ from rkllm_mcp.app.models import Capability, ListedModel
 from rkllm_mcp.config.section import DocumentedModel, KeepAlive, keep_alive_s
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
@@ -143,10 +143,7 @@ async def _models(request: Request) -> list[Model]:
     ]
 
 
-_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
-
-
-@Route("GET", "/v1/models", answers=(RouteResponse(Models, links=_A_MODEL),), problems=(503,))
+@Route("GET", "/v1/models", answers=(RouteResponse(Models),), problems=(503,))
 async def list_models(request: Request) -> Models:
     """List the models."""
     models = await _models(request)

@@ -46,7 +46,7 @@ from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
-from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, loaded, while_connected
 
@@ -227,13 +227,7 @@ class PullProgress(DocumentedModel):
     completed: int | None = Field(default=None, description="Bytes that are there.")
 
 
-_OF_A_MODEL = tuple(
-    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
-    for name in ("chat", "generate", "show", "embed", "embeddings")
-)
-
-
-@Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),), problems=(503,))
+@Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels),), problems=(503,))
 async def tags(request: Request) -> dict[str, Any]:
     """List the models, as Ollama does."""
     return {"models": [_described(name, model) for name, model in (await _ollama_models(request)).items()]}

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
 from rkllm_mcp.surfaces.http.middleware import needs_key
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import run_work, service_of
 
 Json: TypeAlias = dict[str, Any]
@@ -87,7 +87,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     return operation
 
 
-def _operation_id(route: Route | Link) -> str:
+def _operation_id(route: Route) -> str:
     words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
     return f"{route.method.lower()}_{words or 'page'}"
 
@@ -117,16 +117,9 @@ def _answers(route: Route, schemas: _Schemas) -> Json:
             entry["headers"] = {
                 name: {"description": says, "schema": {"type": "string"}} for name, says in answer.headers
             }
-        if answer.links:
-            entry["links"] = {_operation_id(link): _link(link) for link in answer.links}
         if answer.status != HTTPStatus.NO_CONTENT:
             entry.setdefault("content", {})[answer.media] = {"schema": _content(answer, schemas)}
     return answers
-
-
-def _link(link: Link) -> Json:
-    place = "requestBody" if link.in_body else "parameters"
-    return {"operationId": _operation_id(link), place: {link.parameter: link.found}}
 
 
 def _content(answer: RouteResponse, schemas: _Schemas) -> Json:

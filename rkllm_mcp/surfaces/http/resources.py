@@ -11,7 +11,7 @@ from starlette.requests import Request
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.openai import count_text
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import tenant_of
 
 
@@ -87,10 +87,7 @@ class Prompts(DocumentedModel):
     prompts: list[PromptShown]
 
 
-_A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resources/0/uri"),)
-
-
-@Route("GET", "/v1/resources", answers=(RouteResponse(Resources, links=_A_RESOURCE),))
+@Route("GET", "/v1/resources", answers=(RouteResponse(Resources),))
 async def resources(request: Request) -> dict[str, Any]:
     """List what servers let one read."""
     found, templates = await tenant_of(request).app.toolbox.offerings.readable()

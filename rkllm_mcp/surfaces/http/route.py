@@ -27,17 +27,6 @@ NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True)
-class Link:
-    """A link in OpenAPI's sense: a value in a reply is a parameter of another route."""
-
-    method: Method  # the other route's method
-    path: str  # the other route's path
-    parameter: str  # its parameter, or the field of its body
-    found: str  # where that stands in the answer, as OpenAPI's runtime expressions say it (``$response.body#/id``)
-    in_body: bool = False  # it is a field of the body
-
-
-@dataclass(frozen=True)
 class RouteResponse:
     """A successful reply of a route."""
 
@@ -46,7 +35,6 @@ class RouteResponse:
     media: str = JSON  # the content type
     says: str = "Done."  # one sentence
     headers: tuple[tuple[str, str], ...] = ()  # headers that belong to it, and what each says
-    links: tuple[Link, ...] = ()  # where it leads
 
 
 def shown(model: type[BaseModel], value: object, /, **fields: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rkllm_mcp.errors import ConfigError, RkllmMcpError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import LINKED_DEVICE
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.surfaces.http.tools import SWITCHED, SwitchResult, ToolShown, shown_tool
@@ -57,13 +57,7 @@ class Servers(DocumentedModel):
     servers: list[ServerShown]
 
 
-_OF_SERVERS = tuple(
-    Link("POST", f"/v1/servers/{{name}}:{verb}", "name", "$response.body#/servers/0/name")
-    for verb in ("enable", "disable", "test")
-)
-
-
-@Route("GET", "/v1/servers", answers=(RouteResponse(Servers, links=_OF_SERVERS),))
+@Route("GET", "/v1/servers", answers=(RouteResponse(Servers),))
 async def list_servers(request: Request) -> dict[str, Any]:
     """List the servers and their state."""
     app, is_owner = tenant_of(request).app, _refusal_of_key(request) is None

@@ -25,7 +25,7 @@ from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.openai import count_text
-from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.toolcalls.results import result_text
@@ -123,11 +123,9 @@ class HistoryQueryBody(bodies.RequestBody):
 
 
 SWITCHED = (RouteResponse(SwitchResult),)
-_A_TOOL = "$response.body#/tools/0/name"
-_OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
 
 
-@Route("GET", "/v1/tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),))
+@Route("GET", "/v1/tools", answers=(RouteResponse(ToolsResponse),))
 async def list_tools(request: Request) -> dict[str, Any]:
     """List the tools."""
     app = tenant_of(request).app
