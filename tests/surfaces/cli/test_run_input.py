@@ -118,7 +118,7 @@ def test_a_file_cannot_name_resources_to_read(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "sentence"),
     [
-        ("ask run -f none.txt what", 2, "none.txt cannot be read (No such file or directory)"),
+        ("ask run -f none.txt what", 2, "No such file: none.txt"),
         ("ask run -f model what", 2, "model is a folder; name the files in it"),
         (": >empty; ask run -f empty what", 2, "empty has no text; leave it out, or name another file"),
         ("cat a.txt | ask run -f -", 2, "standard input is a file here, so the question is missing"),
