@@ -21,7 +21,7 @@ from mcp_servers.knowledge.library import Library
 from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument, SearchRequest, SearchResult
 
 COLLECTIONS = ("jsquad", "xquad_en", "scifact")
-_SHARED = Path(os.environ.get("RKLLM_MCP_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+SHARED = Path(os.environ.get("RKLLM_MCPSHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def read_collection(name: str, folder: Path | None = None) -> Collection:
         name: one of ``COLLECTIONS``.
         folder: where the collections are; None looks beside the project.
     """
-    place = (folder or _SHARED / "cases" / "retrieval") / name
+    place = (folder or SHARED / "cases" / "retrieval") / name
     answers: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for line in list(_lines(place / "qrels.tsv.xz"))[1:]:
         question, passage, relevance = line.split("\t")

@@ -74,6 +74,7 @@ class KnowledgeService:
             query=arguments.text("query"),
             threshold=arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None,
             max_results=arguments.integer("max_results", self.settings.default_results),
+            previous=arguments.text("previous_question", ""),
             collection=arguments.text("collection") if arguments.has("collection") else None,
             fields=arguments.mapping("fields"),
         )

@@ -27,18 +27,18 @@ ANALYZER_VERSION = 3
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
-_KANJI = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_UNSPACED = f"{_HIRAGANA}{_KATAKANA}{_KANJI}\u31f0-\u31ff\uac00-\ud7a3"
+KANJI = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = f"{_HIRAGANA}{_KATAKANA}{KANJI}\u31f0-\u31ff\uac00-\ud7a3"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
-_LONG_RUN = re.compile(rf"[{_KATAKANA}]{{3,}}|[{_KANJI}]{{3,}}")
+_LONG_RUN = re.compile(rf"[{_KATAKANA}]{{3,}}|[{KANJI}]{{3,}}")
 # サーバー and サーバ, ウィルス and ウイルス.
 _LAST_LONG = re.compile(rf"(?<=[{_KATAKANA}]{{3}})\u30fc(?![{_KATAKANA}])")
 _SMALL_KATAKANA = str.maketrans("ァィゥェォ", "アイウエオ")
 _VU, _BU = re.compile("ヴ([ァィェォ]?)"), {"ァ": "バ", "ィ": "ビ", "ェ": "ベ", "ォ": "ボ", "": "ブ"}
 # 申し込み and 申込: the kanji on both sides of okurigana are a term as well.
-_OKURIGANA = re.compile(rf"(?=([{_KANJI}])[いきしちひみりぎじびえけせねめれげぜべっわ]{{1,2}}([{_KANJI}]))")
+_OKURIGANA = re.compile(rf"(?=([{KANJI}])[いきしちひみりぎじびえけせねめれげぜべっわ]{{1,2}}([{KANJI}]))")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
-_ONE_KANJI = re.compile(rf"[{_KANJI}]")
+_ONE_KANJI = re.compile(rf"[{KANJI}]")
 _FUNCTION_WORDS = """
 a an and are as at be been but by did do does for from had has have how if in into is it its no not of on or such than
 that the their then there these they this to was were what when where which who why will with

@@ -171,6 +171,7 @@ class SearchRequest:
     base_id: str | None = None  # None: all visible knowledge bases
     threshold: float | None = None  # minimum score, 0..1; None: the default, or the best one below it, marked weak
     max_results: int = DEFAULT_RESULTS
+    previous: str = ""  # the question before, which this one may continue
     collection: str | None = None  # collections of this name only
     fields: Mapping[str, str] = field(default_factory=dict[str, str])  # documents with these values only
 

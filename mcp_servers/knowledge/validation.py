@@ -117,7 +117,10 @@ def checked_request(request: SearchRequest) -> SearchRequest:
     if not 1 <= request.max_results <= MAX_RESULTS:
         raise MaxResultsError(request.max_results, MAX_RESULTS)
     collection = None if request.collection is None else valid_unicode(request.collection)
-    return replace(request, query=query, fields=_checked_fields(request.fields), collection=collection)
+    previous = valid_unicode(request.previous).strip()
+    return replace(
+        request, query=query, previous=previous, fields=_checked_fields(request.fields), collection=collection
+    )
 
 
 def _checked_fields(fields: Mapping[str, str]) -> Mapping[str, str]:

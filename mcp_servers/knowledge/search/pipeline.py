@@ -20,7 +20,7 @@ from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search import ranking
-from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
+from mcp_servers.knowledge.search.question import UnderstoodQuery, is_follow_up, joined, understand
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
@@ -147,7 +147,19 @@ class Pipeline:
     async def search(
         self, bases: Sequence[StoredBase], request: SearchRequest, access: Access, trace: Trace
     ) -> tuple[Hit, ...]:
-        """Return the hits of a checked request in ``bases``, all visible to the caller."""
+        """Return the hits of a checked request in ``bases``, all visible to the caller.
+
+        A question that may continue the one before, and is not answered by itself, is searched together with it.
+        """
+        hits = await self._search(bases, request, access, trace)
+        if request.previous and is_follow_up(request.query):
+            both = replace(request, query=joined(request.previous, request.query))
+            hits = await self._search(bases, both, access, trace) or hits
+        return hits
+
+    async def _search(
+        self, bases: Sequence[StoredBase], request: SearchRequest, access: Access, trace: Trace
+    ) -> tuple[Hit, ...]:
         visible = document_filter(access, request.collection, request.fields)
         vectors = QueryVectors(request.query, self._embedders)
         query = _Query(request, access, understand(request.query), visible, vectors, trace)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
+from mcp_servers.knowledge.text_analysis import KANJI, Analysis, analyze, analyze_query, unified
 
 _REQUEST = (
     "(?:詳しく|簡単に)?(?:教えて|説明して|調べて|まとめて|知りたい|聞きたい|探して)"
@@ -43,6 +43,21 @@ _OTHER_KANA = {code + 0x60 * side: code + 0x60 * (1 - side) for code in range(0x
 # The concepts of a question of up to 10,000 characters need memory for each.
 _LONGEST_WORD, _MAX_ALTERNATIVES, _MAX_CONCEPTS = 12, 32, 40
 _INSIDE_RUN = re.compile("[ァ-ヺー]{2}|[a-z0-9]{2}")
+
+
+# Words that point to the question before: それを消すには？ And how do I undo that?
+_POINTER = re.compile(
+    rf"(?<![{_HIRAGANA}])(?:そ|こ|あ)(?:の|れ|こ|ちら|っち)|(?<![{_HIRAGANA}])(?:そう|じゃあ|では)|同じ|上記|さっき|先ほど"
+    r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|one|ones|else|more|also|again|and)\b"
+)
+# Words that say something of a subject; a single kanji is one, because 鍵 is.
+_CONTENT = re.compile(rf"[{KANJI}]+|[\u30a1-\u30fa\u30fc]{{2,}}|[{_HIRAGANA}]{{3,}}|[a-z0-9][a-z0-9._+-]+")
+_EMPTY = re.compile(
+    "(?:です|ます|でしょう|します|ました|ください|たい|ない|いい|よい|とき|ときは|には|のは|たら|する|なる|どう|どの)+[かねよはの]*"
+)
+_MIN_CONTENT_WORDS, _MIN_WITH_POINTER = 3, 5
+# A longer question has a subject of its own, and the words of a longer one before would drown those of this one.
+_MAX_FOLLOW_UP, _MAX_PREVIOUS = 200, 500
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,21 @@ def understand(text: str) -> UnderstoodQuery:
         bare, analysis = plain, analyze_query(plain)
     generic = {term for match in _GENERIC.finditer(bare) for term in analyze(match.group()).terms}
     return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), frozenset(generic))
+
+
+def is_follow_up(text: str) -> bool:
+    """Return True for a question that may continue the one before: it points back, or has few words of its own."""
+    if len(text) > _MAX_FOLLOW_UP:
+        return False
+    plain = unified(text)
+    words = _CONTENT.findall(_ASKING.sub(" ", plain))
+    said = [word for word in words if not _EMPTY.fullmatch(word) and (not word.isascii() or analyze(word).terms)]
+    return len(said) < (_MIN_WITH_POINTER if _POINTER.search(plain) else _MIN_CONTENT_WORDS)
+
+
+def joined(previous: str, text: str) -> str:
+    """Return the question before and one that continues it as one text to search with."""
+    return f"{previous[:_MAX_PREVIOUS]}\n{text}"
 
 
 def _concepts(text: str) -> Iterator[Concept]:

@@ -331,6 +331,7 @@ async def search_command(
         float | None, option("Minimum score: 0.5 is broad, 0.6 balanced (default), 0.7 strict.", "SHARE")
     ] = None,
     max_results: Annotated[int, option("Maximum number of results, up to 50.", "N")] = 10,
+    previous: Annotated[str, option("Question before, which this one may continue.", "QUESTION")] = "",
     explain: Annotated[bool, flag("Show the result of each stage of the search.", "--explain")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -348,6 +349,7 @@ async def search_command(
             knowledge_base_id=base_id,
             threshold=threshold,
             max_results=max_results,
+            previous_question=previous,
             explain=explain or None,
         )
     if as_json:

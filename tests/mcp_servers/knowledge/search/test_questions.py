@@ -10,7 +10,7 @@ import pytest
 
 from bench.questions import NO_DOCUMENT, outcomes, read_collection
 from mcp_servers.knowledge.library import Library, open_library
-from mcp_servers.knowledge.search.question import understand
+from mcp_servers.knowledge.search.question import is_follow_up, understand
 from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Hit, NewChunk, NewDocument, SearchRequest
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +129,41 @@ def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() ->
     concepts = understand("休みの申請とゴミの日" * 1000).concepts
     assert len(concepts) == 40
     assert max(len(concept.alternatives) for concept in concepts) <= 32
+
+
+@pytest.mark.parametrize(
+    ("query", "is_one"),
+    [
+        ("それを消すには？", True),
+        ("そのコマンドの使い方は？", True),
+        ("鍵はどこに置くの", True),
+        ("外すには？", True),
+        ("And how do I switch it off again?", True),
+        ("How do I update it later?", True),
+        ("what about part-timers?", True),
+        ("相手がエクセルしか持っていないので、その形で渡したい", False),
+        ("リモートワーク手当の金額と申請の期限は？", False),
+        ("For how many years will I get fixes for one version?", False),
+        ("How can I be sure that the software I download was not tampered with?", False),
+    ],
+)
+def test_a_follow_up_points_back_or_has_few_words_of_its_own(query: str, is_one: bool) -> None:
+    assert is_follow_up(query) is is_one
+
+
+@pytest.mark.parametrize(
+    ("previous", "query", "title"),
+    [("副業はできますか", "その申請方法は？", "副業"), ("食堂は開いていますか", "カレーは？", "昼食")],
+)
+async def test_a_follow_up_is_searched_with_the_question_before(
+    tmp_path: Path, previous: str, query: str, title: str
+) -> None:
+    documents = EXAMPLES | {
+        "経費": "経費の申請方法は経理部への届出です。領収書を添えます。",
+        "献立": "カレーの作り方。",
+    }
+    async with library_of(tmp_path, documents) as (library, base_id):
+        hits = (await library.search(SearchRequest(query, base_id, previous=previous))).hits
+        other = (await library.search(SearchRequest("研修制度と講座とスキル開発", base_id, previous=previous))).hits
+    assert hits[0].title == title
+    assert other[0].title == "育成"
