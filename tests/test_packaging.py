@@ -101,6 +101,17 @@ def test_uv_installs_it_as_a_tool_in_a_bare_home_with_documents_and_types(
     assert "emptied on Thursday" in run("rkllm-mcp", "knowledge", "search", "When are the bins emptied?")
     tools = next((home / ".local" / "share" / "uv" / "tools" / "rkllm-mcp").glob("lib/python*/site-packages"))
     assert (tools / "rkllm_mcp" / "py.typed").is_file()
+    status = run("rkllm-mcp", "status", code=1)
+    assert "not running" in status
+    assert f"{home}/.config/rkllm-mcp/config.toml" in status
+    run("rkllm-mcp", "backup", "board.tar.gz")
+    run("rkllm-mcp", "update")
+    assert "answers from a script" in run("rkllm-mcp", "run", "hello")
+    run("rkllm-mcp", "uninstall", "--all", "--yes")
+    assert not tools.exists()
+    assert not (home / ".local/share/rkllm-mcp").exists()
+    assert not (home / ".config/rkllm-mcp").exists()
+    assert (home / "board.tar.gz").is_file()
 
 
 def test_an_installed_package_answers_on_the_emulated_npu(wheel: Path, tmp_path: Path) -> None:

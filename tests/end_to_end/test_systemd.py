@@ -100,6 +100,12 @@ def test_the_service_lives_under_systemd(installed: Installed) -> None:
     installed.until(lambda: installed.is_active_anew(pid))
     assert int(installed.machine.property(UNIT, "NRestarts")) == 2
 
+    installed.service("logs")
+    installed.service("stop")
+    assert installed.machine.property(UNIT, "ActiveState") == "inactive"
+    installed.service("start")
+    assert httpx2.get(f"{installed.url}/readyz", timeout=60).status_code == 200
+
     installed.service("uninstall")
     assert installed.machine.property(UNIT, "ActiveState") in {"inactive", "failed"}
     with pytest.raises(httpx2.TransportError):

@@ -57,7 +57,12 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
     "conversations": CommandEntry("conversations", "Manage saved conversations."),
     "config": CommandEntry("config", "Check, show and create the configuration."),
-    "service": CommandEntry("service", "Install the assistant as a systemd service."),
+    "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
+    "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),
+    "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),
+    "restore": CommandEntry("backup", "Put back what a backup holds."),
+    "update": CommandEntry("maintenance", "Update the program with what installed it."),
+    "uninstall": CommandEntry("maintenance", "Remove the service and the program."),
 }
 
 

@@ -60,6 +60,7 @@ Host = Annotated[str | None, option("Address to listen on. Default: service.host
 Port = Annotated[
     int | None, option("Port, 0 for any free one. Default: service.port of the configuration.", "N", min=0, max=65535)
 ]
+System = Annotated[bool, flag("Of the service of the system's systemd; needs root.", "--system")]
 Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 _P = ParamSpec("_P")
@@ -100,9 +101,14 @@ def in_loop(session: Session, work: Callable[[], Awaitable[int | None]]) -> int:
 
 def may_remove(session: Session, what: str, *, yes: bool) -> bool:
     """Return True with ``--yes``, or if the person agrees to the removal; a UsageError if no person is there."""
+    return may_proceed(session, f"Remove {what}?", yes=yes)
+
+
+def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
+    """Return True with ``--yes``, or if the person answers yes; a UsageError if no person is there."""
     from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
-    if yes or TerminalApprover(session.terminal).confirm(f"Remove {what}?", "--yes"):
+    if yes or TerminalApprover(session.terminal).confirm(question, "--yes"):
         return True
-    session.status("Nothing was removed.")
+    session.status("Nothing was changed.")
     return False

@@ -18,9 +18,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import anyio
 import typer
@@ -32,7 +33,7 @@ from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
-from rkllm_mcp.surfaces.cli.options import Host, Port, command, flag, option
+from rkllm_mcp.surfaces.cli.options import Host, Port, System, command, flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
@@ -246,6 +247,59 @@ def uninstall(session: Session, is_user: _User = False) -> int:
     return EXIT_DONE
 
 
+@command(app, "start")
+def start(session: Session, is_user: _User = False) -> int:
+    """Start the service and wait until its model is loaded."""
+    return _control(session, "start", is_user=is_user)
+
+
+@command(app, "stop")
+def stop(session: Session, is_user: _User = False) -> int:
+    """Stop the service; answers that are being written get [service] drain_s to end."""
+    return _control(session, "stop", is_user=is_user)
+
+
+@command(app, "restart")
+def restart(session: Session, is_user: _User = False) -> int:
+    """Restart the service, for example after an update."""
+    return _control(session, "restart", is_user=is_user)
+
+
+def _control(session: Session, verb: str, *, is_user: bool) -> int:
+    place = _installed(is_user=is_user)
+    place.run(verb, UNIT_NAME, advice=place.log_command)
+    session.status({"start": "Started.", "stop": "Stopped.", "restart": "Restarted."}[verb])
+    return EXIT_DONE
+
+
+@command(app, "logs")
+def logs(
+    session: Session,
+    is_user: _User = False,
+    lines: Annotated[int, option("Number of lines.", "N", "--lines", "-n", min=1)] = 50,
+    follow: Annotated[bool, flag("Show new lines as they are written, until Ctrl-C.", "--follow", "-f")] = False,
+) -> int:
+    """Show the log of the service, from the journal."""
+    del session
+    place = _installed(is_user=is_user)
+    if shutil.which("journalctl") is None:
+        raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
+    words = ["journalctl", *(["--user"] if place.is_user else []), "-u", UNIT_NAME, "-n", str(lines), "--no-pager"]
+    with suppress(KeyboardInterrupt):
+        return subprocess.run([*words, *(["-f"] if follow else [])], check=False).returncode
+    return EXIT_DONE
+
+
+def _installed(*, is_user: bool) -> UnitLocation:
+    """Return the installed unit: the user's with ``is_user`` or if only that exists; else a UsageError."""
+    _need_systemctl()
+    locations = [UnitLocation(True)] if is_user else [UnitLocation(False), UnitLocation(True)]
+    for location in locations:
+        if location.file.is_file():
+            return location
+    raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
+
+
 @command(app, "status")
 def status(session: Session, is_user: _User = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
@@ -329,15 +383,38 @@ def _shown(name: str, value: str) -> str:
 
 
 # State folder of the system's unit, whose user is made by systemd; root may read and write it.
-_SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
-_System = Annotated[bool, flag("Of the service of the system's systemd; needs root.", "--system")]
+SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
+
+
+def local_address(config: Config) -> str:
+    """Return the address of the service as this machine reaches it."""
+    host = config.service.host
+    return web_address("127.0.0.1" if host in _EVERY_ADDRESS else host, config.service.port)
+
+
+def readiness(config: Config) -> str:
+    """Return the state that the service at the configured address reports, ``ok`` if it answers; empty if none does."""
+    import httpx2
+
+    try:
+        answer = httpx2.get(f"{local_address(config)}/readyz", timeout=5, trust_env=False)
+        value = answer.json()
+    except (httpx2.HTTPError, ValueError):
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    report = cast("dict[str, Any]", value)
+    if "status" in report:
+        return str(report["status"])
+    error = report.get("error")
+    return str(cast("dict[str, Any]", error).get("message", "")) if isinstance(error, dict) else ""
 
 
 def show_link(config: Config, *, is_system: bool) -> None:
     """Print the address of the page with a new code, and its QR code if other devices reach it."""
 
     async def make() -> str:
-        async with open_stored(config, _SYSTEM_STATE if is_system else None) as store:
+        async with open_stored(config, SYSTEM_STATE if is_system else None) as store:
             return await store.devices.new_code()
 
     host = config.service.host
@@ -378,7 +455,7 @@ def qr_text(text: str, *, color: bool) -> str:
 
 
 @command(app, "link")
-def link_command(session: Session, system: _System = False) -> None:
+def link_command(session: Session, system: System = False) -> None:
     """Show the page's address with a code that links a device, once and for five minutes, and its QR code.
 
     A phone reaches the page only if the service listens beyond this machine: [service] host = "0.0.0.0" in the
@@ -394,10 +471,10 @@ def link_command(session: Session, system: _System = False) -> None:
 async def keys_command(
     session: Session,
     revoke: Annotated[str | None, option("Revoke the key of this device.", "ID")] = None,
-    system: _System = False,
+    system: System = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
-    async with open_stored(session.config(), _SYSTEM_STATE if system else None) as store:
+    async with open_stored(session.config(), SYSTEM_STATE if system else None) as store:
         if revoke is not None and not await store.devices.revoke(revoke):
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
         devices = await store.devices.all()

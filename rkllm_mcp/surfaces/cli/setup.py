@@ -29,14 +29,21 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rkllm_mcp.config.sections import Config, is_loopback, web_address
+from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
 from rkllm_mcp.surfaces.cli.models import download_progress, figures
 from rkllm_mcp.surfaces.cli.options import command, flag
-from rkllm_mcp.surfaces.cli.service import ServiceControlError, UnitLocation, install, show_link, uninstall
+from rkllm_mcp.surfaces.cli.service import (
+    ServiceControlError,
+    UnitLocation,
+    install,
+    local_address,
+    show_link,
+    uninstall,
+)
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
 
@@ -502,8 +509,7 @@ class _Setup:
         import httpx2
 
         self.tell("waiting")
-        host = config.service.host
-        address = web_address("127.0.0.1" if host in (_ALL_DEVICES, "::") else host, config.service.port)
+        address = local_address(config)
         end = time.monotonic() + _READY_WITHIN_S
         with self._ticking():
             while time.monotonic() < end and (program is None or program.poll() is None):

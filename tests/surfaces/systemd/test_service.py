@@ -90,6 +90,26 @@ def test_status_of_a_service_that_failed_is_an_exit_code(machine: Machine) -> No
     assert "service install --user" in machine.demo.run("service", "status", "--user").stderr
 
 
+@pytest.mark.parametrize(("verb", "said"), [("start", "Started."), ("stop", "Stopped."), ("restart", "Restarted.")])
+def test_the_service_is_controlled_where_it_is_installed(machine: Machine, verb: str, said: str) -> None:
+    missing = machine.demo.run("service", verb)
+    assert (missing.returncode, "rkllm-mcp service install" in missing.stderr) == (2, True)
+    machine.demo.run("service", "install", "--user", "--no-start")
+    # Only the user's unit exists, so --user is not needed.
+    done = machine.demo.run("service", verb)
+    assert (done.returncode, done.stderr) == (0, f"{said}\n")
+    assert machine.told()[-1] == f"--user {verb} rkllm-mcp.service"
+
+
+def test_the_log_of_the_service_is_the_journals(machine: Machine) -> None:
+    journalctl = machine.folder / "bin" / "journalctl"
+    journalctl.write_text('#!/bin/sh\necho "journal $*"\n', "utf-8")
+    journalctl.chmod(0o755)
+    machine.demo.run("service", "install", "--user", "--no-start")
+    done = machine.demo.run("service", "logs", "-n", "7")
+    assert (done.returncode, done.stdout) == (0, "journal --user -u rkllm-mcp.service -n 7 --no-pager\n")
+
+
 def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machine) -> None:
     machine.demo.run("service", "install", "--user", "--no-start")
     done = machine.demo.run("service", "uninstall", "--user")

@@ -1,0 +1,280 @@
+"""``rkllm-mcp backup`` and ``rkllm-mcp restore``: one archive of all that cannot be fetched again.
+
+    manifest.json   format, version, time, names of the installed models
+    config/…        configuration, with its secrets
+    state/…         conversations, device keys, decisions about tools, logins
+    data/…          knowledge bases
+
+Models and runtimes are left out: they are large, and are downloaded again by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Any, cast
+
+import typer
+
+from rkllm_mcp import __version__
+from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.models.cards import list_models
+from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli.options import System, Yes, argument, command, may_proceed
+from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, readiness
+from rkllm_mcp.surfaces.invocation import Session
+
+_FORMAT = 1
+_MANIFEST = "manifest.json"
+_SQLITE = b"SQLite format 3\0"
+# Below the data folder: what 'models pull', 'runtime pull' and the installer fetch again.
+_FETCHED_AGAIN = frozenset({"models", "runtimes", "uv"})
+_SYSTEM_CONFIG = Path("/etc/rkllm-mcp")
+
+
+class BackupError(RkllmMcpError):
+    """An archive could not be written or read."""
+
+
+@dataclass(frozen=True)
+class _StoredFile:
+    name: str  # in the archive: kind/relative/path
+    path: Path
+
+
+def _folders(*, is_system: bool) -> Mapping[str, Path]:
+    """Return the folders of the owner, or of the system's service, by their names in the archive."""
+    if is_system:
+        data = SYSTEM_STATE / ".local" / "share" / "rkllm-mcp"
+        return {"config": _SYSTEM_CONFIG, "state": SYSTEM_STATE, "data": data}
+    return {"config": user_folder("config"), "state": state_folder(), "data": user_folder("data")}
+
+
+def _stored_files(folders: Mapping[str, Path]) -> Iterator[_StoredFile]:
+    """Yield the files that a backup has, by name."""
+    for kind, folder in folders.items():
+        others = {path for name, path in folders.items() if name != kind}
+        for parent, names, files in os.walk(folder):
+            here = Path(parent)
+            is_top = here == folder
+            names[:] = sorted(
+                name for name in names if here / name not in others and not (is_top and name in _FETCHED_AGAIN)
+            )
+            for name in sorted(files):
+                path = here / name
+                # SQLite's own copy of a database contains what its log holds.
+                if path.is_file() and not name.endswith(("-wal", "-shm", ".lock", ".partial")):
+                    yield _StoredFile(f"{kind}/{path.relative_to(folder).as_posix()}", path)
+
+
+def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
+    """Write the archive, readable by its owner alone, and return the number of files in it.
+
+    Databases may be in use meanwhile. ``target`` must not exist, and is not left behind half written.
+
+    Raises:
+        UsageError: ``target`` exists, or there is nothing to back up.
+        BackupError: a file cannot be read.
+    """
+    if target.exists():
+        raise UsageError(f"{target} exists; choose another name")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    count = 0
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with (
+            os.fdopen(descriptor, "wb") as raw,
+            tempfile.TemporaryDirectory(dir=target.parent) as scratch,
+            tarfile.open(fileobj=raw, mode="w:gz") as archive,
+        ):
+            manifest = Path(scratch) / _MANIFEST
+            manifest.write_text(json.dumps(_manifest(folders), indent=1), "utf-8")
+            archive.add(manifest, _MANIFEST)
+            for file in _stored_files(folders):
+                archive.add(_copied(file.path, Path(scratch)), file.name)
+                count += 1
+        if not count:
+            raise UsageError(f"there is nothing to back up in {', '.join(map(str, folders.values()))}")
+        draft.replace(target)
+    except OSError as error:
+        where = error.filename or target
+        raise BackupError(f"{where}: {error.strerror}; nothing was backed up") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def _manifest(folders: Mapping[str, Path]) -> dict[str, Any]:
+    models = _model_names(folders)
+    return {"format": _FORMAT, "version": __version__, "created": int(time.time()), "models": models}
+
+
+def _model_names(folders: Mapping[str, Path]) -> list[str]:
+    return sorted(model.folder.name for model in list_models([folders["data"] / "models"]))
+
+
+def _copied(path: Path, scratch: Path) -> Path:
+    """Return a copy that nothing changes while it is read; of a database, SQLite's own."""
+    copy = scratch / "copy"
+    copy.unlink(missing_ok=True)
+    if not _is_database(path):
+        shutil.copy2(path, copy)
+        return copy
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.Error as error:
+        raise BackupError(f"{path}: {error}; nothing was backed up") from None
+    shutil.copystat(path, copy)
+    return copy
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def extract_backup(source: Path, target: Path) -> dict[str, Any]:
+    """Extract an archive into an empty folder and return its manifest.
+
+    Raises:
+        UsageError: the file is no whole backup, or one of a later version.
+    """
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            first = archive.next()
+            manifest = _read_manifest(archive, first)
+            if manifest["format"] != _FORMAT:
+                raise UsageError(f"{source} was written by rkllm-mcp {manifest['version']}; 'rkllm-mcp update' first")
+            for member in archive:
+                if member is not first:
+                    _extract(archive, member, target)
+            return manifest
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read ({error.strerror or error})") from None
+    except (tarfile.TarError, EOFError, ValueError, KeyError, zlib.error) as error:
+        raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({error})") from None
+
+
+def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> dict[str, Any]:
+    content = archive.extractfile(member) if member is not None and member.name == _MANIFEST else None
+    if content is None:
+        raise ValueError("it has no manifest")
+    value: object = json.load(content)
+    if not isinstance(value, dict) or not {"format", "version", "models"} <= value.keys():
+        raise ValueError("its manifest is incomplete")
+    return cast("dict[str, Any]", value)
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    path = PurePosixPath(member.name)
+    # A file that somebody else made could name any place.
+    if (
+        not member.isfile()
+        or path.is_absolute()
+        or ".." in path.parts
+        or path.parts[0] not in _KINDS
+        or len(path.parts) < 2
+    ):
+        raise ValueError(f"it has an entry {member.name!r}")
+    file = target / path
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file.open("xb") as copy:
+        shutil.copyfileobj(cast("IO[bytes]", archive.extractfile(member)), copy)
+    file.chmod(member.mode & 0o700)
+
+
+_KINDS = ("config", "state", "data")
+
+
+def _replace(extracted: Path, target: Path) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The log of the database that is replaced would be applied to the new one.
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        shutil.copy2(extracted, draft)
+        draft.replace(target)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+app = typer.Typer()
+
+
+@command(app, "backup")
+def backup_command(
+    session: Session,
+    file: Annotated[Path, argument("File to write, such as board.tar.gz.", "FILE")],
+    system: System = False,
+) -> None:
+    """Save configuration, conversations, keys and knowledge bases to one file, also while the service runs."""
+    folders = _folders(is_system=system)
+    target = file.expanduser().absolute()
+    count = write_backup(target, folders)
+    sys.stdout.write(f"{target}\n")
+    session.status(f"{count} files, {target.stat().st_size:,} bytes. It contains keys: keep it private.")
+    source = session.config().origin.source
+    if source is not None and not source.is_relative_to(folders["config"]):
+        session.status(f"Not in it, because it is in another folder: {source}")
+
+
+@command(app, "restore")
+def restore_command(
+    session: Session,
+    file: Annotated[Path, argument("File of 'rkllm-mcp backup'.", "FILE")],
+    yes: Yes = False,
+    system: System = False,
+) -> None:
+    """Put back what a backup holds; what was here before is backed up first."""
+    folders = _folders(is_system=system)
+    if readiness(session.config()):
+        raise UsageError("the assistant is running; stop it first: rkllm-mcp service stop")
+    state = folders["state"]
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=state.parent, prefix=".rkllm-mcp-restore-") as scratch:
+        manifest = extract_backup(file.expanduser(), Path(scratch))
+        extracted = [path for path in sorted(Path(scratch).rglob("*")) if path.is_file()]
+        targets = {path: _target(path.relative_to(scratch), folders) for path in extracted}
+        replaced = [target for target in targets.values() if target.exists()]
+        if replaced:
+            if not may_proceed(session, f"Replace {len(replaced)} files, such as {replaced[0]}?", yes=yes):
+                return
+            saved = _unused_name(state.with_name(time.strftime("rkllm-mcp-before-restore-%Y%m%d-%H%M%S.tar.gz")))
+            write_backup(saved, folders)
+            session.status(f"What was here before: {saved}")
+        for path, target in targets.items():
+            _replace(path, target)
+    session.status(f"Restored {len(targets)} files.")
+    for name in manifest["models"]:
+        if name not in _model_names(folders):
+            session.status(f"Model {name!r} is not here: rkllm-mcp models pull {name}")
+
+
+def _unused_name(path: Path) -> Path:
+    stem = path.name.removesuffix(".tar.gz")
+    names = (path.with_name(f"{stem}-{number}.tar.gz") for number in itertools.count(2))
+    return next(name for name in itertools.chain([path], names) if not name.exists())
+
+
+def _target(path: Path, folders: Mapping[str, Path]) -> Path:
+    kind, *rest = path.parts
+    return folders[kind].joinpath(*rest)

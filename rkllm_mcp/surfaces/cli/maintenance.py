@@ -1,0 +1,183 @@
+"""``rkllm-mcp status``, ``update`` and ``uninstall``: the program as it is installed on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rkllm_mcp import __version__
+from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli import service
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, command, flag, may_proceed
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import table
+
+_PACKAGE = "rkllm-mcp"
+_UPDATE_LIMIT_S = 1800
+
+app = typer.Typer()
+
+
+@command(app, "status")
+def status_command(session: Session, as_json: AsJson = False) -> int:
+    """Show whether the assistant runs, where, and with which model; exit code 1 unless it answers."""
+    config = session.config()
+    values = _status(config)
+    if not values["running"]:
+        values["start"] = _start_command()
+    session.show(
+        values,
+        table((), [(name, _text(value)) for name, value in values.items()], session.terminal.columns),
+        as_json=as_json,
+    )
+    return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED
+
+
+def _status(config: Config) -> dict[str, Any]:
+    state = service.readiness(config)
+    store = state_folder() / "state.db"
+    return {
+        "running": bool(state),
+        "state": state or "not running",
+        "address": service.local_address(config),
+        "service": _unit_state(),
+        "model": config.model.name or (str(config.model.path) if config.model.path else "none"),
+        "servers": [server.name for server in config.active_servers],
+        "configuration": str(config.origin.source or "none"),
+        "store": str(store),
+        "conversations": _conversation_count(store),
+        "version": __version__,
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
+    return str(value)
+
+
+def _unit_state() -> str:
+    """Return the state of the installed unit, such as ``active (user)``."""
+    for location in (service.UnitLocation(False), service.UnitLocation(True)):
+        if location.file.is_file():
+            owner = "user" if location.is_user else "system"
+            if shutil.which("systemctl") is None:
+                return f"installed ({owner})"
+            state = subprocess.run(
+                location.systemctl("is-active", service.UNIT_NAME),
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+            return f"{state.stdout.strip() or 'unknown'} ({owner})"
+    return "not installed"
+
+
+def _start_command() -> str:
+    is_installed = any(service.UnitLocation(is_user).file.is_file() for is_user in (False, True))
+    return "rkllm-mcp service start" if is_installed else "rkllm-mcp serve"
+
+
+def _conversation_count(store: Path) -> int:
+    """Return the number of stored conversations; 0 if the database is missing or cannot be read."""
+    if not store.is_file():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM conversations").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+def installer_command(action: str) -> list[str] | None:
+    """Return the installer's command for ``upgrade`` or ``uninstall`` of this program; None in a checkout."""
+    prefix = Path(sys.prefix)
+    if (prefix / "uv-receipt.toml").exists():
+        # A package that was installed from a folder keeps its version number; it is built anew all the same.
+        again = ["--reinstall-package", _PACKAGE] if action == "upgrade" else []
+        return ["uv", "tool", action, *again, _PACKAGE]
+    if (prefix / "pipx_metadata.json").exists():
+        return ["pipx", action, _PACKAGE]
+    try:
+        origin = distribution(_PACKAGE).read_text("direct_url.json") or ""
+    except PackageNotFoundError:
+        return None
+    if '"editable": true' in origin:
+        return None
+    words = ["install", "--upgrade"] if action == "upgrade" else ["uninstall", "--yes"]
+    return [sys.executable, "-m", "pip", *words, _PACKAGE]
+
+
+@command(app, "update")
+def update_command(session: Session) -> int:
+    """Update the program with what installed it: uv, pipx or pip."""
+    words = installer_command("upgrade")
+    if words is None:
+        raise UsageError("this is a checkout; update it with: git pull && scripts/setup")
+    session.status(" ".join(words))
+    code = _run_installer(words)
+    if code:
+        return code
+    if _unit_state().startswith("active"):
+        session.status("The service still runs the old version: rkllm-mcp service restart")
+    return EXIT_DONE
+
+
+def _run_installer(words: list[str]) -> int:
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"{words[0]} installed this program and is not on the PATH; run: {' '.join(words)}")
+    try:
+        # It shows what it downloads.
+        done = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_UPDATE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"'{' '.join(words)}' did not end within {_UPDATE_LIMIT_S // 60} minutes") from None
+    return EXIT_ANSWER_FAILED if done.returncode else EXIT_DONE
+
+
+@command(app, "uninstall")
+def uninstall_command(
+    session: Session,
+    everything: Annotated[
+        bool, flag("Also delete configuration, conversations, documents and models.", "--all")
+    ] = False,
+    yes: Yes = False,
+) -> int:
+    """Remove the service and the program; what it stored is kept unless --all is given."""
+    folders = [
+        folder for folder in dict.fromkeys(map(user_folder, ("config", "state", "data", "cache"))) if folder.is_dir()
+    ]
+    question = "Remove the service and the program?"
+    if everything and folders:
+        question = f"Remove the service, the program, and all in {', '.join(map(str, folders))}?"
+    if not may_proceed(session, question, yes=yes):
+        return EXIT_DONE
+    # Before anything is removed: without it the rest would be a program without a way to remove it.
+    words = installer_command("uninstall")
+    for location in (service.UnitLocation(True), service.UnitLocation(False)):
+        if location.file.is_file():
+            service.uninstall(session, location.is_user)
+    if everything:
+        for folder in folders:
+            shutil.rmtree(folder)
+            session.status(f"Removed {folder}")
+    else:
+        for folder in folders:
+            session.status(f"Kept: {folder}")
+    if words is None:
+        session.status(f"The program is a checkout; delete its folder: {Path(__file__).resolve().parents[3]}")
+        return EXIT_DONE
+    return _run_installer(words)

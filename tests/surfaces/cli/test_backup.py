@@ -1,0 +1,191 @@
+"""``rkllm-mcp backup`` and ``restore``, on a store and a knowledge base that are really there."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sqlite3
+import tarfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.store import open_store
+from tests.support.outcome import Command
+
+TURNS = (StoredTurn("user", "東京は？"), StoredTurn("assistant", "晴れ", ending="answered"))
+STORED = StoredConversation("abc123", "東京は？", 1.0, 2.0, TURNS)
+
+
+@pytest.fixture
+def home(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a configuration, a conversation, a knowledge base and a model."""
+    del command  # which chooses a home, too
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    config = home / ".config/rkllm-mcp/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[service]\nport = 1\n", "utf-8")
+    knowledge = home / ".local/share/rkllm-mcp/knowledge/knowledge.db"
+    knowledge.parent.mkdir(parents=True)
+    with sqlite3.connect(knowledge) as connection:
+        connection.execute("CREATE TABLE documents (text)")
+        connection.execute("INSERT INTO documents VALUES ('手当は月額5,000円')")
+    connection.close()
+    model = home / ".local/share/rkllm-mcp/models/big"
+    model.mkdir(parents=True)
+    (model / "big.rkllm").write_bytes(b"0" * 5000)
+    store(home, STORED)
+    return home
+
+
+def state(home: Path) -> Path:
+    return home / ".local/state/rkllm-mcp/state.db"
+
+
+def store(home: Path, *conversations: StoredConversation) -> None:
+    async def add() -> None:
+        async with open_store(path=state(home), required=True) as opened:
+            for conversation in conversations:
+                await opened.conversations.add("", conversation)
+
+    anyio.run(add)
+
+
+@contextmanager
+def in_use(database: Path) -> Generator[None]:
+    """A second program that has the database open, with a change in its log only."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("UPDATE conversations SET title = 'changed'")
+    yield
+    connection.close()
+
+
+def titles(command: Command) -> list[str]:
+    return [each["title"] for each in json.loads(command("conversations", "list", "--json").out)["conversations"]]
+
+
+def test_a_backup_brings_everything_back_on_another_machine(
+    home: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "board.tar.gz"
+    with in_use(state(home)):
+        saved = command("backup", str(file))
+    assert (saved.code, saved.out) == (0, f"{file}\n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        names = archive.getnames()
+    assert names[0] == "manifest.json"
+    # A model is fetched again by name, and a log belongs to the database that was copied whole.
+    assert {name.partition("/")[0] for name in names[1:]} == {"config", "state", "data"}
+    assert not any("big.rkllm" in name or name.endswith(("-wal", "-shm")) for name in names)
+
+    other = tmp_path / "other"
+    monkeypatch.setenv("HOME", str(other))
+    restored = command("restore", str(file))
+    assert restored.code == 0, restored.err
+    assert titles(command) == ["changed"]
+    assert (other / ".config/rkllm-mcp/config.toml").read_text("utf-8") == "[service]\nport = 1\n"
+    with sqlite3.connect(other / ".local/share/rkllm-mcp/knowledge/knowledge.db") as connection:
+        assert connection.execute("SELECT text FROM documents").fetchall() == [("手当は月額5,000円",)]
+    connection.close()
+    assert state(other).stat().st_mode & 0o077 == 0
+
+
+def test_what_a_restore_replaces_is_backed_up_first(home: Path, tmp_path: Path, command: Command) -> None:
+    file = tmp_path / "board.tar.gz"
+    command("backup", str(file))
+    store(home, replace(STORED, id="later", title="Later"))
+    restored = command("restore", str(file), "--yes")
+    assert restored.code == 0, restored.err
+    assert titles(command) == ["東京は？"]
+    former = next(state(home).parent.parent.glob("rkllm-mcp-before-restore-*.tar.gz"))
+    assert former.name in restored.err
+    assert command("restore", str(former), "--yes").code == 0
+    assert sorted(titles(command)) == ["Later", "東京は？"]
+
+
+def archive_with(file: Path, *entries: tarfile.TarInfo) -> None:
+    manifest = json.dumps({"format": 1, "version": "0.1.0", "models": []}).encode()
+    first = tarfile.TarInfo("manifest.json")
+    first.size = len(manifest)
+    with tarfile.open(file, "w:gz") as archive:
+        archive.addfile(first, io.BytesIO(manifest))
+        for entry in entries:
+            archive.addfile(entry, io.BytesIO(b"x" * entry.size))
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type = kind
+    if kind == tarfile.REGTYPE:
+        made.size = 1
+    else:
+        made.linkname = "/etc/passwd"
+    return made
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        entry("config/../../../escaped"),
+        entry("/etc/escaped"),
+        entry("elsewhere/escaped"),
+        entry("config"),
+        entry("config/link", tarfile.SYMTYPE),
+        entry("state/link", tarfile.LNKTYPE),
+        entry("state/device", tarfile.CHRTYPE),
+    ],
+    ids=lambda made: made.name,
+)
+def test_an_archive_that_names_another_place_changes_nothing(
+    home: Path, tmp_path: Path, command: Command, hostile: tarfile.TarInfo
+) -> None:
+    file = tmp_path / "hostile.tar.gz"
+    archive_with(file, entry("config/config.toml"), hostile)
+    refused = command("restore", str(file), "--yes")
+    assert (refused.code, hostile.name in refused.err) == (2, True), refused.err
+    assert (home / ".config/rkllm-mcp/config.toml").read_text("utf-8") == "[service]\nport = 1\n"
+    assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "no manifest", "later version"])
+def test_a_file_that_is_no_whole_backup_changes_nothing(
+    home: Path, tmp_path: Path, command: Command, damage: str
+) -> None:
+    file = tmp_path / "board.tar.gz"
+    command("backup", str(file))
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-200])
+    elif damage == "text":
+        file.write_bytes(b"not an archive")
+    elif damage == "no manifest":
+        with tarfile.open(file, "w:gz") as archive:
+            archive.add(state(home), "state/state.db")
+    else:
+        file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b'"format": 1', b'"format": 9', 1)))
+    before = state(home).read_bytes()
+    refused = command("restore", str(file), "--yes")
+    assert refused.code == 2
+    assert file.name in refused.err
+    assert state(home).read_bytes() == before
+
+
+def test_a_backup_replaces_no_file_and_of_nothing_is_none(home: Path, tmp_path: Path, command: Command) -> None:
+    file = tmp_path / "board.tar.gz"
+    file.write_text("mine", "utf-8")
+    assert (command("backup", str(file)).code, file.read_text("utf-8")) == (2, "mine")
+    assert command("backup", str(tmp_path / "none" / "board.tar.gz")).code == 1
+    for folder in (".config", ".local"):
+        (home / folder).rename(home / f"away{folder}")
+    nothing = command("backup", str(tmp_path / "new.tar.gz"))
+    assert (nothing.code, "nothing to back up" in nothing.err) == (2, True)
+    assert [path.name for path in tmp_path.glob("*.tar.gz*")] == ["board.tar.gz"]
