@@ -37,7 +37,7 @@ WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMMON = ("-D_GNU_SOURCE", "-pthread", "-fvisibility=hidden", "-fPIC")
 OPTIMISED = ("-O2", "-g")
 # After the sources, because linkers look for what is missing so far.
-LIBRARIES = ("-lm",)
+LIBRARIES = ("-lm", "-ldl")
 
 # A cold `zig cc` compiles its own C library parts first; nothing else comes near this.
 COMPILE_TIMEOUT_S = 600

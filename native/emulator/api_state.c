@@ -25,6 +25,8 @@ int rkllm_load_lora(LLMHandle handle, RKLLMLoraAdapter *adapter) {
         console_line('E', "lora adapter path '%s' does not exist", path ? path : "(null)");
     else if (known)
         console_line('E', "lora adapter %s is already initialized", name);
+    else if (m->weights)
+        console_line('E', "the emulator cannot put an adapter on real weights");
     else
         good = true;
     if (good) words_push(&m->loras, &m->lora_count, name);

@@ -168,15 +168,35 @@ bool deliver_step(struct model *m) {
     return understood(&m->run, wish);
 }
 
-/* Computes the rows of an entry: of every token this run evaluated, or of the last. The caller frees the numbers. */
-static struct news rows_of(const struct model *m, const struct sequence *entry) {
+/* Returns the first token that a run delivers a row for: all it evaluates have one, or only the last. */
+size_t rows_begin(const struct model *m, const struct sequence *entry) {
     const struct run *run = &m->run;
-    bool logits = run->mode == RKLLM_INFER_GET_LOGITS;
-    size_t count = entry->prompt.len, width = (size_t)m->script->hidden;
-    size_t from = entry->reused < count ? entry->reused : count - 1;
-    if (logits ? run->faults.logits_last_row : run->faults.hidden_last_row) from = count - 1;
-    if (logits) width = vocabulary_size(m->script->vocabulary);
-    float *rows = mem_alloc((count - from) * width * sizeof *rows);
+    size_t count = entry->prompt.len;
+    bool last = run->mode == RKLLM_INFER_GET_LOGITS ? run->faults.logits_last_row : run->faults.hidden_last_row;
+    return last || entry->reused >= count ? count - 1 : entry->reused;
+}
+
+static size_t row_width(const struct model *m) {
+    bool logits = m->run.mode == RKLLM_INFER_GET_LOGITS;
+    return logits ? vocabulary_size(m->script->vocabulary) : (size_t)m->script->hidden;
+}
+
+/* Gives an entry the memory for its rows, which lives as long as the run's, and returns it. */
+float *rows_create(const struct model *m, struct sequence *entry) {
+    free(entry->rows);
+    entry->rows = mem_alloc((entry->prompt.len - rows_begin(m, entry)) * row_width(m) * sizeof *entry->rows);
+    return entry->rows;
+}
+
+/* Returns the rows of an entry, computed here unless its weights have. */
+static struct news rows_of(const struct model *m, struct sequence *entry) {
+    bool logits = m->run.mode == RKLLM_INFER_GET_LOGITS;
+    size_t count = entry->prompt.len, width = row_width(m), from = rows_begin(m, entry);
+    if (m->weights) {
+        int32_t likeliest = logits ? sampling_best(entry->rows + (count - from - 1) * width, width) : -1;
+        return (struct news){.id = likeliest, .text = "", .numbers = entry->rows, .rows = count - from, .width = width};
+    }
+    float *rows = rows_create(m, entry);
     int32_t next = entry->answer.len ? entry->answer.data[0] : m->script->eos.data[0];
     if (logits)
         values_logits(entry->prompt.data, count, width, from, next, &entry->values, rows);
@@ -197,7 +217,6 @@ bool deliver_rows(struct model *m) {
     if (!stopped) {
         for (int i = 0; i < m->batch_size; i++) news[i] = rows_of(m, &m->batch[i]);
         stopped = understood(run, give(m, news, m->batch_size, NULL, RKLLM_RUN_NORMAL));
-        for (int i = 0; i < m->batch_size; i++) free((void *)news[i].numbers);
         run->delivered++;
     }
     free(news);

@@ -29,17 +29,38 @@ static bool spend_prefill(struct model *m) {
     return model_wait(m, seconds, run->faults.abort_in_prefill);
 }
 
+static bool is_abort_due(void *model) { return model_abort_due(model); }
+
+/* Computes what the run needs of its prompts with the weights, where the model has some. */
+static enum weights_outcome compute_prompts(struct model *m) {
+    struct run *run = &m->run;
+    enum weights_outcome outcome = WEIGHTS_DONE;
+    weights_stop stop = run->faults.abort_in_prefill ? is_abort_due : NULL;
+    for (int i = 0; m->weights && i < m->batch_size && outcome == WEIGHTS_DONE; i++) {
+        struct sequence *entry = &m->batch[i];
+        if (run->mode == RKLLM_INFER_GENERATE)
+            outcome = weights_hold(m->weights, i, &entry->prompt, stop, m);
+        else
+            outcome = weights_rows(m->weights, i, &entry->prompt, rows_begin(m, entry),
+                                   run->mode == RKLLM_INFER_GET_LOGITS, rows_create(m, entry), stop, m);
+    }
+    if (outcome == WEIGHTS_FAILED) console_line('E', "the weights could not be computed behind %zu tokens!", m->batch[0].reused);
+    return outcome;
+}
+
 /* Evaluates the part of the prompts that the caches do not hold. Not interruptible unless a fault says so, as on the
- * board, where an abort took effect when the prefill was done (rknn-llm #400). False when it was cut short. */
-static bool prefill(struct model *m) {
+ * board, where an abort took effect when the prefill was done (rknn-llm #400). Returns what ended the run in it. */
+static enum run_end prefill(struct model *m) {
     double start = clock_ms();
     bool whole = spend_prefill(m);
+    enum weights_outcome outcome = whole ? compute_prompts(m) : WEIGHTS_STOPPED;
+    whole = outcome == WEIGHTS_DONE;
     pthread_mutex_lock(&m->lock);
     for (int i = 0; i < m->batch_size; i++) store_prompt(&m->batch[i], whole);
     m->cache_lora = m->run.lora;
     pthread_mutex_unlock(&m->lock);
     m->run.prefill_ms = clock_ms() - start;
-    return whole;
+    return whole ? RUN_GOING : outcome == WEIGHTS_FAILED ? RUN_FAILED : RUN_ABORTED;
 }
 
 /* Fetches what the model needs for the prompts from the host; false when that, or the memory, is not to be had. */
@@ -70,18 +91,47 @@ static void evaluate_previous(struct model *m, struct sequence *entry) {
                      keep + dropped, before - dropped);
 }
 
-static bool is_eos(const struct script *script, int32_t id) {
-    for (size_t i = 0; i < script->eos.len; i++)
-        if (script->eos.data[i] == id) return true;
-    return false;
+static bool is_eos(const struct model *m, int32_t id) {
+    for (size_t i = 0; i < m->script->eos.len; i++)
+        if (m->script->eos.data[i] == id) return true;
+    return m->weights && weights_ends(m->weights, id);
 }
 
-/* Samples the next token of the answer, then EOS; after that the answer again, which only a run that ignores EOS
- * comes to. Where the NPU computes nothing, it is token 0 instead. Returns true for a real EOS. */
-static bool sample(struct model *m, struct sequence *entry) {
+/* Returns the next token of the script's answer, then EOS; after that the answer again, which only a run that ignores
+ * EOS comes to. */
+static int32_t next_of_answer(const struct model *m, struct sequence *entry) {
     bool more = entry->next < entry->answer.len;
     int32_t id = more ? entry->answer.data[entry->next] : m->script->eos.data[0];
     entry->next = more ? entry->next + 1 : 0;
+    return id;
+}
+
+/* Draws the next token from the weights into *id; false when they could not be computed. */
+static bool next_of_weights(struct model *m, struct sequence *entry, int32_t *id) {
+    int number = (int)(entry - m->batch);
+    struct ids recent = {0};
+    size_t from = entry->prompt.len > PENALTY_WINDOW ? entry->prompt.len - PENALTY_WINDOW : 0;
+    ids_append(&recent, entry->prompt.data + from, entry->prompt.len - from);
+    ids_append(&recent, entry->sampled.data, entry->sampled.len);
+    bool good = weights_hold(m->weights, number, &entry->kv.ids, NULL, NULL) == WEIGHTS_DONE;
+    if (good)
+        *id = weights_sample(m->weights, number, &m->run.sampling, &recent);
+    else
+        console_line('E', "the weights could not be computed behind %zu tokens!", entry->kv.ids.len);
+    ids_free(&recent);
+    return good;
+}
+
+/* Samples the next token; where the NPU computes nothing, it is token 0 instead. False when that failed, else *eos is
+ * true for a real EOS. */
+static bool sample(struct model *m, struct sequence *entry, bool *eos) {
+    bool more = m->weights || entry->next < entry->answer.len;
+    int32_t id;
+    if (m->weights) {
+        if (!next_of_weights(m, entry, &id)) return false;
+    } else {
+        id = next_of_answer(m, entry);
+    }
     if (m->run.faults.matmul_fails && more) {
         struct buf type = {0};
         for (const char *at = m->script->dtype; *at; at++)
@@ -91,7 +141,8 @@ static bool sample(struct model *m, struct sequence *entry) {
         id = 0;
     }
     ids_put(&entry->sampled, id);
-    return is_eos(m->script, id);
+    *eos = is_eos(m, id);
+    return true;
 }
 
 /* Lets happen what was asked to go wrong before the next token; false when the run fails by it. */
@@ -133,7 +184,8 @@ static enum run_end step(struct model *m) {
         if (entry->ended) continue;
         if (entry->sampled.len && !host_embed(m, &entry->sampled.data[entry->sampled.len - 1], 1)) return RUN_FAILED;
         evaluate_previous(m, entry);
-        eos[i] = sample(m, entry) && !ignores_eos;
+        if (!sample(m, entry, &eos[i])) return RUN_FAILED;
+        eos[i] = eos[i] && !ignores_eos;
     }
     m->run.steps++;
     bool pause = deliver_step(m), ended = true;
@@ -210,7 +262,8 @@ static enum run_end play(struct model *m) {
     struct run *run = &m->run;
     if (!run->resumed) {
         if (!is_supplied(m)) return RUN_FAILED;
-        if (!prefill(m)) return RUN_ABORTED;
+        enum run_end end = prefill(m);
+        if (end != RUN_GOING) return end;
     }
     model_end_prefill(m);
     double start = clock_ms();

@@ -42,11 +42,12 @@ static bool encode_there(const struct model *m, const char *text, size_t len, st
 }
 #endif
 
-/* Appends the ids of len bytes of text, from the model's vocabulary or from the host. */
+/* Appends the ids of len bytes of text, from the model or from the host. */
 bool host_encode(const struct model *m, const char *text, size_t len, struct ids *out) {
 #if RKLLM_ABI >= 130
     if (m->script->lacks_tokenizer) return !len || encode_there(m, text, len, out);
 #endif
+    if (m->weights) return weights_encode(m->weights, text, len, out);
     vocabulary_encode(m->script->vocabulary, text, len, NULL, out);
     return true;
 }

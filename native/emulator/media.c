@@ -98,11 +98,11 @@ bool media_check(const RKLLMMultiModalInput *input) {
 
 /* Appends the next image or video, and steps over its rows. */
 static bool put_media(const struct model *m, struct media *media, struct sequence *entry, struct ids *out) {
-    size_t width = (size_t)m->script->hidden, known = vocabulary_size(m->script->vocabulary);
+    size_t width = (size_t)m->script->hidden;
     const char *start = media->start ? media->start : "", *end = media->end ? media->end : "";
     if (!host_encode(m, start, strlen(start), out)) return false;
     for (size_t i = 0; i < media->rows_each; i++, media->rows += width)
-        ids_put(out, values_of_picture(media->rows, width, known));
+        ids_put(out, input_row(m, media->rows));
     entry->pictures += media->rows_each;
     return host_encode(m, end, strlen(end), out);
 }

@@ -52,6 +52,7 @@ void model_free(struct model *m) {
     free(m->settings.marks.end);
     words_free(m->loras, m->lora_count);
     script_free(m->script);
+    weights_close(m->weights);
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->lock);
     free(m);

@@ -16,6 +16,7 @@
 #include "rkllm_abi.h"
 #include "script.h"
 #include "values.h"
+#include "weights.h"
 
 #if RKLLM_ABI >= 131
 #define EMULATED_VERSION "1.3.1"
@@ -61,6 +62,7 @@ struct settings {
     bool ignore_eos;
     bool is_async;
     bool cross_attn;
+    struct sampling sampling;
     struct image_marks marks; /* up to 1.2.3; 1.3.0 gets them with every input */
 };
 
@@ -87,6 +89,7 @@ struct sequence {
     struct ids answer;
     struct token_values values; /* what the rule says of the last row of logits */
     size_t next;                /* position in answer */
+    float *rows;                /* hidden states or logits; NULL in a run that generates */
     struct ids sampled;         /* every token so far, EOS included */
     struct buf held;            /* bytes of an unfinished character */
     bool ended;
@@ -101,6 +104,7 @@ struct run {
     bool resumed;
     int lora; /* which of the model's adapters; -1 without one */
     int max_new_tokens;
+    struct sampling sampling;
     char *save_path; /* NULL: the prompt cache is not saved */
     struct faults faults;
     void *stale;    /* what the last callback was given, poisoned */
@@ -146,6 +150,7 @@ struct model {
     int console_level;
     double init_ms;
     struct script *script;
+    struct weights *weights; /* answer in place of the script's rules; NULL: there are none */
     struct settings settings;
     struct faults faults;
     struct speed speed;
@@ -205,6 +210,7 @@ const char *chat_system(const struct model *m);
 
 /* input.c: what a call brings, checked and turned into token ids. */
 bool input_check(const struct model *m, const RKLLMInput *input);
+int32_t input_row(const struct model *m, const float *row);
 bool input_read(const struct model *m, const RKLLMInput *input, bool continues, struct buf *text,
                 struct sequence *entry, struct ids *out);
 
@@ -227,6 +233,8 @@ int run_execute(struct model *m);
 
 /* deliver.c: what callbacks are given. */
 bool deliver_step(struct model *m);
+size_t rows_begin(const struct model *m, const struct sequence *entry);
+float *rows_create(const struct model *m, struct sequence *entry);
 bool deliver_rows(struct model *m);
 void deliver_end(struct model *m, LLMCallState state);
 void deliver_release(struct run *run);

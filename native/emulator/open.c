@@ -142,6 +142,9 @@ static bool take_settings(struct model *m, const RKLLMParam *param) {
     settings->max_context = param->max_context_len > 0 ? param->max_context_len : limit;
     settings->max_new_tokens = param->max_new_tokens;
     settings->n_keep = param->n_keep;
+    settings->sampling =
+        (struct sampling){param->top_k,          param->top_p,             param->temperature,
+                          param->repeat_penalty, param->frequency_penalty, param->presence_penalty};
     settings->skip_special = param->skip_special_token;
     settings->is_async = param->is_async;
 #if RKLLM_ABI >= 130
@@ -217,6 +220,31 @@ static bool greet(const struct model *m, const struct board *board, const char *
     return m->script != NULL;
 }
 
+/* Opens the weights that the script names; true when it names none. */
+static bool open_weights(struct model *m) {
+    struct script *script = m->script;
+    struct buf path = {0}, why = {0};
+    if (!script->weights) return true;
+    path_beside(script->path, script->weights, &path);
+    m->weights = weights_open(buf_text(&path), m->settings.max_context, m->batch_size, &why);
+    if (m->weights && weights_vocabulary(m->weights) < vocabulary_size(script->vocabulary)) {
+        buf_printf(&why, "the tokenizer has %zu tokens and the weights have %zu: they are not of one model",
+                   vocabulary_size(script->vocabulary), weights_vocabulary(m->weights));
+        weights_close(m->weights);
+        m->weights = NULL;
+    }
+    if (m->weights) {
+        vocabulary_pad(script->vocabulary, weights_vocabulary(m->weights));
+        script->hidden = weights_width(m->weights);
+        console_line('I', "the answers are computed from %s on the CPU of this machine", script->weights);
+    } else {
+        console_line('E', "%s", buf_text(&why));
+    }
+    buf_free(&path);
+    buf_free(&why);
+    return m->weights != NULL;
+}
+
 /* Fills m from the parameters of rkllm_init. False, with a line printed, when the runtime would refuse them. */
 bool model_open(struct model *m, const RKLLMParam *param) {
     const struct board *board = find_board();
@@ -234,6 +262,7 @@ bool model_open(struct model *m, const RKLLMParam *param) {
     buf_free(&why);
     if (!good || !check_model(m, board, &npu_cores)) return false;
     if (!take_settings(m, param) || !check_cpus(board, npu_cores, &param->extend_param)) return false;
+    if (!open_weights(m)) return false;
     print_details(m);
     return environment && host_check(m);
 }

@@ -18,6 +18,8 @@ static void clear_entry(struct sequence *entry) {
     ids_free(&entry->sampled);
     buf_free(&entry->held);
     token_values_free(&entry->values);
+    free(entry->rows);
+    entry->rows = NULL;
     entry->rule = NULL;
     entry->reused = entry->prefilled = entry->pictures = entry->next = 0;
     entry->ended = false;
@@ -161,13 +163,14 @@ static void measure_system(struct model *m, struct sequence *entry, const RKLLMI
     struct ids ids = {0};
     if (goes_on(m, entry)) return;
     if (input->input_type == RKLLM_INPUT_PROMPT || input->input_type == RKLLM_INPUT_MULTIMODAL)
-        vocabulary_encode(m->script->vocabulary, system, strlen(system), NULL, &ids);
+        host_encode(m, system, strlen(system), &ids);
     entry->system_tokens = kv_match(&entry->prompt, ids.data, ids.len);
     ids_free(&ids);
 }
 
-/* Lets the script answer, and applies the faults of the rule it chose. */
+/* Lets the script answer, and applies the faults of the rule it chose. Weights answer token by token, later. */
 static void choose_answer(struct model *m, struct sequence *entry) {
+    if (m->weights) return;
     struct run *run = &m->run;
     struct prompt_view view;
     struct buf ignored = {0};
@@ -187,7 +190,12 @@ static void read_options(struct model *m, const RKLLMInferParam *infer) {
     run->keep_history = infer->keep_history != 0;
     run->lora = infer->lora_params ? find_lora(m, infer->lora_params->lora_adapter_name) : -1;
     run->max_new_tokens = m->settings.max_new_tokens;
+    run->sampling = m->settings.sampling;
 #if RKLLM_ABI >= 130
+    const RKLLMSamplingParam *s = infer->sampling_params;
+    if (s)
+        run->sampling = (struct sampling){s->top_k,          s->top_p,             s->temperature,
+                                          s->repeat_penalty, s->frequency_penalty, s->presence_penalty};
     if (infer->max_new_tokens > 0) run->max_new_tokens = infer->max_new_tokens;
 #endif
     if (run->max_new_tokens <= 0) run->max_new_tokens = INT_MAX;

@@ -45,6 +45,8 @@ static bool read_piece(struct reader *r, char *rest) { return read_words(r, rest
 
 static bool read_eos(struct reader *r, char *rest) { return read_words(r, rest, &r->eos, &r->eos_count); }
 
+static bool read_weights(struct reader *r, char *rest) { return read_word(r, rest, &r->script->weights); }
+
 static bool read_platform(struct reader *r, char *rest) { return read_word(r, rest, &r->script->platform); }
 
 static bool read_toolkit(struct reader *r, char *rest) { return read_word(r, rest, &r->script->toolkit); }
@@ -191,6 +193,7 @@ static const struct {
     {"turn", read_turn},             {"call_syntax", read_call_syntax}, {"template", read_template},
     {"fault", read_fault},           {"piece", read_piece},     {"vocabulary_size", read_vocabulary_size},
     {"hidden", read_hidden},         {"prompt_cache", read_prompt_cache}, {"without", read_without},
+    {"weights", read_weights},
 };
 
 /* Reads one line of the script after the first; cuts it up in place. */
@@ -326,7 +329,7 @@ static void markers_free(struct markers *markers) {
 /* Frees a script with everything in it; NULL is allowed. */
 void script_free(struct script *s) {
     if (!s) return;
-    char *strings[] = {s->path,         s->platform,         s->toolkit,          s->dtype,           s->chat.system,
+    char *strings[] = {s->path,         s->weights,         s->platform,         s->toolkit,          s->dtype,           s->chat.system,
                        s->chat.prefix,  s->chat.postfix,     s->chat.no_thinking, s->chat.system_open,
                        s->chat.system_close};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) free(strings[i]);

@@ -83,6 +83,7 @@ struct chat_template {
 
 struct script {
     char *path;
+    char *weights;        /* the file whose weights answer in place of the rules; NULL: the rules do */
     uint64_t fingerprint; /* of the text of the script; ties prompt-cache files to it */
     struct vocabulary *vocabulary;
     struct ids eos; /* the first is the one the model emits */

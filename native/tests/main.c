@@ -13,6 +13,7 @@ int check_numbers(void);
 int check_inputs(void);
 int check_faults(void);
 int check_threads(void);
+int check_weights(void);
 
 static const struct {
     const char *name;
@@ -26,6 +27,7 @@ static const struct {
     {"inputs", check_inputs},
     {"faults", check_faults},
     {"threads", check_threads},
+    {"weights", check_weights},
 };
 
 int main(int argc, char **argv) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,16 @@ README = build.NATIVE / "README.md"
 def libraries() -> dict[str, Path]:
     """The emulated library of every family, by version."""
     return build.ensure()
+
+
+@pytest.fixture(scope="session")
+def fake_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the fake libllama, under the names of llama.cpp's two libraries."""
+    folder = tmp_path_factory.mktemp("llama")
+    source = build.NATIVE / "tests" / "fake_llama.c"
+    build.compile_program([source], folder / "libllama.v0.so", 130, ["-shared", "-fvisibility=default"])
+    shutil.copy(folder / "libllama.v0.so", folder / "libggml.v0.so")
+    return folder
 
 
 @pytest.fixture
