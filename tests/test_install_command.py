@@ -45,7 +45,17 @@ def test_both_programs_name_the_same_command() -> None:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
 def test_no_page_and_no_message_names_an_extra_of_a_package_that_is_not_published() -> None:
-    places = ["rkllm_mcp", "mcp_servers", "docs", "README.md", "README.ja.md", "install.sh", "scripts", "native"]
+    places = [
+        "rkllm_mcp",
+        "mcp_servers",
+        "rkllm_text",
+        "docs",
+        "README.md",
+        "README.ja.md",
+        "install.sh",
+        "scripts",
+        "native",
+    ]
     command = ["git", "grep", "-nE", r"rkllm-mcp\[|pip install \{e\.package", "--", *places]
     found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert found.stdout == ""

@@ -174,7 +174,7 @@ class DamagedDocumentError(DocumentImportError):
 
 
 class EncryptedDocumentError(DocumentImportError):
-    """The document is protected with a password."""
+    """The document is protected with a password or DRM."""
 
 
 class NoTextError(DocumentImportError):

@@ -77,6 +77,7 @@ class Passage:
     headings: tuple[str, ...] = ()  # outermost first
     page: int | None = None  # from 1; None for formats without pages
     is_atomic: bool = False  # table or code: cut only if too large
+    head_lines: int = 0  # of a table: its title and header, which are repeated where it is cut
 
 
 @dataclass(frozen=True)

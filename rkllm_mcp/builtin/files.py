@@ -13,8 +13,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 from rkllm_mcp.builtin.function import LocalFunction, LocalToolError, definitions
+from rkllm_text.encodings import decode, is_binary
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
 MOST_READ_BYTES = 1 << 20
@@ -24,8 +26,8 @@ _MOST_SEARCHED = 2000
 _MOST_FOUND = 20
 _MOST_DEPTH = 8
 _SHOWN_LINE_CHARS = 200
-# Encodings of text files on machines of Japanese users; the first that fits is taken.
-_ENCODINGS = ("utf-8-sig", "cp932", "euc_jp")
+# A zero byte in fewer bytes is no character of UTF-16.
+_MARK_BYTES = 4
 
 # An entry of a folder: its name and its properties, of a link those of the link itself.
 _Entry: TypeAlias = "tuple[str, os.stat_result]"
@@ -58,7 +60,9 @@ def _list(folder: Path, path: str = "") -> str:
     with _opened_folder(folder, _parts(path)) as opened:
         entries = sorted(_entries(opened), key=lambda entry: (not stat.S_ISDIR(entry[1].st_mode), entry[0]))
     shown = [
-        f"{name}/" if stat.S_ISDIR(found.st_mode) else f"{name} ({found.st_size} bytes)"
+        f"{normalize('NFC', name)}/"
+        if stat.S_ISDIR(found.st_mode)
+        else f"{normalize('NFC', name)} ({found.st_size} bytes)"
         for name, found in entries[:MOST_LISTED]
     ]
     more = [f"… and {len(entries) - MOST_LISTED} more"] if len(entries) > MOST_LISTED else []
@@ -77,7 +81,7 @@ def _read(folder: Path, path: str, first_line: int = 1) -> str:
 
 
 def _search(folder: Path, text: str) -> str:
-    wanted = text.casefold().split()
+    wanted = _comparable(text).split()
     if not wanted:
         raise LocalToolError("There is nothing to look for; give words in 'text'.")
     found: list[str] = []
@@ -87,22 +91,28 @@ def _search(folder: Path, text: str) -> str:
             found.append("… not everything was searched; use more or other words")
             break
         line = ""
-        if not all(word in name.casefold() for word in wanted):
+        if not all(word in _comparable(name) for word in wanted):
             left_bytes -= about.st_size
             with suppress(LocalToolError, OSError):
                 line = _line_with(wanted, _text_of(opened, name)[0])
             if not line:
                 continue
-        found.append(f"{place}{name}{f': {line}' if line else ''}")
+        found.append(normalize("NFC", f"{place}{name}{f': {line}' if line else ''}"))
     return "\n".join(found) or f"No file has '{text[:80]}' in its name or content."
+
+
+def _comparable(text: str) -> str:
+    return normalize("NFC", text).casefold()
 
 
 def _line_with(wanted: list[str], text: str) -> str:
     """Return the first line with the most of the words, if the text has all of them; else an empty string."""
-    if not all(word in text.casefold() for word in wanted):
+    if not all(word in _comparable(text) for word in wanted):
         return ""
     lines = (line.strip() for line in text.splitlines())
-    return max(lines, key=lambda line: sum(word in line.casefold() for word in wanted), default="")[:_SHOWN_LINE_CHARS]
+    return max(lines, key=lambda line: sum(word in _comparable(line) for word in wanted), default="")[
+        :_SHOWN_LINE_CHARS
+    ]
 
 
 def _write(folder: Path, path: str, content: str) -> str:
@@ -111,6 +121,7 @@ def _write(folder: Path, path: str, content: str) -> str:
         raise LocalToolError(f"{len(data)} bytes are too many; at most {MOST_WRITTEN_BYTES} can be written.")
     *parents, name = _parts(path) or [""]
     with _opened_folder(folder, parents) as opened:
+        name = _name_in(opened, name)
         with suppress(FileNotFoundError):
             _check_regular(os.stat(name, dir_fd=opened, follow_symlinks=False), name)
         # In one piece: a call that is ended in the middle leaves the former file.
@@ -144,12 +155,21 @@ def _opened_folder(folder: Path, parts: list[str]) -> Generator[int]:
         raise LocalToolError(f"The user's folder cannot be opened: {error.strerror}.") from None
     try:
         for part in parts:
-            inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=opened)
+            inner = os.open(_name_in(opened, part), flags | os.O_NOFOLLOW, dir_fd=opened)
             os.close(opened)
             opened = inner
         yield opened
     finally:
         os.close(opened)
+
+
+def _name_in(opened: int, name: str) -> str:
+    """Return the name under which an open folder has a file: a Mac writes accents and voicing marks separately."""
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=opened, follow_symlinks=False)
+        return name
+    composed = normalize("NFC", name)
+    return next((each for each in os.listdir(opened) if normalize("NFC", each) == composed), name)
 
 
 def _entries(opened: int) -> Iterator[_Entry]:
@@ -186,15 +206,14 @@ def _text_of(opened: int, name: str) -> tuple[str, bool]:
         raise LocalToolError("That is the folder itself; name a file.")
     # Without O_NONBLOCK opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    name = _name_in(opened, name)
     _check_regular(os.stat(name, dir_fd=opened, follow_symlinks=False), name)
     with os.fdopen(os.open(name, flags, dir_fd=opened), "rb") as file:
         _check_regular(os.fstat(file.fileno()), name)
         data = file.read(MOST_READ_BYTES + 1)
     is_whole = len(data) <= MOST_READ_BYTES
-    # A cut may divide a character; no character is longer than four bytes.
-    cuts = (data,) if is_whole else tuple(data[: MOST_READ_BYTES - short] for short in range(4))
-    for encoding in () if b"\0" in data else _ENCODINGS:
-        for cut in cuts:
-            with suppress(UnicodeDecodeError):
-                return cut.decode(encoding), is_whole
-    raise LocalToolError(f"{name} is no text file.")
+    if is_binary(data) or (len(data) < _MARK_BYTES and b"\0" in data):
+        raise LocalToolError(f"{name} is no text file.")
+    text = decode(data[:MOST_READ_BYTES]).text
+    # A cut may divide a character.
+    return (text if is_whole else text.rstrip("\ufffd")), is_whole

@@ -78,7 +78,7 @@ VAGUE_WORDS_PER_1000 = 3.0
 
 def sources() -> list[Path]:
     """Every Python file of the product, its tests and its scripts, except this one."""
-    folders = ("rkllm_mcp", "mcp_servers", "tests", "bench", "scripts")
+    folders = ("rkllm_mcp", "mcp_servers", "rkllm_text", "tests", "bench", "scripts")
     found = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
     return sorted(path for path in found if path != Path(__file__).resolve())
 
@@ -120,7 +120,7 @@ def packages() -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in sources():
         first, *others = path.relative_to(REPOSITORY).parts
-        if first in {"rkllm_mcp", "mcp_servers"}:
+        if first in {"rkllm_mcp", "mcp_servers", "rkllm_text"}:
             found.setdefault("/".join([first, *others[:-1][:1]]), []).append(path)
     return found
 

@@ -1,13 +1,14 @@
 """Values of an import, the builder for passages under headings, and the text form of tables.
 
-A table is one atomic passage: a line per row, cells separated by `` | ``, the first line with the column names.
+A table is one atomic passage: a line per row, cells separated by `` | ``. Its first lines are its title and header.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from mcp_servers.knowledge.types import MAX_CHARACTERS, MAX_PASSAGES, Passage
 
@@ -99,11 +100,21 @@ class DocumentBuilder:
             self._count(text)
             self.passages.append(Passage(text if is_atomic else text.strip(), self._path, page, is_atomic))
 
-    def extend(self, passages: Iterable[Passage]) -> None:
-        """Add passages that another builder made."""
+    def add_table(self, rows: Iterable[Sequence[str]], page: int | None = None, head_rows: int = 0) -> None:
+        """Add a table to the current section, unless empty; ``head_rows`` is 0 if the header is not marked."""
+        table = table_passage(rows, head_rows)
+        if table.text:
+            self._empty_heading = None
+            self._count(table.text)
+            self.passages.append(replace(table, headings=self._path, page=page))
+
+    def extend(self, passages: Iterable[Passage], page: int | None = None) -> None:
+        """Add passages that another builder made, below the current headings."""
         for passage in passages:
+            self._empty_heading = None
             self._count(passage.text + "".join(passage.headings))
-            self.passages.append(passage)
+            headings = (*self._path, *passage.headings)
+            self.passages.append(replace(passage, headings=headings, page=passage.page or page))
 
     def finish(self) -> list[Passage]:
         """Return all passages."""
@@ -126,6 +137,64 @@ class DocumentBuilder:
 
 CELL = " | "
 _MAX_COLUMNS = 1_000
+# A table's title, subtitle and date are above its header.
+_MAX_HEAD, _EXAMINED_ROWS = 6, 20
+
+
+class Cell(NamedTuple):
+    """A cell and the number of rows and columns that it covers."""
+
+    text: str
+    rows: int = 1
+    columns: int = 1
+
+
+def expand_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
+    """Yield rows with the value of a cell in each column and row that it covers.
+
+    A cell that covers its whole row, as a title does, is written once.
+    """
+    covering = _Covering()
+    for row in rows:
+        texts: list[str] = []
+        cells = list(islice(row, _MAX_COLUMNS))
+        is_title = len(cells) == 1 and cells[0].rows == 1 and not covering.above
+        for cell in cells:
+            covering.fill(texts)
+            columns = 1 if is_title else min(cell.columns, _MAX_COLUMNS - len(texts))
+            for _ in range(columns):
+                covering.cover(len(texts), cell.rows - 1, cell.text)
+                texts.append(cell.text)
+        covering.end_row(texts)
+        yield texts
+
+
+class _Covering:
+    """The cells of the rows above that cover the current row: column -> remaining rows and text."""
+
+    def __init__(self) -> None:
+        self.above: dict[int, tuple[int, str]] = {}
+        self._below: dict[int, tuple[int, str]] = {}
+
+    def cover(self, column: int, rows: int, text: str) -> None:
+        """Let a cell cover so many rows below the current one."""
+        if rows > 0:
+            self._below[column] = (rows, text)
+
+    def fill(self, texts: list[str]) -> None:
+        """Append the cells from above that come next."""
+        while (column := len(texts)) in self.above:
+            rows, text = self.above[column]
+            self.cover(column, rows - 1, text)
+            texts.append(text)
+
+    def end_row(self, texts: list[str]) -> None:
+        """Append the cells from above at the right of the last one."""
+        self.fill(texts)
+        for column in sorted(at for at in self.above if at > len(texts)):
+            texts += [""] * (column - len(texts))
+            self.fill(texts)
+        self.above, self._below = self._below, {}
 
 
 def table_text(rows: Iterable[Sequence[str]]) -> str:
@@ -148,6 +217,17 @@ def table_text(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def is_table(text: str) -> bool:
-    """True if an atomic passage is a table rather than code."""
-    return CELL in text.partition("\n")[0]
+def table_passage(rows: Iterable[Sequence[str]], head_rows: int = 0) -> Passage:
+    """Return a table as a passage, with no text for an empty one; ``head_rows`` is 0 if the header is not marked."""
+    text = table_text(rows)
+    return Passage(text, is_atomic=True, head_lines=head_rows or _count_head(text))
+
+
+def _count_head(text: str) -> int:
+    """Return the number of lines up to the header, which has at least half as many cells as the widest row."""
+    lines = text.split("\n", _EXAMINED_ROWS)[:_EXAMINED_ROWS]
+    counts = [sum(bool(cell.strip()) for cell in line.split(CELL)) for line in lines]
+    widest = max(counts)
+    if widest < 2:
+        return 0
+    return next((at + 1 for at, count in enumerate(counts[:_MAX_HEAD]) if count > 1 and count * 2 >= widest), 1)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError, table_text
+from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans
 from mcp_servers.knowledge.importing.plain_text import CJK
+from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
 
 _ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
@@ -36,11 +37,16 @@ _ATTRIBUTE = re.compile(
 )
 # Longer ones are examined; what this module reads of them is kept.
 _MAX_ATTRIBUTES = 300
-_ATTRIBUTES = frozenset({"hidden", "aria-hidden", "role", "style", "property", "content"})
+_ATTRIBUTES = frozenset(
+    {"hidden", "aria-hidden", "role", "style", "property", "content", "rowspan", "colspan", "start", "value", "type"}
+)
 # Their content is text up to their end.
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 # Elements without an end, or whose end may be left out.
 _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
+_RAISED, _SIGNS = frozenset({"sup", "sub"}), frozenset("+-−–")
+_LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -148,6 +154,8 @@ class HtmlReader:
         self.builder = DocumentBuilder()
         self._text: list[str] = []
         self._prefix = ""
+        # Next numbers of the open lists; 0 for one with bullets.
+        self._lists: list[tuple[int, str]] = []
 
     def read(self, root: LexborNode) -> None:
         """Read everything below an element."""
@@ -171,6 +179,8 @@ class HtmlReader:
             self._text.append(node.text_content or "")
         elif tag == "br":
             self._text.append(_BREAK)
+        elif tag in _RAISED:
+            self._text.append(_raised_mark(node, _last_character(self._text)))
         elif tag == "pre":
             self._flush()
             self.builder.add(node.text(), is_atomic=True)
@@ -179,12 +189,17 @@ class HtmlReader:
             self._flush()
             for caption in node.css("caption"):
                 self.builder.add(_normalize_space(_inline(caption)))
-            self.builder.add(table_text(rows), is_atomic=True)
+            self.builder.add_table(expand_spans(rows), head_rows=_count_head_rows(node))
             return False
         elif tag in _BLOCKS or tag in _HEADINGS:
             self._flush()
-            if tag == "li":
-                self._prefix = "- "
+            if tag in {"ol", "ul", "menu"}:
+                is_numbered = tag == "ol" and "list-style-type:none" not in _attribute(node, "style").replace(" ", "")
+                self._lists.append(
+                    (_number(_attribute(node, "start"), 1) if is_numbered else 0, _attribute(node, "type"))
+                )
+            elif tag == "li":
+                self._prefix = self._item_mark(node)
         return True
 
     def _leave(self, node: LexborNode) -> None:
@@ -194,6 +209,17 @@ class HtmlReader:
         elif tag in _BLOCKS:
             self._flush()
             self._prefix = "" if tag == "li" else self._prefix
+            if tag in {"ol", "ul", "menu"} and self._lists:
+                self._lists.pop()
+
+    def _item_mark(self, item: LexborNode) -> str:
+        """Return the bullet or number of a list item, and count it."""
+        if not self._lists or not self._lists[-1][0]:
+            return "- "
+        next_number, kind = self._lists[-1]
+        number = _number(_attribute(item, "value"), next_number)
+        self._lists[-1] = (number + 1, kind)
+        return f"{number_text(number, _LIST_KINDS.get(kind, 'decimal'))}. "
 
     def _take_text(self) -> str:
         text, self._text = _normalize_space("".join(self._text)), []
@@ -206,12 +232,32 @@ class HtmlReader:
             self._prefix = ""
 
 
-def _rows(table: LexborNode) -> list[list[str]]:
+def _rows(table: LexborNode) -> list[list[Cell]]:
     """Return the cells of a data table; empty for a layout table."""
     if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
         return []
-    rows = [[_normalize_space(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
+    rows = [[_cell(cell) for cell in row.css("th, td")] for row in table.css("tr")]
     return rows if any(len(row) > 1 for row in rows) else []
+
+
+def _cell(node: LexborNode) -> Cell:
+    # A span of no rows is one to the end of the table.
+    rows, columns = _number(_attribute(node, "rowspan"), 1) or _MAX_SPAN, _number(_attribute(node, "colspan"), 1) or 1
+    return Cell(_normalize_space(_inline(node)), min(rows, _MAX_SPAN), min(columns, _MAX_SPAN))
+
+
+def _count_head_rows(table: LexborNode) -> int:
+    """Return the number of rows at the top that have only header cells; 0 if there are none."""
+    rows = table.css("tr")
+    return next((at for at, row in enumerate(rows) if row.css_first("td") or not row.css_first("th")), 0)
+
+
+def _attribute(node: LexborNode, name: str) -> str:
+    return node.attributes.get(name) or ""
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER_DIGITS else otherwise
 
 
 def _inline(node: LexborNode) -> str:
@@ -222,7 +268,22 @@ def _inline(node: LexborNode) -> str:
             parts.append(inner.text_content or "")
         elif inner.tag == "br" or inner.tag in _BLOCKS:
             parts.append(" ")
+        elif inner.tag in _RAISED:
+            parts.append(_raised_mark(inner, _last_character(parts)))
     return "".join(parts)
+
+
+def _last_character(parts: list[str]) -> str:
+    return next((part[-1] for part in reversed(parts) if part), "")
+
+
+def _raised_mark(node: LexborNode, before: str) -> str:
+    """Return ``^`` or ``_`` where raised or lowered digits would become part of the number before them."""
+    text = (node.text() or "").strip()
+    if node.tag == "sub":
+        return "_" if before.isdecimal() and text[:1].isdecimal() else ""
+    is_value = text[:1].isdecimal() or text[:1] in _SIGNS or (len(text) == 1 and text.isalpha())
+    return "^" if text and is_value and before.isalnum() else ""
 
 
 def _normalize_space(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from itertools import pairwise
 
-from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError, table_text
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError
 from mcp_servers.knowledge.importing.plain_text import is_list_item, join_lines
 from mcp_servers.knowledge.types import Passage
 
@@ -18,7 +18,9 @@ _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_COMMENT_START, _COMMENT_END, _TABLE_END = "<!--", "-->", "</table>"
+_TABLE_START = re.compile(r" {0,3}<table\b", re.IGNORECASE)
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE)
 _MAX_PARAGRAPH = 50_000
 # A longer line is no heading: the patterns need time that grows with the square of its spaces.
@@ -32,6 +34,7 @@ _INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\*\*|__)(?=\S)([^*_\n]{1,1000})(?<=\S)\1"), r"\2"),
     (re.compile(r"(?<![\w*])\*(?=\S)([^*\n]{1,1000})(?<=\S)\*(?![\w*])"), r"\1"),
     (re.compile(r"(?<!`)`([^`\n]{1,1000})`(?!`)"), r"\1"),
+    (re.compile(r"(?<=\w)<sup>(?=[\d+−-])"), "^"),
     (re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|br|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"), ""),
 )
 
@@ -73,6 +76,8 @@ class MarkdownReader:
         self.builder = DocumentBuilder()
         self._lines: list[str] = []
         self._fence = ""
+        # End of a comment or HTML table that is open: "-->" or "</table>".
+        self._until = ""
 
     def feed(self, line: str) -> None:
         """Process the next line."""
@@ -80,6 +85,10 @@ class MarkdownReader:
             self._lines.append(line)
             if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
                 self._end_code()
+            return
+        line = self._without_comment(line)
+        if self._until == _TABLE_END or (len(line) <= _MAX_LINE and _TABLE_START.match(line)):
+            self._feed_table(line)
             return
         fence = _FENCE.match(line)
         heading = _HEADING.match(line) if len(line) <= _MAX_LINE else None
@@ -97,8 +106,38 @@ class MarkdownReader:
         else:
             self.end()
 
+    def _without_comment(self, line: str) -> str:
+        """Return a line without comments, which may end in a later one."""
+        if self._until == _COMMENT_END:
+            _, found, line = line.partition(_COMMENT_END)
+            if not found:
+                return ""
+            self._until = ""
+        line = _COMMENT.sub("", line)
+        if _COMMENT_START in line and "`" not in line and not self._until:
+            self._until = _COMMENT_END
+            line = line.partition(_COMMENT_START)[0]
+        return line
+
+    def _feed_table(self, line: str) -> None:
+        """Collect the lines of a table in HTML, and read it at its end."""
+        if not self._until:
+            self.end()
+            self._until = _TABLE_END
+        self._lines.append(line)
+        if _TABLE_END in line.lower():
+            self.end()
+
     def end(self) -> None:
         """End the current block."""
+        if self._until == _TABLE_END:
+            self._until = ""
+            # Imported only here: most Markdown has no HTML tables.
+            from mcp_servers.knowledge.importing.html import read_html
+
+            html, self._lines = "\n".join(self._lines), []
+            self.builder.extend(read_html(html)[1])
+            return
         if self._fence:
             self._end_code()
             return
@@ -112,7 +151,7 @@ class MarkdownReader:
             and _RULER.match(lines[1])
             and "-" in lines[1]
         ):
-            self.builder.add(table_text(_cells(line) for line in [lines[0], *lines[2:]]), is_atomic=True)
+            self.builder.add_table((_cells(line) for line in [lines[0], *lines[2:]]), head_rows=1)
         else:
             self.builder.add(_paragraph(lines))
 

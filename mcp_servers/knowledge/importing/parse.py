@@ -15,39 +15,35 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
-    KnowledgeError,
     MissingExtraError,
     NoTextError,
     TooLargeError,
     UnsupportedFormatError,
 )
-from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_text
-from mcp_servers.knowledge.importing.encodings import decode, is_binary
+from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_passage
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
 from mcp_servers.knowledge.types import Passage
-
-if TYPE_CHECKING:
-    from email.message import EmailMessage, MIMEPart
+from rkllm_text.encodings import decode, is_binary
 
 _TITLE_CHARACTERS = 300
-_MAX_ATTACHMENTS = 100
 _DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r'"?sep=([^\n"])"?[^\S\n]*\n', re.IGNORECASE)
 _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
 # Control characters, non-characters and surrogates.
 _MAX_INDENTED = 50
-_MAX_HEADER = 20_000
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
@@ -79,7 +75,21 @@ for _row in _TABLES["texts"]:
     _BY_TYPE.update(dict.fromkeys(_row["types"], _format))
 # A file that only this format has in its archive.
 _ZIPPED = {entry: Format(**found) for entry, found in _TABLES["zipped"].items()}
+_OFFICE_TYPES = [
+    (re.compile(pattern), _ZIPPED[part])
+    for pattern, part in (
+        (r"(?:wordprocessingml|ms-word)\.(?:document|template)\.(?:main|macroEnabled)", "word/document.xml"),
+        (r"(?:spreadsheetml|ms-excel)\.(?:sheet|template)\.(?:main|macroEnabled)", "xl/workbook.xml"),
+        (
+            r"(?:presentationml|ms-powerpoint)\.(?:presentation|slideshow|template)\.(?:main|macroEnabled)",
+            "ppt/presentation.xml",
+        ),
+    )
+]
+_BINARY_WORKBOOK, _OPEN_DOCUMENT = "ms-excel.sheet.binary", "application/vnd.oasis.opendocument."
+_MAX_TYPES_BYTES = 1_000_000
 HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
+MAILBOX, FLAT_OPEN_DOCUMENT = _BY_ENDING["mbox"], _BY_ENDING["fodt"]
 # First bytes of common binary formats, so that the error can name them.
 _BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -87,6 +97,11 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
 _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_FLAT_START = re.compile(rb"<office:document\s")
+# A separator line and a header.
+_MAILBOX_START = re.compile(
+    rb"\AFrom \S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}\r?\n(?:>?[A-Za-z][\w-]*:[^\r\n]*\r?\n|[ \t][^\r\n]*\r?\n)"
 )
 _HEAD_BYTES = 1024
 
@@ -99,6 +114,24 @@ def format_of(blob: Blob) -> Format:
         # Attachments begin like documents of their own.
         _check_not_binary(blob, head)
         return MAIL
+    marked = _marked_format(blob, head)
+    if marked:
+        return marked
+    if ending in {"pdf", "docx", "xlsx", "pptx"}:
+        raise _mismatch_error(blob, ending)
+    _check_not_binary(blob, head)
+    named = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
+    if named:
+        return named
+    if _FLAT_START.search(head):
+        return FLAT_OPEN_DOCUMENT
+    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+
+
+def _marked_format(blob: Blob, head: bytes) -> Format | None:
+    """Return the format that the first bytes tell, or None."""
+    if _MAILBOX_START.match(head):
+        return MAILBOX
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
@@ -108,27 +141,35 @@ def format_of(blob: Blob) -> Format:
     for magic, picture in _PICTURES.items():
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
             return picture
-    if ending in {"pdf", "docx", "xlsx", "pptx"}:
-        raise _mismatch_error(blob, ending)
-    _check_not_binary(blob, head)
-    if ending in _BY_ENDING:
-        return _BY_ENDING[ending]
-    named = _BY_TYPE.get(blob.media_type.lower())
-    if named:
-        return named
-    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+    return None
 
 
 def _zipped(blob: Blob) -> Format:
     try:
         with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
             names = frozenset(archive.namelist())
+            types = _part_text(archive, "[Content_Types].xml")
+            media_type = _part_text(archive, "mimetype").strip()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
         raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
+    # The main part may have another name than usual.
+    for pattern, kind in _OFFICE_TYPES:
+        if pattern.search(types):
+            return kind
+    if _BINARY_WORKBOOK in types:
+        raise UnsupportedFormatError(blob.name, "it is a binary Excel file (xlsb)")
     for name, found in _ZIPPED.items():
         if name in names or (found.reader == "epub" and any(each.endswith(f"/{name}") for each in names)):
-            return found
+            is_open = found.reader == "odt" and media_type.startswith(_OPEN_DOCUMENT)
+            return replace(found, media_type=media_type) if is_open else found
     raise UnsupportedFormatError(blob.name, "it is an archive")
+
+
+def _part_text(archive: zipfile.ZipFile, name: str) -> str:
+    """Return the beginning of a part as text; empty if it is encrypted or there is none."""
+    with suppress(KeyError, RuntimeError), archive.open(name) as part:
+        return part.read(_MAX_TYPES_BYTES).decode("utf-8", "replace")
+    return ""
 
 
 def _mismatch_error(blob: Blob, ending: str) -> Exception:
@@ -203,9 +244,7 @@ def _clean(passage: Passage) -> Passage:
 
 def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
     decoded = decode(blob.content, declared or blob.charset)
-    text, warnings = decoded.text, list[str]()
-    if decoded.damaged:
-        warnings.append(f"{decoded.damaged} places could not be read as {decoded.encoding} and are shown as �.")
+    text, warnings = decoded.text, [*decoded.warnings]
     if len(text) > limits.characters:
         warnings.append(f"Only the first {limits.characters:,} of {len(text):,} characters were read.")
         text = text[: limits.characters]
@@ -230,6 +269,48 @@ def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
         return "", [Passage(written, is_atomic=True)]
     except _JSON_PROBLEMS:
         return "", read_plain(text)
+
+
+def _json_lines(text: str, *_: object) -> tuple[str, list[Passage]]:
+    """Return one passage per line of JSON."""
+    passages: list[Passage] = []
+    for line in text.split("\n"):
+        if line.strip():
+            passages += _json(line.strip())[1]
+    return "", passages
+
+
+def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
+    """Return the text, the code and the printed results of a Jupyter notebook."""
+    try:
+        cells: Any = json.loads(text)["cells"]
+        passages: list[Passage] = []
+        path: tuple[str, ...] = ()
+        for cell in cells:
+            source = "".join(cell.get("source", ()))
+            if cell.get("cell_type") == "code":
+                outputs = "\n".join(filter(None, map(_printed, cell.get("outputs", ()))))
+                parts = (Passage(each, path, is_atomic=True) for each in (source, outputs) if each.strip())
+                passages += parts
+            else:
+                read = read_markdown(source)[1] if cell.get("cell_type") == "markdown" else read_plain(source)
+                # A heading of a cell holds for the following ones.
+                passages += [each if each.headings else replace(each, headings=path) for each in read]
+                path = _last_path(read) or path
+        return "", passages
+    except (*_JSON_PROBLEMS, KeyError, TypeError, AttributeError):
+        return _json(text, *rest)
+
+
+def _last_path(read: Sequence[Passage]) -> tuple[str, ...]:
+    """Return the headings at the end of some passages; a heading without text is a passage itself."""
+    return read[-1].headings if read else ()
+
+
+def _printed(output: Any) -> str:
+    """Return what a cell printed as text; pictures are left out."""
+    data = output.get("data", {})
+    return "".join(output.get("text", ()) or data.get("text/plain", ()) or output.get("evalue", ""))
 
 
 def _values(value: Any) -> Iterable[Any]:
@@ -260,56 +341,25 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.office import read_docx, read_office
 
-    return read_docx(blob, limits) if found.reader == "docx" else (*read_office(blob, found.reader, limits), ())
+    return read_docx(blob, limits) if found.reader == "docx" else read_office(blob, found.reader, limits)
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    """Read subject, addresses and text of a message, then each attachment below its name."""
-    from email import message_from_bytes, policy
+    from mcp_servers.knowledge.importing.mail import read_mail
 
-    from mcp_servers.knowledge.importing.html import read_html
-
-    message = message_from_bytes(blob.content, policy=policy.default)
-    headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
-    lines = [f"{name}: {value}" for name, value in headers.items() if value]
-    passages = [Passage("\n".join(lines))] if lines else []
-    warnings: tuple[str, ...] = ()
-    body = message.get_body(("plain", "html"))
-    if body is not None:
-        # Senders often name a charset that lacks some of the characters.
-        text, warnings = _text(Blob(_payload(body), blob.name), limits, body.get_content_charset(""))
-        passages += read_html(text)[1] if body.get_content_subtype() == "html" else read_plain(text)
-    for number, part in enumerate(islice(message.iter_attachments(), _MAX_ATTACHMENTS), 1):
-        is_mail = part.get_content_type() == "message/rfc822"
-        name = part.get_filename() or (f"message {number}.eml" if is_mail else "")
-        if name:
-            attached = Blob(_payload(part), name if not is_mail else f"{name.removesuffix('.eml')}.eml")
-            found, problem = _attached(attached, limits)
-            passages += found or [Passage(f"Attachment: {name}")]
-            warnings = (*warnings, *problem)
-    return headers["Subject"], passages, warnings
+    return read_mail(blob, limits, parse_blob)
 
 
-def _header(message: EmailMessage, name: str) -> str:
-    """Return a header; a long one as it is written, because the library parses addresses in quadratic time."""
-    raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
-    return str(message[name] or "") if len(raw) <= _MAX_HEADER else " ".join(raw[:_MAX_HEADER].split())
+def _mailbox(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+    from mcp_servers.knowledge.importing.mail import read_mailbox
+
+    return read_mailbox(blob, limits, parse_blob)
 
 
-def _attached(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
-    try:
-        document = parse_blob(blob, limits)
-    except KnowledgeError as problem:
-        return [], (f"The attachment {blob.name} was not read: {problem.words}.",)
-    return [replace(each, headings=(blob.name, *each.headings)) for each in document.passages], document.warnings
+def _calendar(text: str, *_: object) -> tuple[str, list[Passage]]:
+    from mcp_servers.knowledge.importing.mail import read_calendar
 
-
-def _payload(part: MIMEPart) -> bytes:
-    inner = part.get_payload()
-    if isinstance(inner, list):
-        return b"\n".join(each.as_bytes() for each in cast("list[MIMEPart]", inner))
-    content = part.get_payload(decode=True)
-    return content if isinstance(content, bytes) else b""
+    return "", read_calendar(text)
 
 
 def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _Parsed:
@@ -338,13 +388,16 @@ def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
     """Return a CSV or TSV file as one table; malformed files are split at the delimiter."""
-    delimiter = "\t" if tabs else _delimiter(text)
+    # Excel's own first line, which names the delimiter.
+    named = _SEPARATOR.match(text)
+    text = text[named.end() :] if named else text
+    delimiter = named[1] if named else "\t" if tabs else _delimiter(text)
     csv.field_size_limit(_MAX_CELL)
     try:
-        table = table_text(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
+        table = table_passage(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
     except csv.Error:
-        table = table_text(line.split(delimiter) for line in text.splitlines())
-    return [Passage(table, is_atomic=True)] if table else []
+        table = table_passage(line.split(delimiter) for line in text.splitlines())
+    return [table] if table.text else []
 
 
 def _delimiter(text: str) -> str:
@@ -365,10 +418,14 @@ _READERS: dict[str, _Reader] = {
     "source": _decoded(lambda text, blob, found: (PurePosixPath(blob.name).name, read_source(text, found.language))),
     "csv": _decoded(lambda text, _, found: ("", read_csv(text, tabs=found is TSV))),
     "json": _decoded(_json),
+    "jsonl": _decoded(_json_lines),
+    "notebook": _decoded(_notebook),
     "html": _html,
     "pdf": _pdf,
-    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "epub"), _office),
+    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _office),
     "mail": _mail,
+    "mailbox": _mailbox,
+    "calendar": _decoded(_calendar),
     "picture": _picture,
     "rtf": _rich_text,
 }

@@ -70,7 +70,7 @@ def test_a_table_stays_whole_up_to_twice_the_size() -> None:
 
 def test_a_larger_table_is_cut_between_rows_with_its_first_row_repeated() -> None:
     rows = [f"部品番号{number:04}の名前 | {number}円" for number in range(400)]
-    chunks = chunk_passages([Passage("品目 | 値段\n" + "\n".join(rows), is_atomic=True)])
+    chunks = chunk_passages([Passage("品目 | 値段\n" + "\n".join(rows), is_atomic=True, head_lines=1)])
     assert all(chunk.text.startswith("品目 | 値段\n部品番号") for chunk in chunks)
     assert [row for chunk in chunks for row in chunk.text.split("\n")[1:]] == rows
 

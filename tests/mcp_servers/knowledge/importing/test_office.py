@@ -114,7 +114,7 @@ def test_a_sheet_is_a_table_that_keeps_its_columns_dates_and_names() -> None:
     assert sheet.text.splitlines() == [
         "支店 | 所在 | 開設",
         "東京 |  | 2023-03-15 | 0.1 | TRUE",
-        " | 09:00 | 2023-03-15 12:00",
+        " | 09:00 | 2023-03-15",
     ]
 
 

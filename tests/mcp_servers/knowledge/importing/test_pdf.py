@@ -207,7 +207,9 @@ def test_text_that_is_turned_is_read_in_its_own_direction(rotation: int) -> None
 
 
 def test_a_pdf_with_a_password_says_so() -> None:
-    with pytest.raises(EncryptedDocumentError, match=r"a\.pdf is protected with a password\. Save a copy without"):
+    with pytest.raises(
+        EncryptedDocumentError, match=r"a\.pdf is protected with a password or DRM\. Save a copy without"
+    ):
         read(pdf([column(["秘密"])], password="open sesame"))
 
 

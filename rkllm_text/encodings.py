@@ -1,9 +1,9 @@
 """Bytes -> text: Japanese and Western encodings by our own count, others by chardet.
 
 Byte order marks, escape sequences of ISO-2022-JP and zero bytes of UTF-16 decide at once. Valid UTF-8 is UTF-8 except
-for a few short cases. Otherwise each candidate decodes the bytes, and the most usual text wins: hiragana and common
-kanji are usual, half-width katakana and rare kanji are not. A declared charset (HTML ``meta``, HTTP) is only a bonus,
-because it is often wrong.
+for a few short cases; if only some lines are, the others are read on their own. Otherwise each candidate decodes the
+bytes, and the most usual text wins: hiragana and common kanji are usual, half-width katakana and rare kanji are not. A
+declared charset (HTML ``meta``, HTTP) is only a bonus, because it is often wrong.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,6 +70,31 @@ _NOT_PRINTED = re.compile(rb"[^\t\n\r\x20-\x7e]")
 _NOT_JAPANESE = re.compile("[^\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\u2010-\u203b]")
 
 
+_NO_TEXT = frozenset({"Cc", "Cn", "Co", "Cs"})
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+$")
+_NON_ASCII = re.compile(rb"[\x80-\xff]")
+# Also one that is cut.
+_UTF_8_SEQUENCE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
+# A line with so little beside UTF-8 is damaged UTF-8.
+_MAX_STRAY_SHARE = 0.2
+# Lines of two bytes a character may be UTF-8 by chance; so many different ones are not.
+_MIN_UTF_8_LINES = 3
+_LINE_ENCODINGS = ("cp932", "euc_jp", "cp1252")
+# Encodings of mainframes, of DOS outside Russia and of Macintosh: chardet takes damaged or mixed text for them.
+_NEVER_DETECTED = re.compile(r"cp(?:037|273|424|500|875|1026|1140|1047|437|7\d\d|8[56]\d)(?<!cp866)|mac-.*")
+# Characters of usual Japanese text in CP932, with those that Windows added.
+_USUAL_JAPANESE = re.compile("[\t\n\r -~｡-ﾟ\u3000-\u303fぁ-ヿ㈀-㏿①-⑳Ⅰ-Ⅻ℡№一-鿿豈-\ufaff！-～Å♪〜～℃㎡…―‐“”‘’]+")
+_ADDED_BY_WINDOWS = re.compile("[㈱①-⑤ⅠⅡⅢ髙﨑]")
+_KANA_RUN = re.compile("[ｦ-ﾟ]{2,}")
+# Voicing marks stand only behind some letters, and small letters and ー never first.
+_IMPOSSIBLE_KANA = re.compile("(?<![ｶ-ﾄﾊ-ﾎｳ])ﾞ|(?<![ﾊ-ﾎ])ﾟ|^[ｧ-ｯｰﾞﾟ]")
+_PLAIN_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]|^[ｱ-ﾝ]{3,}")
+# A few rare kanji raise the mean of a short text.
+_MAX_SHORT_COST = 7.5
+# Bytes of UTF-16 or UTF-32 make no more control characters and unassigned ones than this.
+_MAX_WIDE_DAMAGE = 0.01
+
+
 @dataclass(frozen=True)
 class Decoded:
     """Decoded text."""
@@ -76,22 +102,99 @@ class Decoded:
     text: str  # without byte order mark, lines end with \n
     encoding: str  # Python's name
     damaged: int = 0  # number of undecodable places, now U+FFFD
+    other_encoding: str = ""  # of lines that are not in ``encoding``
+    other_lines: int = 0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about losses and guesses."""
+        others = f"{self.other_lines} lines are not {self.encoding} and were read as {self.other_encoding}."
+        damage = f"{self.damaged} places could not be read as {self.encoding} and are shown as \ufffd."
+        return (*([others] if self.other_lines else []), *([damage] if self.damaged else []))
 
 
 def decode(content: bytes, declared: str = "") -> Decoded:
     """Decode any bytes; ``declared`` is the charset named by the document or its sender."""
-    encoding = _from_marks(content) or _most_likely(content, _python_name(declared))
+    encoding = _from_marks(content)
+    if not encoding:
+        # A log that a crash has cut ends in zero bytes.
+        content = content.rstrip(b"\0") or content
+        mixed = _decode_by_line(content)
+        if mixed:
+            return mixed
+        encoding = _most_likely(content, _python_name(declared))
     text, encoding = _read(content, encoding)
-    return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, text.count("\ufffd"))
+    return Decoded(_with_plain_line_ends(text), encoding, text.count("\ufffd"))
 
 
 def is_binary(content: bytes) -> bool:
     """True if the beginning of the bytes is not text in any encoding."""
-    sample = content[:_SAMPLE_BYTES]
-    if not sample or _from_marks(sample):
+    sample = content[:_SAMPLE_BYTES].rstrip(b"\0") or content[:_SAMPLE_BYTES]
+    if not sample or _from_marks(content[:_SAMPLE_BYTES]):
         return False
     controls = sum(count for byte, count in Counter(sample).items() if byte < 32 and byte not in b"\t\n\r\f\x1b\x1a")
     return controls > max(2, len(sample) // 50)
+
+
+def _with_plain_line_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decode_by_line(content: bytes) -> Decoded | None:
+    """Decode a file of which some lines are UTF-8 and others are not; None for any other file."""
+    if content.isascii() or _is_valid(content, "utf-8"):
+        return None
+    lines = _LINE.findall(content)
+    wide = [line for line in lines if not line.isascii()]
+    good = [line for line in wide if _is_valid(line, "utf-8")]
+    if not good or (max(map(max, good)) < 0xE0 and len(set(good)) < _MIN_UTF_8_LINES):
+        return None
+    others = [line for line in wide if not _is_valid(line, "utf-8") and not _is_damaged_utf_8(line)]
+    second = _likely_second(others)
+    sample = b"".join(good)[:_SAMPLE_BYTES]
+    # Short lines of EUC-JP may be UTF-8 by chance: then the whole file makes better text in the other encoding.
+    if second and _is_valid(sample, second) and _cost(sample, second) < _cost(sample, "utf-8"):
+        return None
+    is_other = {line for line in others if second and _is_valid(line, second)}
+    text = "".join(line.decode(second) if line in is_other else line.decode("utf-8", "replace") for line in lines)
+    other_lines = sum(line in is_other for line in others)
+    return Decoded(
+        _with_plain_line_ends(text), "utf-8", text.count("\ufffd"), second if other_lines else "", other_lines
+    )
+
+
+def _is_damaged_utf_8(line: bytes) -> bool:
+    stray = len(_NON_ASCII.findall(_UTF_8_SEQUENCE.sub(b"", line)))
+    return stray < 2 and stray <= len(_NON_ASCII.findall(line)) * _MAX_STRAY_SHARE
+
+
+def _likely_second(lines: list[bytes]) -> str:
+    """Return the encoding of the lines that are not UTF-8; empty without such lines."""
+    if not lines:
+        return ""
+    fitting = [each for each in _LINE_ENCODINGS if all(_is_valid(line, each) for line in lines)]
+    sample = b"".join(lines)[:_SAMPLE_BYTES]
+    return min(fitting or _LINE_ENCODINGS, key=lambda encoding: _cost(sample, encoding))
+
+
+def _is_short_japanese(content: bytes) -> bool:
+    """True for valid CP932 of usual characters only, whose half-width katakana are in runs."""
+    if not _is_valid(content, "cp932") or _is_valid(content, "utf-8"):
+        return False
+    text = content.decode("cp932")
+    if not _USUAL_JAPANESE.fullmatch(text):
+        return False
+    half = _HALF_WIDTH.findall(text)
+    full = "".join(each for each in text if each > "\x7f" and not "｡" <= each <= "ﾟ")
+    runs: list[str] = _KANA_RUN.findall(text)
+    # Single half-width katakana are letters of European languages.
+    if sum(map(len, runs)) < len(half) or any(map(_IMPOSSIBLE_KANA.search, runs)):
+        return False
+    if not full and not _PLAIN_KANA.search(text):
+        return False
+    if _is_valid(content, "euc_jp") and _cost(content, "euc_jp") < _cost(content, "cp932"):
+        return False
+    return not full or mean_cost(full) <= _MAX_SHORT_COST or _ADDED_BY_WINDOWS.search(full) is not None
 
 
 def mean_cost(text: str) -> float:
@@ -111,14 +214,25 @@ def _from_marks(content: bytes) -> str:
     if b"\0" in sample:
         sample = sample[: len(sample) // 2 * 2]
         wide = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-        cost, encoding = min((_cost(sample, encoding), encoding) for encoding in wide)
-        return encoding if cost < len(sample) / 2 * _MAX_TEXT_COST else ""
+        texts = {encoding: sample.decode(encoding, errors="replace") for encoding in wide}
+        encoding = min(texts, key=lambda encoding: mean_cost(texts[encoding]))
+        text = texts[encoding]
+        is_text = mean_cost(text) < _MAX_TEXT_COST and _count_damage(text) <= max(1, len(text) * _MAX_WIDE_DAMAGE)
+        return encoding if is_text else ""
     if len(content) % 2 == 0 and _NOT_PRINTED.search(sample):
         for encoding in ("utf-16-le", "utf-16-be"):
             text = sample[: len(sample) // 2 * 2].decode(encoding, errors="replace")
             if len(_HIRAGANA.findall(text)) >= len(text) * _MIN_HIRAGANA and not _NOT_JAPANESE.search(text):
                 return encoding
     return ""
+
+
+def _count_damage(text: str) -> int:
+    """Return the number of characters that no text has: control, unassigned, private and replacement ones."""
+    counts = Counter(text)
+    return sum(n for each, n in counts.items() if each == "\ufffd" or unicodedata.category(each) in _NO_TEXT) - sum(
+        counts[each] for each in "\t\n\r\f"
+    )
 
 
 def _most_likely(content: bytes, declared: str) -> str:
@@ -130,6 +244,8 @@ def _most_likely(content: bytes, declared: str) -> str:
     # No other encoding forms three-byte UTF-8 sequences, or many of two bytes, by chance.
     if is_utf_8 and (any(byte >= 0xE0 for byte in sample) or sum(byte > 0x7F for byte in sample) >= _MIN_UTF_8_BYTES):
         return "utf-8"
+    if (not declared or declared in _CODECS) and _is_short_japanese(content[:_SAMPLE_BYTES]):
+        return "cp932"
     costs = {encoding: _cost(sample, encoding) for encoding in ("utf-8", "cp932", "euc_jp", "cp1252")}
     costs["utf-8"] -= _UTF_8_BONUS if is_utf_8 else 0.0
     if declared:
@@ -157,6 +273,8 @@ def _foreign(sample: bytes) -> str:
     except ImportError:
         return ""
     found = _python_name(chardet.detect(sample).get("encoding") or "")
+    if _NEVER_DETECTED.fullmatch(found):
+        return ""
     # A character may be cut at the end of the sample.
     return found if found and _read(sample, found)[0].count("\ufffd") <= 1 else ""
 

@@ -1,0 +1,196 @@
+"""Zip archives with XML parts: checks before unpacking, and the parts that Office files share.
+
+Declared sizes are checked first, because a small archive may expand to gigabytes; a part with a document type is
+refused, because entities expand as well.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterator
+from urllib.parse import unquote
+from xml.etree import ElementTree as ET
+
+from mcp_servers.knowledge.errors import EncryptedDocumentError, TooLargeError
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+
+_TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
+_MAX_PARTS = 10_000
+# XML of real documents compresses to a twentieth at most; only crafted archives are far beyond.
+_MAX_RATIO = 200
+_RATIO_FROM = 10_000_000
+_ENCRYPTED = 0x1
+# An older document type without declarations of its own cannot expand.
+ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
+# Elements inside each other; the readers need time that grows with the square of the depth.
+_MAX_DEPTH = 200
+MAX_COLUMNS = 1_000
+# A wider gap between the cells of a row becomes one of so many empty cells.
+MAX_GAP = 50
+
+
+def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
+    """Open an archive; raise EncryptedDocumentError, or TooLargeError if it unpacks to more than is allowed."""
+    archive = zipfile.ZipFile(io.BytesIO(blob.content))
+    parts = archive.infolist()
+    if any(part.flag_bits & _ENCRYPTED for part in parts):
+        raise EncryptedDocumentError(blob.name)
+    # At most the declared size is read, so it can be trusted.
+    unpacked = sum(part.file_size for part in parts)
+    if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
+        raise TooLargeError(blob.name, f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts")
+    if any(part.file_size > _RATIO_FROM and part.file_size > _MAX_RATIO * part.compress_size for part in parts):
+        raise TooLargeError(blob.name, f"a part of it unpacks to more than {_MAX_RATIO} times its size")
+    return archive
+
+
+def title_in(archive: zipfile.ZipFile, name: str) -> str:
+    """Return the title that a part with the document's properties has, or an empty string."""
+    if name not in archive.namelist():
+        return ""
+    found = _TITLE.search(archive.read(name).decode("utf-8", errors="replace"))
+    return " ".join(html.unescape(found.group(1)).split()) if found else ""
+
+
+def parse_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
+    """Return the tree of a part; raise KeyError if there is none, ValueError if it is not safe to parse."""
+    return parse_xml(archive.read(name), name)
+
+
+def parse_xml(content: bytes, name: str) -> ET.Element:
+    """Return the tree of XML; raise ValueError if it declares entities or is too deep."""
+    if ENTITIES.search(content):
+        raise ValueError(f"{name} declares entities")
+    root = ET.fromstring(content)  # noqa: S314  # entities are refused above
+    level, depth = [root], 0
+    while level:
+        level, depth = [child for element in level for child in element], depth + 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"{name} has more than {_MAX_DEPTH} elements inside each other")
+    return root
+
+
+def local_name(element: ET.Element) -> str:
+    """Return the tag of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def attribute(element: ET.Element, name: str, default: str = "") -> str:
+    """Return an attribute in any namespace: strict and transitional files differ in theirs."""
+    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), default)
+
+
+def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
+    """Yield the elements with one of these tags, in any namespace."""
+    return (each for each in element.iter() if local_name(each) in tags)
+
+
+def relation_id(element: ET.Element) -> str:
+    """Return the id of a related part: ``r:id``, which stands beside an ``id`` without namespace."""
+    return next((value for key, value in element.attrib.items() if key.endswith("/relationships}id")), "")
+
+
+def numbered_parts(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+    """Return the parts whose whole name matches, by the numbers in their names."""
+    names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
+    return sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+
+
+def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
+    """Return the related parts of a part, or of the package for an empty name: id -> kind and name."""
+    folder, name = posixpath.split(part)
+    related = posixpath.join(folder, "_rels", f"{name}.rels")
+    if related not in archive.namelist():
+        return {}
+    return {
+        each.get("Id", ""): (each.get("Type", "").rpartition("/")[2], joined_name(folder, each.get("Target", "")))
+        for each in named(parse_part(archive, related), "Relationship")
+        if each.get("TargetMode") != "External"
+    }
+
+
+def joined_name(folder: str, reference: str) -> str:
+    """Return the name in the archive that a reference from a folder leads to."""
+    return posixpath.normpath(posixpath.join("/", folder, reference)).lstrip("/")
+
+
+def main_part(archive: zipfile.ZipFile, usual: str) -> str:
+    """Return the name of the main part, which some programs name differently: ``word/document2.xml``."""
+    names = (name for kind, name in relations(archive, "").values() if kind == "officeDocument")
+    return next((name for name in names if name in archive.namelist()), usual)
+
+
+def find_part(archive: zipfile.ZipFile, name: str) -> str:
+    """Return the name under which an archive has a referenced part: percent-encoded or not, in either case.
+
+    Raises KeyError if there is none.
+    """
+    names = archive.namelist()
+    bare = name.partition("#")[0]
+    for candidate in (bare, unquote(bare)):
+        if candidate in names:
+            return candidate
+    folded = unquote(bare).casefold()
+    same = next((each for each in names if unquote(each).casefold() == folded), None)
+    if same is None:
+        raise KeyError(name)
+    return same
+
+
+def text_lines(archive: zipfile.ZipFile, part: str) -> str:
+    """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
+    tree = parse_part(archive, part)
+    paragraphs = list(named(tree, "p")) or list(named(tree, "text"))
+    lines = (paragraph_text(paragraph).strip() for paragraph in paragraphs)
+    return "\n".join(line for line in lines if line and not line.isdecimal())
+
+
+def paragraph_text(paragraph: ET.Element) -> str:
+    """Return the text of a paragraph of Office, with its tabs and line breaks."""
+    breaks = {"br": "\n", "cr": "\n", "tab": "\t"}
+    return "".join(
+        breaks.get(tag) or each.text or "" for each in paragraph.iter() if (tag := local_name(each)) in _TEXT
+    )
+
+
+_TEXT = frozenset({"t", "br", "cr", "tab"})
+
+
+def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str]]]:
+    """Return the title of a chart and the rows of its data: one per series, with a column per category."""
+    tree = parse_part(archive, part)
+    rows: list[list[str]] = []
+    for series in named(tree, "ser"):
+        found = {local_name(each): each for each in series}
+        labels, values = (
+            [text for name in names if name in found for text in _points(found[name])]
+            for names in (("cat", "xVal"), ("val", "yVal"))
+        )
+        if labels and ["", *labels] not in rows:
+            rows.append(["", *labels])
+        rows.append([" ".join(_points(found["tx"])) if "tx" in found else "", *values])
+    title = next((each for each in tree.iter() if local_name(each) == "title"), None)
+    return ("" if title is None else "".join(each.text or "" for each in named(title, "t"))), rows
+
+
+def _points(element: ET.Element) -> list[str]:
+    """Return the stored values of a chart's data, with empty ones for those that are missing."""
+    # Categories of several levels: the innermost first; an outer one holds until the next.
+    levels = [
+        {int(point.get("idx", 0)): (next(named(point, "v")).text or "") for point in named(level, "pt")}
+        for level in (list(named(element, "lvl")) or [element])
+    ]
+    if not any(levels):
+        return [each.text or "" for each in named(element, "v")]
+    inner, *outer = levels
+    points: list[str] = []
+    for index in range(min(max(map(max, filter(None, levels))) + 1, MAX_COLUMNS)):
+        above = [
+            level[max(at for at in level if at <= index)] for level in outer if min(level, default=index + 1) <= index
+        ]
+        points.append(" ".join(filter(None, (*reversed(above), inner.get(index, "")))))
+    return points

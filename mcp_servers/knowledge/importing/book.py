@@ -1,0 +1,80 @@
+"""EPUB -> title and passages: the chapters in the order of the spine.
+
+A chapter that is missing or encrypted is named in a warning; a book whose chapters are all encrypted is refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from urllib.parse import unquote
+
+from mcp_servers.knowledge.errors import EncryptedDocumentError, MissingExtraError
+from mcp_servers.knowledge.importing.archives import find_part, named, parse_part
+from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
+from rkllm_text.encodings import decode
+
+_CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+# Fonts are obfuscated with these; text is not.
+_FONT_ALGORITHMS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_SHOWN = 5
+
+
+def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) -> tuple[str, list[str]]:
+    """Read a book; return its title and warnings, or raise EncryptedDocumentError."""
+    try:
+        from mcp_servers.knowledge.importing.html import declared_charset, read_html
+    except ImportError as error:
+        raise MissingExtraError("Reading EPUB", "selectolax") from error
+    container = next((each for each in archive.namelist() if each.endswith(_CONTAINER)), None)
+    if container is None:
+        raise KeyError(_CONTAINER)
+    # Some books are packed with the folder around them.
+    root = container.removesuffix(_CONTAINER)
+    locked = _encrypted_parts(archive, root)
+    package = find_part(archive, root + next(named(parse_part(archive, container), "rootfile")).get("full-path", ""))
+    if package in locked:
+        raise EncryptedDocumentError(blob.name)
+    book = parse_part(archive, package)
+    items = {each.get("id"): each.get("href", "") for each in named(book, "item")}
+    read: set[str] = set()
+    lost: list[str] = []
+    encrypted: list[str] = []
+    for number, reference in enumerate(named(book, "itemref"), 1):
+        href = items.get(reference.get("idref"), "")
+        try:
+            name = find_part(archive, posixpath.normpath(posixpath.join(posixpath.dirname(package), href)))
+        except KeyError:
+            lost.append(href or f"chapter {number}")
+            continue
+        if name in read:
+            continue
+        read.add(name)
+        if name in locked:
+            encrypted.append(name)
+            continue
+        content = archive.read(name)
+        _, passages = read_html(decode(content, declared_charset(content)).text)
+        builder.extend(passages, page=number)
+    if encrypted and not builder.passages:
+        raise EncryptedDocumentError(blob.name)
+    title = next((" ".join("".join(each.itertext()).split()) for each in named(book, "title")), "")
+    warnings = [f"Chapters that the book names are missing: {_shown(lost)}."] if lost else []
+    warnings += [f"Chapters are encrypted and were not read: {_shown(encrypted)}."] if encrypted else []
+    return title, warnings
+
+
+def _encrypted_parts(archive: zipfile.ZipFile, root: str) -> frozenset[str]:
+    name = root + _ENCRYPTION
+    if name not in archive.namelist():
+        return frozenset()
+    references: list[str] = []
+    for data in named(parse_part(archive, name), "EncryptedData"):
+        method = next((each.get("Algorithm", "") for each in named(data, "EncryptionMethod")), "")
+        if method not in _FONT_ALGORITHMS:
+            references += (root + each.get("URI", "").lstrip("/") for each in named(data, "CipherReference"))
+    return frozenset({*references, *map(unquote, references)})
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,224 @@
+"""Mail -> passages: header, every text part in order, then attachments below their names.
+
+    eml    one message; mht is one as well, a saved web page with its pictures
+    mbox   many messages, each below its subject
+    ics    an invitation, also as a part of a message
+
+Of alternatives, the one with the most text is read, because the plain one is often empty or says only that the other
+one exists. A part that is not read is named in a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email import message_from_bytes, policy
+from email.message import EmailMessage, MIMEPart
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.html import declared_charset, read_html
+from mcp_servers.knowledge.importing.plain_text import read_plain
+from mcp_servers.knowledge.types import Passage
+from rkllm_text.encodings import decode
+
+if TYPE_CHECKING:
+    from email.header import Header
+
+ParseAttachment: TypeAlias = Callable[[Blob, ParseLimits], ParsedDocument]
+_Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
+
+_MAX_ATTACHMENTS, _MAX_MESSAGES, _MAX_DEPTH = 100, 20_000, 20
+# Longer headers are shown as written: the library parses addresses in quadratic time.
+_MAX_HEADER = 20_000
+# The plain alternative is preferred unless it has less than this share of the other one's characters.
+_MIN_PLAIN_SHARE = 0.8
+# Parts of a saved page that show nothing of its text.
+_RESOURCE = re.compile(r"(?:image|font|audio|video)/.*|text/css|(?:application|text)/(?:x-)?javascript")
+_SAVED_PAGE = re.compile(r"saved by", re.IGNORECASE)
+_MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From \S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}\r?\n(?=[A-Za-z][\w-]*:)")
+_QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
+_CALENDAR_NAMES = {
+    "SUMMARY": "Subject",
+    "DTSTART": "Start",
+    "DTEND": "End",
+    "DUE": "Due",
+    "RRULE": "Repeats",
+    "LOCATION": "Place",
+    "ORGANIZER": "Organizer",
+    "ATTENDEE": "Attendee",
+    "STATUS": "Status",
+    "DESCRIPTION": "Description",
+}
+_CALENDAR_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
+_CALENDAR_ESCAPE = re.compile(r"\\([\\;,nN])")
+
+
+def read_mail(blob: Blob, limits: ParseLimits, parse: ParseAttachment) -> _Parsed:
+    """Return subject, passages and warnings of one message; ``parse`` reads attached documents."""
+    message = message_from_bytes(blob.content, policy=policy.default)
+    reader = _MessageReader(limits, parse)
+    subject = reader.read(message)
+    return subject, reader.passages, tuple(reader.warnings)
+
+
+def read_mailbox(blob: Blob, limits: ParseLimits, parse: ParseAttachment) -> _Parsed:
+    """Return the messages of a mailbox, each below its subject."""
+    starts = [found.start() for found in _MESSAGE_START.finditer(blob.content)]
+    passages: list[Passage] = []
+    warnings: list[str] = []
+    for start, end in zip(starts[:_MAX_MESSAGES], [*starts[1:], len(blob.content)], strict=False):
+        content = blob.content[start:end].partition(b"\n")[2]
+        subject, read, problems = read_mail(Blob(_QUOTED_START.sub(rb"\1", content), blob.name), limits, parse)
+        passages += [replace(each, headings=(subject, *each.headings) if subject else each.headings) for each in read]
+        warnings += problems
+        if len(passages) > limits.passages:
+            break
+    if len(starts) > _MAX_MESSAGES:
+        warnings.append(f"Only the first {_MAX_MESSAGES:,} of {len(starts):,} messages were read.")
+    return "", passages, tuple(dict.fromkeys(warnings))
+
+
+def read_calendar(text: str) -> list[Passage]:
+    """Return a passage for each event, task or note of a calendar."""
+    passages: list[Passage] = []
+    lines: list[str] = []
+    names: list[str] = []
+    for line in re.sub(r"\n[ \t]", "", text).split("\n"):
+        name, _, value = line.partition(":")
+        name = name.partition(";")[0].upper()
+        if name == "BEGIN":
+            names.append(value.strip())
+        elif name == "END":
+            if names and names.pop() in {"VEVENT", "VTODO", "VJOURNAL"}:
+                passages.append(Passage("\n".join(lines)))
+                lines = []
+        elif name in _CALENDAR_NAMES and value.strip() and names and names[-1] in {"VEVENT", "VTODO", "VJOURNAL"}:
+            lines.append(f"{_CALENDAR_NAMES[name]}: {_calendar_value(value)}")
+    return passages
+
+
+def _calendar_value(value: str) -> str:
+    time = _CALENDAR_TIME.fullmatch(value.strip())
+    if time:
+        clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
+        return f"{time[1]}-{time[2]}-{time[3]}{clock}"
+    text = _CALENDAR_ESCAPE.sub(lambda found: "\n" if found[1] in "nN" else found[1], value)
+    return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
+
+
+class _MessageReader:
+    """Collects the passages and warnings of one message."""
+
+    def __init__(self, limits: ParseLimits, parse: ParseAttachment) -> None:
+        self.passages: list[Passage] = []
+        self.warnings: list[str] = []
+        self._limits = limits
+        self._parse = parse
+        self._attachments: list[tuple[MIMEPart, str]] = []
+
+    def read(self, message: EmailMessage) -> str:
+        """Read a whole message; return its subject."""
+        headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
+        is_page = _SAVED_PAGE.search(headers["From"]) is not None
+        lines = [] if is_page else [f"{name}: {value}" for name, value in headers.items() if value]
+        self.passages += [Passage("\n".join(lines))] if lines else []
+        title, body = self._body(message, is_page=is_page)
+        self.passages += body
+        for number, (part, name) in enumerate(self._attachments, 1):
+            if number > _MAX_ATTACHMENTS:
+                self.warnings.append(f"Only the first {_MAX_ATTACHMENTS} attachments were read.")
+                break
+            self._attach(part, name)
+        return headers["Subject"] or (title if is_page else "")
+
+    def _body(self, part: MIMEPart, depth: int = 0, *, is_page: bool = False) -> tuple[str, list[Passage]]:
+        """Return the title and the passages of a part; remember its attachments."""
+        kind, subtype = part.get_content_maintype(), part.get_content_subtype()
+        if kind == "multipart" and depth < _MAX_DEPTH and isinstance(part.get_payload(), list):
+            if subtype == "encrypted":
+                self.warnings.append("The text of the message is encrypted and was not read.")
+                return "", []
+            inner = [self._body(each, depth + 1, is_page=is_page) for each in _parts(part)]
+            title = next((title for title, _ in inner if title), "")
+            read = [passages for _, passages in inner]
+            if subtype == "alternative":
+                return title, self._best(_parts(part), read)
+            return title, [passage for passages in read for passage in passages]
+        name = self._attachment_name(part)
+        if name:
+            if not (is_page and _RESOURCE.fullmatch(part.get_content_type())):
+                self._attachments.append((part, name))
+            return "", []
+        return self._text(part, subtype) if kind == "text" else ("", [])
+
+    def _attachment_name(self, part: MIMEPart) -> str:
+        """Return the name of a part that is no text of the message; empty for text."""
+        name, kind = part.get_filename() or "", part.get_content_type()
+        is_text = part.get_content_maintype() == "text" and kind != "text/css"
+        if is_text and (not name or kind == "text/calendar") and part.get_content_disposition() != "attachment":
+            return ""
+        if kind == "message/rfc822":
+            return f"{(name or f'message {len(self._attachments) + 1}').removesuffix('.eml')}.eml"
+        if kind in {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}:
+            return ""
+        return name or _file_name(str(part.get("Content-Location", ""))) or f"part of the type {kind}"
+
+    def _text(self, part: MIMEPart, subtype: str) -> tuple[str, list[Passage]]:
+        content = _payload(part)
+        # Senders often name a charset that lacks some of the characters.
+        charset = part.get_content_charset("") or (declared_charset(content) if subtype == "html" else "")
+        decoded = decode(content, charset)
+        self.warnings += decoded.warnings
+        text = decoded.text[: self._limits.characters]
+        if subtype == "html":
+            return read_html(text)
+        return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
+
+    def _best(self, parts: list[MIMEPart], read: list[list[Passage]]) -> list[Passage]:
+        """Return the alternative with the most text, and what invitations add."""
+        calendars = [at for at, part in enumerate(parts) if part.get_content_subtype() == "calendar"]
+        sizes = [0 if at in calendars else _size(passages) for at, passages in enumerate(read)]
+        best = max(range(len(read)), key=lambda at: sizes[at], default=0)
+        plain = next((at for at, part in enumerate(parts) if part.get_content_type() == "text/plain"), best)
+        best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
+        return [passage for at, passages in enumerate(read) if at == best or at in calendars for passage in passages]
+
+    def _attach(self, part: MIMEPart, name: str) -> None:
+        try:
+            document = self._parse(Blob(_payload(part), name), self._limits)
+        except KnowledgeError as problem:
+            self.passages.append(Passage(f"Attachment: {name}"))
+            self.warnings.append(f"The attachment {name} was not read: {problem.words}.")
+        else:
+            self.passages += [replace(each, headings=(name, *each.headings)) for each in document.passages]
+            self.warnings += document.warnings
+
+
+def _parts(part: MIMEPart) -> list[MIMEPart]:
+    return cast("list[MIMEPart]", part.get_payload())
+
+
+def _size(passages: list[Passage]) -> int:
+    return sum(len("".join(passage.text.split())) for passage in passages)
+
+
+def _file_name(location: str) -> str:
+    return location.rpartition("/")[2].partition("?")[0]
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """Return a header; a long one as it is written, because the library parses addresses in quadratic time."""
+    raw: Iterator[str | Header] = (value for key, value in message.raw_items() if key.lower() == name.lower())
+    text = str(next(raw, ""))
+    return str(message[name] or "") if len(text) <= _MAX_HEADER else " ".join(text[:_MAX_HEADER].split())
+
+
+def _payload(part: MIMEPart) -> bytes:
+    inner = part.get_payload()
+    if isinstance(inner, list):
+        return b"\n".join(each.as_bytes() for each in cast("list[MIMEPart]", inner))
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""

@@ -1,0 +1,227 @@
+"""Number format codes of spreadsheets (ECMA-376, 18.8.30): stored number -> text as the sheet shows it.
+
+    7.5 %   0.075 with 0.0%            0042    42 with 0000            12 名   12 with 0"名"
+    30:30   1.27083 with [h]:mm        2023-03-15 14:30    dates, in ISO form whatever the order and the calendar
+
+A date is written with the year, month and day even if the format shows fewer of them, so that it can be found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import NamedTuple
+
+# Formats that a file names by number only. Others with numbers below 164 are dates of East Asian calendars.
+BUILT_IN = {
+    0: "General",
+    1: "0",
+    2: "0.00",
+    3: "#,##0",
+    4: "#,##0.00",
+    9: "0%",
+    10: "0.00%",
+    11: "0.00E+00",
+    12: "# ?/?",
+    13: "# ??/??",
+    **dict.fromkeys((*range(14, 18), *range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd"),
+    **dict.fromkeys((18, 20, 32), "h:mm"),
+    **dict.fromkeys((19, 21, 33), "h:mm:ss"),
+    **dict.fromkeys((34, 35, 55, 56), "yyyy-mm-dd"),
+    22: "yyyy-mm-dd h:mm",
+    37: "#,##0;(#,##0)",
+    38: "#,##0;(#,##0)",
+    39: "#,##0.00;(#,##0.00)",
+    40: "#,##0.00;(#,##0.00)",
+    45: "mm:ss",
+    46: "[h]:mm:ss",
+    47: "mm:ss.0",
+    48: "0.0E+0",
+    49: "@",
+}
+_EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # a spreadsheet's dates have no zone
+_MAX_DAYS = 2_958_466
+# Excel counts 29 February 1900, which did not exist.
+_LAST_WRONG_DAY = 60
+_TOKEN = re.compile(
+    r"""(?P<quoted>"[^"]*")|\\(?P<escaped>.)|[_*].|(?P<bracket>\[[^\]]*\])"""
+    r"""|(?P<ampm>AM/PM|A/P|上午/下午|午前/午後)|(?P<general>General|G/標準|標準)"""
+    r"""|(?P<exponent>E[+-]?0+)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?|g{1,3}|e+|a{3,4}|b+|r+)"""
+    r"""|(?P<digits>[0#?](?:[0#?,.]|/[0-9?#]+)*(?<![.])|\.[0#?]+)|(?P<percent>%)|(?P<other>.)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_ELAPSED = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
+_CONDITION = re.compile(r"\[(<=|>=|<>|<|>|=)(-?[\d.]+)\]")
+_CURRENCY = re.compile(r"\[\$([^\]-]*)(?:-[^\]]*)?\]")
+_MAX_CODE = 500
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
+    """Return a stored number as a cell with this format shows it."""
+    sections = _sections(code[:_MAX_CODE])
+    section, is_magnitude = _section_for(value, sections)
+    tokens = _tokens(section)
+    kinds = {token.kind for token in tokens}
+    if kinds & {"date", "elapsed"}:
+        return _date_text(value, tokens, is_1904=is_1904) or general_text(value)
+    shown = abs(value) if is_magnitude else value
+    if kinds & {"digits", "percent"}:
+        return _number_text(shown, tokens)
+    if kinds & {"general", "text"} or not section:
+        return (
+            "".join(general_text(shown) if t.kind in {"general", "text"} else t.text for t in tokens)
+            if kinds
+            else (general_text(shown))
+        )
+    # A section of words only, "済" or "-", stands for the number.
+    return "".join(token.text for token in tokens).strip() or general_text(value)
+
+
+def general_text(value: float) -> str:
+    """Return a number with at most fifteen significant digits and without a needless exponent."""
+    text = f"{value:.15g}"
+    return f"{Decimal(text):f}" if "e" in text and abs(value) < 1e21 and abs(value) > 1e-7 else text
+
+
+def is_date_format(code: str) -> bool:
+    """True if a format shows a date or a time of day."""
+    return any(token.kind == "date" for token in _tokens(_sections(code[:_MAX_CODE])[0]))
+
+
+@lru_cache(maxsize=1_000)
+def _sections(code: str) -> tuple[str, ...]:
+    sections, start = list[str](), 0
+    for token in _TOKEN.finditer(code):
+        if token["other"] == ";":
+            sections.append(code[start : token.start()])
+            start = token.end()
+    return (*sections, code[start:])
+
+
+def _section_for(value: float, sections: Sequence[str]) -> tuple[str, bool]:
+    """Return the section that a value selects, and True if its sign is written by the section itself."""
+    conditional = [(found, section) for section in sections[:2] if (found := _CONDITION.search(section))]
+    if conditional:
+        for found, section in conditional:
+            if _holds(value, found[1], float(found[2])):
+                return section, False
+        return sections[-1] if len(sections) > len(conditional) else sections[0], False
+    if value < 0 and len(sections) > 1 and sections[1]:
+        return sections[1], True
+    is_zero = value == 0 and len(sections) > 2 and sections[2]
+    return (sections[2] if is_zero else sections[0]), False
+
+
+def _holds(value: float, comparison: str, limit: float) -> bool:
+    results = {"<": value < limit, ">": value > limit, "=": value == limit}
+    return any(results[sign] for sign in comparison) if comparison != "<>" else value != limit
+
+
+@lru_cache(maxsize=1_000)
+def _tokens(section: str) -> tuple[_Token, ...]:
+    tokens: list[_Token] = []
+    for found in _TOKEN.finditer(section):
+        kind, text = found.lastgroup or "", found.group()
+        if kind == "quoted":
+            tokens.append(_Token("literal", text[1:-1]))
+        elif kind == "escaped":
+            tokens.append(_Token("literal", found["escaped"]))
+        elif kind == "bracket":
+            currency = _CURRENCY.fullmatch(text)
+            if _ELAPSED.fullmatch(text):
+                tokens.append(_Token("elapsed", text[1:-1].lower()))
+            elif currency and currency[1]:
+                tokens.append(_Token("literal", currency[1]))
+        elif kind == "other":
+            tokens.append(_Token("text", text) if text == "@" else _Token("literal", text))
+        elif kind:
+            tokens.append(_Token(kind, text.lower() if kind == "date" else text))
+        elif text.startswith("_"):
+            tokens.append(_Token("literal", " "))
+    return tuple(tokens)
+
+
+def _date_text(value: float, tokens: tuple[_Token, ...], *, is_1904: bool) -> str:
+    """Return a date in ISO form, a time of day or an elapsed time; empty for a number outside the calendar."""
+    elapsed = next((token for token in tokens if token.kind == "elapsed"), None)
+    letters = [token.text[0] for token in tokens if token.kind == "date"]
+    if elapsed:
+        return _elapsed_text(value, elapsed.text[0], letters)
+    if not 0 <= value < _MAX_DAYS:
+        return ""
+    if not is_1904 and value < _LAST_WRONG_DAY:
+        value += 1 if value >= 1 else 0
+    has_clock = "h" in letters or "s" in letters
+    has_day = bool({"y", "d", "g", "e", "r", "a", "b"} & {*letters}) or ("m" in letters and not has_clock)
+    moment = (_EPOCH_1904 if is_1904 else _EPOCH) + timedelta(seconds=round(value * 86_400))
+    day, clock = f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}" if "s" in letters else f"{moment:%H:%M}"
+    if not has_day:
+        # A clock on a day that the format hides: only the time is meant.
+        return clock
+    is_midnight = not (moment.hour or moment.minute or moment.second)
+    return f"{day} {clock}" if has_clock and not is_midnight else day
+
+
+def _elapsed_text(value: float, first: str, letters: list[str]) -> str:
+    seconds = round(abs(value) * 86_400)
+    sign = "-" if value < 0 else ""
+    if first == "h":
+        minutes = f":{seconds // 60 % 60:02d}" if "m" in letters or "s" in letters else ""
+        return f"{sign}{seconds // 3600}{minutes}{f':{seconds % 60:02d}' if 's' in letters else ''}"
+    if first == "m":
+        return f"{sign}{seconds // 60}{f':{seconds % 60:02d}' if 's' in letters else ''}"
+    return f"{sign}{seconds}"
+
+
+def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
+    pattern = next((token.text for token in tokens if token.kind == "digits"), "0")
+    exponent = next((token.text for token in tokens if token.kind == "exponent"), "")
+    try:
+        number = Decimal(repr(value)) * 100 ** sum(token.kind == "percent" for token in tokens)
+        digits = _with_exponent(number, pattern, exponent) if exponent else _digits(number, pattern)
+    except InvalidOperation:
+        return general_text(value)
+    is_negative, parts, is_written = digits.startswith("-"), list[str](), False
+    for token in tokens:
+        if token.kind != "digits":
+            parts.append("" if token.kind == "exponent" else token.text)
+        elif not is_written:
+            parts.append(digits.lstrip("-"))
+            is_written = True
+    return ("-" if is_negative else "") + "".join(parts).strip()
+
+
+def _digits(number: Decimal, pattern: str) -> str:
+    if "/" in pattern:
+        return general_text(float(number))
+    # A comma behind the last digit divides by a thousand.
+    scaled = pattern.rstrip(",")
+    number /= 1000 ** (len(pattern) - len(scaled))
+    whole, _, fraction = scaled.partition(".")
+    decimals, least = sum(each in "0#?" for each in fraction), fraction.count("0")
+    text = f"{number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):{',' if ',' in whole else ''}f}"
+    before, _, after = text.lstrip("-").partition(".")
+    after = after[:least] + after[least:].rstrip("0")
+    places = whole.count("0")
+    if "," not in whole:
+        before = before.zfill(places)
+    if before == "0" and not places and after:
+        before = ""
+    is_negative = text.startswith("-") and any(each in "123456789" for each in text)
+    return ("-" if is_negative else "") + before + (f".{after}" if after else "")
+
+
+def _with_exponent(number: Decimal, pattern: str, exponent: str) -> str:
+    _, _, fraction = pattern.partition(".")
+    mantissa, _, power = f"{number:.{len(fraction)}E}".partition("E")
+    digits = exponent.count("0")
+    sign = "-" if power.startswith("-") else "+" if "+" in exponent else ""
+    return f"{mantissa}E{sign}{power.lstrip('+-').zfill(digits)}"

@@ -1,0 +1,171 @@
+"""Excel (xlsx) -> passages: a table per sheet, with values as the sheet shows them."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from xml.etree import ElementTree as ET
+
+from mcp_servers.knowledge.importing.archives import (
+    MAX_GAP,
+    local_name,
+    main_part,
+    named,
+    parse_part,
+    relation_id,
+    relations,
+    text_lines,
+)
+from mcp_servers.knowledge.importing.documents import DocumentBuilder
+from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_number, general_text
+
+_RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
+# A merge may be declared for a million cells; its value is repeated in so many.
+_MAX_MERGED, _MAX_MERGES = 2_000, 20_000
+_Styles = list[str]
+
+
+def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
+    """Read the sheets in their order, then their comments and text boxes."""
+    names = archive.namelist()
+    main = main_part(archive, "xl/workbook.xml")
+    workbook, parts = parse_part(archive, main), relations(archive, main)
+    # Some programs leave these two out of the relations.
+    usual = {"sharedStrings": "xl/sharedStrings.xml", "styles": "xl/styles.xml"}
+    by_kind = usual | {kind: target for kind, target in parts.values() if target in names}
+    shared, styled = by_kind["sharedStrings"], by_kind["styles"]
+    strings = [_plain(item) for item in named(parse_part(archive, shared), "si")] if shared in names else []
+    styles = _number_formats(parse_part(archive, styled)) if styled in names else []
+    properties = next(named(workbook, "workbookPr"), None)
+    is_1904 = properties is not None and properties.get("date1904", "") in {"1", "true", "on"}
+
+    def text_of(cell: ET.Element) -> str:
+        return _cell_text(cell, strings, styles, is_1904=is_1904)
+
+    read: set[str] = set()
+    for sheet in named(workbook, "sheet"):
+        _, part = parts.get(relation_id(sheet), ("", ""))
+        if part in read:
+            continue
+        read.add(part)
+        builder.heading(2, sheet.get("name", ""))
+        if part not in names:
+            continue
+        tree = parse_part(archive, part)
+        builder.add_table(_rows(tree, text_of))
+        for _, (kind, target) in sorted(relations(archive, part).items()):
+            if kind in {"comments", "threadedComment", "drawing"} and target in names:
+                builder.add(text_lines(archive, target))
+
+
+def _number_formats(styles: ET.Element) -> _Styles:
+    """Return the number format code of each cell style."""
+    codes = {int(each.get("numFmtId", 0)): each.get("formatCode", "") for each in named(styles, "numFmt")}
+    cells = next(named(styles, "cellXfs"), None)
+    used = [int(each.get("numFmtId", 0)) for each in cells] if cells is not None else []
+    return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
+
+
+def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[list[str]]:
+    merges = _merges(sheet)
+    values: dict[tuple[int, int], str] = {}
+    number = 0
+    for row in named(sheet, "row"):
+        number = int(row.get("r", 0) or 0) or number + 1
+        cells: list[str] = []
+        before = 0
+        # Position of each written cell: gaps are shortened.
+        places: dict[int, int] = {}
+        for cell in row:
+            if local_name(cell) != "c":
+                continue
+            column = _column("".join(re.findall("^[A-Z]*", cell.get("r", "")))) or before + 1
+            # Cells without content are left out of the file.
+            cells += [""] * min(column - 1 - max(len(cells), before), MAX_GAP)
+            before = column
+            places[column] = len(cells)
+            cells.append(text_of(cell))
+        yield _with_merged(cells, places, number, merges.get(number, []), values)
+
+
+def _with_merged(
+    cells: list[str],
+    places: dict[int, int],
+    row: int,
+    merges: list[tuple[int, int, int, int]],
+    values: dict[tuple[int, int], str],
+) -> list[str]:
+    """Return a row with the value of a merged range in each cell that it covers; a title is written once."""
+    filled = [cell for cell in cells if cell]
+    for left, top, right, bottom in merges:
+        if row == top:
+            values[left, top] = cells[places[left]] if left in places else ""
+            if bottom == top and len(filled) <= 1:
+                continue
+        text = values.get((left, top), "")
+        for column in range(left, right + 1):
+            at = places.get(column)
+            if at is None and text and column - 1 <= len(cells) + MAX_GAP:
+                cells += [""] * (column - len(cells))
+                at = column - 1
+            if at is not None and at < len(cells) and not cells[at]:
+                cells[at] = text
+    return cells
+
+
+def _merges(sheet: ET.Element) -> dict[int, list[tuple[int, int, int, int]]]:
+    """Return row -> merged ranges (left, top, right, bottom) that cover it."""
+    by_row: dict[int, list[tuple[int, int, int, int]]] = {}
+    for count, merge in enumerate(named(sheet, "mergeCell")):
+        found = _RANGE.fullmatch(merge.get("ref", ""))
+        if not found or count >= _MAX_MERGES:
+            continue
+        left, top, right, bottom = _column(found[1]), int(found[2]), _column(found[3]), int(found[4])
+        if (right - left + 1) * (bottom - top + 1) <= _MAX_MERGED:
+            for row in range(top, bottom + 1):
+                by_row.setdefault(row, []).append((left, top, right, bottom))
+    return by_row
+
+
+def _column(letters: str) -> int:
+    """Return the number of a column from 1; 0 without letters."""
+    column = 0
+    for letter in letters[:3]:
+        column = column * 26 + ord(letter) - 64
+    return column
+
+
+def _cell_text(cell: ET.Element, strings: list[str], styles: _Styles, *, is_1904: bool) -> str:
+    kind, value = cell.get("t", "n"), next((each for each in cell if local_name(each) == "v"), None)
+    if kind == "inlineStr":
+        return _plain(cell)
+    text = (value.text or "") if value is not None else ""
+    if kind == "s" and text:
+        return strings[int(text)]
+    if kind == "b":
+        return "TRUE" if text == "1" else "FALSE"
+    if kind == "d":
+        return text.removesuffix("T00:00:00").replace("T", " ")
+    if kind != "n" or not text:
+        return text
+    style = int(cell.get("s", 0))
+    code = styles[style] if style < len(styles) else "General"
+    return general_text(float(text)) if code == "General" else format_number(float(text), code, is_1904=is_1904)
+
+
+def _plain(element: ET.Element) -> str:
+    """Return the text of a string, without the reading above it, and with a raised digit behind ``^``."""
+    readings = {id(inner) for ruby in named(element, "rPh") for inner in ruby.iter()}
+    raised = {
+        id(inner)
+        for run in named(element, "r")
+        if any(each.get("val") == "superscript" for each in named(run, "vertAlign"))
+        for inner in run.iter()
+    }
+    text = ""
+    for each in named(element, "t"):
+        if id(each) not in readings and each.text:
+            is_power = id(each) in raised and each.text[0].isdecimal() and text[-1:].isalnum()
+            text += f"^{each.text}" if is_power else each.text
+    return text

@@ -1,0 +1,117 @@
+"""Documents as people have them: the cases of ``shared/cases/documents``, of which at least 95 of 100 are right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mcp_servers.knowledge.errors import DamagedDocumentError, DocumentImportError
+from mcp_servers.knowledge.importing.chunking import chunk_passages
+from mcp_servers.knowledge.importing.documents import CELL, Blob, ParseLimits
+from mcp_servers.knowledge.importing.parse import parse_blob
+from rkllm_mcp.builtin.files import file_tools
+from tests.support.shared import shared_path
+
+Row = dict[str, Any]
+MIN_SHARE = 0.95
+
+
+def _rows(name: str) -> list[Row]:
+    return [json.loads(line) for line in shared_path("cases", "documents", f"{name}.jsonl").read_text().splitlines()]
+
+
+def _check_share(failures: Mapping[str, str], count: int) -> None:
+    """Fail with every case that is wrong if too many are."""
+    assert len(failures) <= count * (1 - MIN_SHARE), "\n".join(f"{name}: {why}" for name, why in failures.items())
+
+
+def _imported(content: bytes, name: str) -> Row:
+    """Return passages with their headings, title, warnings and, if it was refused, the reason."""
+    try:
+        parsed = parse_blob(Blob(content, name), ParseLimits())
+    except DocumentImportError as problem:
+        refusal = "" if isinstance(problem, DamagedDocumentError) else str(problem)
+        return {"passages": [], "title": "", "warnings": "", "refusal": refusal}
+    chunks = chunk_passages(parsed.passages)
+    passages = ["\n".join([*chunk.headings, chunk.text]) for chunk in chunks]
+    return {"passages": passages, "title": parsed.title, "warnings": "\n".join(parsed.warnings), "refusal": ""}
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _problem(read: Row, row: Row) -> str:
+    """Return the first rule of a row that does not hold, or an empty string."""
+    text = "\n".join(read["passages"])
+    lines = text.splitlines()
+    squeezed = _squeezed(text)
+    passages: list[str] = read["passages"]
+    warnings, refusal = str(read["warnings"]), str(read["refusal"])
+    rules: dict[str, Callable[[Any], bool]] = {
+        "text": lambda expected: _squeezed(expected) == squeezed,
+        "title": lambda expected: read["title"] == expected,
+        "must_contain": lambda words: all(word in text for word in words),
+        "must_contain_squeezed": lambda words: all(word in squeezed for word in words),
+        "must_not_contain": lambda words: not any(word in text for word in words),
+        "must_match": lambda patterns: all(re.search(pattern, text) for pattern in patterns),
+        "must_not_match": lambda patterns: not any(re.search(pattern, text) for pattern in patterns),
+        "once": lambda words: all(text.count(word) == 1 for word in words),
+        "together": lambda rows: all(any(all(w in line for w in words) for line in lines) for words in rows),
+        "same_column": lambda rows: all(_is_same_column(lines, *values) for values in rows),
+        "every_passage": lambda patterns: all(re.search(each, passage) for passage in passages for each in patterns),
+        "passages_at_least": lambda count: len(passages) >= count,
+        "must_warn": lambda pattern: bool(re.search(pattern, warnings)),
+        "must_refuse": lambda pattern: bool(refusal and re.search(pattern, refusal)),
+        "any_of": lambda choices: any(not _problem(read, choice) for choice in choices),
+    }
+    wrong = next((f"{name} {row[name]}" for name, holds in rules.items() if name in row and not holds(row[name])), "")
+    return wrong and f"{wrong} in {text[:400]!r} {read['title']!r} {read['warnings']!r} {read['refusal']!r}"
+
+
+def _is_same_column(lines: list[str], header: str, word: str, value: str) -> bool:
+    rows = [[cell.strip() for cell in line.split(CELL.strip())] for line in lines]
+    columns = {at for row in rows for at, cell in enumerate(row) if header in cell}
+    return any(value in row[at] for row in rows if any(word in cell for cell in row) for at in columns if at < len(row))
+
+
+def test_files_are_read_as_people_mean_them() -> None:
+    rows, folder = _rows("expected"), shared_path("cases", "documents", "files")
+    problems = {row["file"]: _problem(_imported((folder / row["file"]).read_bytes(), row["file"]), row) for row in rows}
+    _check_share({name: problem for name, problem in problems.items() if problem}, len(rows))
+
+
+def test_texts_are_read_in_their_encodings(tmp_path: Path) -> None:
+    failures: dict[str, str] = {}
+    count = 0
+    for row in _rows("encodings"):
+        content = bytes.fromhex(row["hex"])
+        for way in row["via"]:
+            count += 1
+            if way == "import":
+                problem = _problem(_imported(content, "text.txt"), row)
+            else:
+                (tmp_path / "text.txt").write_bytes(content)
+                answer = _call_file_tool(tmp_path, "read_text_file", path="text.txt")
+                problem = "" if _squeezed(row["text"]) == _squeezed(answer) else answer
+            if problem:
+                failures[f"{row['id']} {way}"] = problem
+    _check_share(failures, count)
+
+
+def _call_file_tool(folder: Path, tool: str, **arguments: Any) -> str:
+    functions = {function.tool.name: function.function for function in file_tools(folder, write=False)}
+    return str(functions[tool](**arguments))
+
+
+def test_the_file_tools_find_names_and_texts_in_either_unicode_form(tmp_path: Path) -> None:
+    for row in _rows("filetools"):
+        folder = tmp_path / row["id"]
+        folder.mkdir()
+        for name, text in row["files"].items():
+            (folder / name).write_text(text)
+        answer = _call_file_tool(folder, row["tool"], **row["arguments"])
+        assert all(wanted in answer for wanted in row["contains"]), row["id"]
