@@ -47,6 +47,7 @@ class ToolSpec:
     destructive: bool | None = None  # the server's destructiveHint; None if not given
     as_task: bool = False  # the tool requires a task, which is polled for its result
     keywords: str = ""  # further words by which a search finds the tool; not shown to the model
+    target: str = ""  # method and address of a REST API's operation, for which an approval is valid; else empty
 
     @property
     def summary(self) -> str:

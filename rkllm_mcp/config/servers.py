@@ -189,7 +189,7 @@ class RemoteServer(ServerBase):
     scopes: Names = ()
     """Scopes to request; those that the server advertises when empty."""
     issuer: str | None = None
-    """The authorization server of client_id; the one that the server names when not given."""
+    """The authorization server of client_id; the one that the server names when not given. It may be in any network."""
     redirect_uri: str | None = None
     """Redirect URI of the browser, such as http://127.0.0.1:8765/callback; a free port when not given."""
 
@@ -261,7 +261,7 @@ class OpenAPIServer(ServerBase):
     openapi_spec: str | dict[str, Any]
     """A path (relative to the configuration file), a URL, or the specification itself, as a table or as text."""
     openapi_base_url: str | None = None
-    """The address of the API, if different from the one in the specification."""
+    """The address of the API, if different from the one in the specification; it may be in any network."""
     headers_template: Headers = Field(default_factory=dict[str, str])
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment. A key
     that the API expects in the query or a cookie is sent there under its name.

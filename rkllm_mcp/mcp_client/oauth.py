@@ -17,6 +17,7 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -24,6 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import SocketStream
 
+from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 
@@ -278,9 +280,11 @@ class SignIn:
         """Return the ``httpx2.Auth`` of a server, None without OAuth; ``waiting_for_person`` is entered for consent."""
         if spec.auth == "none":
             return None
-        if spec.auth == "client_credentials":
-            return self._as_program(spec)
-        return self._as_person(spec, waiting_for_person)
+        reach = Reach(spec.url, [spec.url, spec.issuer], f"set issuer of '{spec.name}' if it is the right address")
+        is_program = spec.auth == "client_credentials"
+        provider = self._as_program(spec) if is_program else self._as_person(spec, waiting_for_person, reach)
+        registers = is_program or not isinstance(self.consent, NoConsent)
+        return _limited(provider, reach, None if registers else partial(self.consent, spec.name, "", ""))
 
     def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
@@ -293,7 +297,7 @@ class SignIn:
         return provider
 
     def _as_person(
-        self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
+        self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]], reach: Reach
     ) -> OAuthClientProvider:
         from mcp.client.auth import OAuthClientProvider
         from mcp.shared.auth import OAuthClientMetadata
@@ -311,6 +315,7 @@ class SignIn:
                 raise refusals[0]
             with waiting_for_person():
                 try:
+                    await reach.check_resolved(addresses[-1])
                     return await self.consent(spec.name, addresses.pop(), redirect_uri)
                 except ServerUnavailableError as error:
                     refusals.append(error)
@@ -327,29 +332,40 @@ class SignIn:
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
         metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
-        ask = self.consent
-
-        class Provider(OAuthClientProvider):
-            """Registers the host only for a person who logs in."""
-
-            async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-                async with aclosing(super().async_auth_flow(request)) as flow:
-                    outgoing = await anext(flow)
-                    while True:
-                        is_registration = outgoing is not request and b'"redirect_uris"' in outgoing.content
-                        if is_registration and isinstance(ask, NoConsent):
-                            await ask(spec.name, "", redirect_uri)
-                        response = yield outgoing
-                        try:
-                            outgoing = await flow.asend(response)
-                        except StopAsyncIteration:
-                            return
-
-        provider = Provider(
+        provider = OAuthClientProvider(
             spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider
+
+
+def _limited(
+    provider: OAuthClientProvider, reach: Reach, refuse_registration: Callable[[], Awaitable[object]] | None
+) -> httpx2.Auth:
+    """Return ``provider`` limited to the addresses that its server may lead to.
+
+    ``refuse_registration`` raises where no person can log in, for whom alone the host is registered.
+    """
+    import httpx2
+
+    class Limited(httpx2.Auth):
+        requires_response_body = provider.requires_response_body
+
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            async with aclosing(provider.async_auth_flow(request)) as flow:
+                outgoing = await anext(flow)
+                while True:
+                    is_registration = outgoing is not request and b'"redirect_uris"' in outgoing.content
+                    if is_registration and refuse_registration is not None:
+                        await refuse_registration()
+                    reach.restrict(outgoing)
+                    response = yield outgoing
+                    try:
+                        outgoing = await flow.asend(response)
+                    except StopAsyncIteration:
+                        return
+
+    return Limited()
 
 
 def _account(spec: RemoteServer) -> str:

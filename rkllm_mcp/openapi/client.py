@@ -19,9 +19,11 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 
+from rkllm_mcp.config.addresses import Reach, origin_of
 from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.openapi.operations import Operation
-from rkllm_mcp.openapi.request import Request, origin_of
+from rkllm_mcp.openapi.request import Request
 from rkllm_mcp.toolcalls.results import size_text, text_result
 
 _MAX_REDIRECTS = 5
@@ -70,10 +72,11 @@ class _RedactedURL(httpx2.URL):
 
 
 class HttpClient:
-    """HTTP client for one API; ``open_exchange`` creates one."""
+    """HTTP client for one API; ``open_http_client`` creates one."""
 
-    def __init__(self, client: httpx2.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient, reach: Reach | None) -> None:
         self._client = client
+        self._reach = reach
 
     async def send(
         self, request: Request, limit_bytes: int, secrets: Sequence[str] = (), *, any_type: bool = False
@@ -88,6 +91,8 @@ class HttpClient:
                 answer = await self._send_once(request, limit_bytes, secrets, any_type=any_type)
             except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 raise HttpClientError(_unreachable(request, error)) from None
+            except ServerUnavailableError as error:
+                raise HttpClientError(f"The address of the API is refused: {error}.") from None
             target = answer.headers.get("location") if answer.status in {301, 302, 303, 307, 308} else None
             if target is None:
                 return answer
@@ -99,6 +104,8 @@ class HttpClient:
     ) -> HttpResult:
         headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
         sent = self._client.build_request(request.method, request.url, headers=headers, content=request.content)
+        if self._reach is not None:
+            self._reach.restrict(sent)
         sent.url = _RedactedURL(request.url, secrets)
         response = await self._client.send(sent, stream=True)
         try:
@@ -109,14 +116,19 @@ class HttpClient:
 
 
 @asynccontextmanager
-async def open_http_client(connect_timeout_s: float, timeout_s: float, user_agent: str) -> AsyncGenerator[HttpClient]:
-    """Open a client for one API inside this block; ``timeout_s`` limits the time without data."""
+async def open_http_client(
+    connect_timeout_s: float, timeout_s: float, user_agent: str, reach: Reach | None = None
+) -> AsyncGenerator[HttpClient]:
+    """Open a client for one API inside this block.
+
+    ``timeout_s`` limits the time without data, and ``reach`` the addresses.
+    """
     timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
     forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     # Some APIs reject requests without a user agent.
     client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
     async with client:
-        yield HttpClient(client)
+        yield HttpClient(client, reach)
 
 
 async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:

@@ -39,16 +39,6 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
     return _whole("/", spec_url).rstrip("/")
 
 
-def origin_of(url: str) -> str:
-    """Return scheme, host and port in normalised form; empty for an address without them."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
-
-
 def _filled(server: Node) -> str:
     variables = as_node(server.get("variables"))
 

@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 
 from rkllm_mcp import __version__
+from rkllm_mcp.config.addresses import Reach, origin_of
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
 from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
@@ -37,7 +38,7 @@ from rkllm_mcp.openapi.document import (
     upgraded,
 )
 from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name, sent_path
-from rkllm_mcp.openapi.request import Request, address_of, origin_of, request_for
+from rkllm_mcp.openapi.request import Request, address_of, request_for
 from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
 from rkllm_mcp.protocols import CallContext
@@ -202,7 +203,8 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.openapi.client", abandon_on_cancel=True)
     from rkllm_mcp.openapi.client import open_http_client
 
-    async with open_http_client(spec.connect_timeout_s, spec.timeout_s, f"rkllm-mcp/{__version__}") as exchange:
+    reach = _reach(spec)
+    async with open_http_client(spec.connect_timeout_s, spec.timeout_s, f"rkllm-mcp/{__version__}", reach) as exchange:
         document, spec_url = await _document(spec, exchange)
         work = partial(_converted, document, spec, spec_url)
         conversion = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -210,7 +212,25 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
             note(remark)
         if len(conversion.notes) > _MAX_NOTES:
             note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
-        yield RestApi(spec, _chosen(conversion, spec), exchange)
+        operations = _chosen(conversion, spec)
+        if reach is not None:
+            _check_addresses(operations, reach)
+        yield RestApi(spec, operations, exchange)
+
+
+def _reach(spec: OpenAPIServer) -> Reach | None:
+    """Return the limit to the addresses of a specification; None for one that its owner has given as file or text."""
+    place = spec.openapi_spec
+    if isinstance(place, Mapping) or not place.startswith(("http://", "https://")):
+        return None
+    return Reach(place, [spec.openapi_base_url], "set openapi_base_url if it is the right address")
+
+
+def _check_addresses(operations: Sequence[Operation], reach: Reach) -> None:
+    """Raise a ServerUnavailableError if no operation has an address that may be reached."""
+    refusals = [reach.refusal(address) for address in dict.fromkeys(operation.address for operation in operations)]
+    if refusals and refusals[0] and all(refusals):
+        raise refusals[0]
 
 
 def _converted(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url: str) -> Conversion:
@@ -250,6 +270,7 @@ def tool_of(operation: Operation) -> ToolSpec:
         read_only=operation.method in _READ_METHODS,
         destructive=operation.method == "DELETE",
         keywords=" ".join((*operation.tags, sent_path(operation.path))),
+        target=f"{operation.method} {operation.address}",
     )
 
 

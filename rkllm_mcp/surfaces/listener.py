@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Literal
+from urllib.parse import urlsplit
 
 import httptools
 import uvicorn
@@ -32,6 +33,8 @@ HEAD_BYTES = 65_536
 # Connections without a request under way, in all and of one address. Browsers open 6, a load balancer may keep 100.
 MOST_WAITING = 384
 MOST_OF_ONE_ADDRESS = 128
+# Bytes around the data of a chunked body that are read, beyond 16 for each chunk and the length of the data again.
+EXCESS_BYTES = 65_536
 # Between two lines in the log about connections that were closed, seconds.
 LOG_INTERVAL_S = 60.0
 # The headers that say where a body ends.
@@ -121,6 +124,7 @@ class PatientConnection(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _header_bytes = 0
+    _excess_bytes = 0
     _is_in_body = False
     _is_upgrade_refused = False
 
@@ -139,7 +143,9 @@ class PatientConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse()
             return
-        if self._head_bytes > HEAD_BYTES:
+        if self._excess_bytes > EXCESS_BYTES:
+            self._refuse()
+        elif self._head_bytes > HEAD_BYTES:
             if self._is_waiting:
                 self._refuse()
             else:
@@ -177,21 +183,37 @@ class PatientConnection(HttpToolsProtocol):
                 raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
-        """Answer the request: its head is complete. It names one host (RFC 9112, 3.2), or it is a ValueError."""
+        """Answer the request: its head is complete.
+
+        It is one of HTTP/1 and names one host (RFC 9112, 2.3 and 3.2), or it is a ValueError.
+        """
         self._end()
-        self._head_bytes, self._header_bytes, self._is_in_body = 0, 0, True
+        self._head_bytes, self._header_bytes, self._excess_bytes, self._is_in_body = 0, 0, 0, True
         if self._is_upgrade_refused:
             self._is_upgrade_refused = False
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
-        is_http_1_0 = self.parser.get_http_version() == "1.0"  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
+        version = self.parser.get_http_version()  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
+        is_http_1_0 = version == "1.0"
+        if version not in ("1.0", "1.1"):
+            raise ValueError("not HTTP/1")
         if hosts > 1 or (not hosts and not is_http_1_0):
             raise ValueError("not one host")
+        self._take_host_of_target()
         self.waiting.discard(self)
         self._renew_date()
         super().on_headers_complete()
         if is_http_1_0:
             _send_without_chunks(self.cycle)
+
+    def on_chunk_header(self) -> None:
+        """Note the beginning of a chunk."""
+        self._excess_bytes -= 16
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._excess_bytes -= 2 * len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note the end of its body, which after an offer to upgrade is still to come."""
@@ -219,7 +241,9 @@ class PatientConnection(HttpToolsProtocol):
         ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
         httptools skips the body of such a request and stops behind its head, so that body is announced once more.
         """
-        if not self._is_in_body:
+        if self._is_in_body:
+            self._excess_bytes += len(data)
+        else:
             self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
@@ -227,7 +251,18 @@ class PatientConnection(HttpToolsProtocol):
             self._is_upgrade_refused = True
             framing = [b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING]
             return b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
+        # Behind the end of a body come further requests.
+        self._excess_bytes = max(0, self._excess_bytes) if self._is_in_body else 0
         return b""
+
+    def _take_host_of_target(self) -> None:
+        """Replace Host by the host of a target that has one (RFC 9112, 3.2.2); a ValueError with a user name."""
+        if self.url.startswith((b"/", b"*")):
+            return
+        target = urlsplit(self.url)
+        if not target.netloc or b"@" in target.netloc:
+            raise ValueError("not a target")
+        self.headers[:] = [(b"host", target.netloc), *(header for header in self.headers if header[0] != b"host")]
 
     def _renew_date(self) -> None:
         """Set the Date header of the next response; uvicorn's timer would wake an idle service."""
@@ -287,10 +322,13 @@ DEAD_AFTER_MS = 60_000
 KEEP_ALIVE_S = 75
 # Descriptors left for files, tools and the runtime when connections have taken the rest.
 OTHER_DESCRIPTORS = 128
+# Below so many connections a page and a few clients have no room beside connections that say nothing.
+LEAST_CONNECTIONS = 64
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, or raise a UsageError; connections inherit its timeout for dead peers."""
+    _check_descriptors()
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
@@ -326,8 +364,10 @@ class Listener(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, is_proxy: Callable[[str], bool], lifespan: Literal["on", "off"] = "off") -> None:
+        most = _most_connections()
+
         class Connection(PatientConnection):
-            waiting = WaitingConnections(is_proxy=is_proxy)
+            waiting = waiting_connections(most, is_proxy)
 
         settings = uvicorn.Config(
             app,
@@ -338,7 +378,9 @@ class Listener(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=_most_connections(),
+            limit_concurrency=most,
+            # So many are accepted before those that are too many are closed.
+            backlog=socket.SOMAXCONN if most is None else min(socket.SOMAXCONN, most // 8),
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=FLUSH_S,
         )
@@ -351,6 +393,12 @@ class Listener(uvicorn.Server):
         self.force_exit = self.force_exit or at_once
         self._exiting.set()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; connections that are not accepted yet wait in a queue of the usual length."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(socket.SOMAXCONN)
+
     async def main_loop(self) -> None:
         """Wait for ``exit``."""
         await self._exiting.wait()
@@ -361,7 +409,24 @@ class Listener(uvicorn.Server):
         yield
 
 
+def waiting_connections(most: int | None, is_proxy: Callable[[str], bool]) -> WaitingConnections:
+    """Return the limits for connections without a request, where ``most`` connections may be open in all.
+
+    They leave a quarter of ``most`` to requests, and those of one address leave two thirds of the rest to others.
+    """
+    in_all = MOST_WAITING if most is None else min(MOST_WAITING, most * 3 // 4)
+    return WaitingConnections(in_all, min(MOST_OF_ONE_ADDRESS, in_all // 3), is_proxy)
+
+
 def _most_connections() -> int | None:
     """Connections that this process has descriptors for; None without a limit. Up to there only the queue refuses."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if limit == resource.RLIM_INFINITY else max(1, limit - OTHER_DESCRIPTORS)
+    return None if limit == resource.RLIM_INFINITY else limit - OTHER_DESCRIPTORS
+
+
+def _check_descriptors() -> None:
+    """Raise a UsageError if too few files may be open for connections."""
+    most, least = _most_connections(), OTHER_DESCRIPTORS + LEAST_CONNECTIONS
+    if most is not None and most < LEAST_CONNECTIONS:
+        message = f"only {most + OTHER_DESCRIPTORS} files may be open (ulimit -n), and {least} are needed to serve"
+        raise UsageError(f"{message}; raise the limit: ulimit -n 1024, or LimitNOFILE=1024 in the unit of the service")

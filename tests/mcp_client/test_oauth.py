@@ -22,7 +22,7 @@ from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
-from tests.support.mcp_servers.web import Reply, serving
+from tests.support.mcp_servers.web import Reply, Request, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -227,6 +227,31 @@ async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:
                     assert await said(toolbox, "echo") == ("echoed", False)
     assert [grant["grant_type"] for grant in server.grants] == ["client_credentials"]
     assert server.grants[0]["scope"] == "read"
+
+
+@pytest.mark.parametrize("endpoint", ["authorization_endpoint", "token_endpoint", "registration_endpoint", "issuer"])
+async def test_a_server_leads_no_login_further_inside(tmp_path: Path, endpoint: str) -> None:
+    inside = "http://169.254.169.254/latest"
+
+    class Misleading(Protected):
+        def answer(self, request: Request) -> Reply | None:
+            if endpoint == "issuer" and request.path.startswith("/.well-known/oauth-protected-resource"):
+                return Reply(200, {"resource": f"{self.url}/mcp", "authorization_servers": [inside]})
+            return super().answer(request)
+
+        def metadata(self) -> dict[str, Any]:
+            return {**super().metadata(), **({} if endpoint == "issuer" else {endpoint: inside})}
+
+    server = Misleading()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, Browser()) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    reason = toolbox.servers()[0].reason
+    assert "http://169.254.169.254:80 is a link-local or metadata address" in reason
+    assert "set issuer of 'cloud' if it is the right address" in reason
+    assert server.grants == []
 
 
 async def test_a_port_that_is_taken_is_said() -> None:

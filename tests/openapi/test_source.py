@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.openapi.request import address_of
+from rkllm_mcp.openapi.source import convert, tool_of
+from rkllm_mcp.tools.approvals import fingerprint_of
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.api_calls import PATIENCE_S, call, opened, specification
 from tests.support.local_api import open_api
@@ -144,6 +147,44 @@ async def test_keys_go_to_a_specification_only_at_the_address_that_the_owner_nam
             async with opened(f"{one.url}/documents/api", api.url, headers_template=headers) as source:
                 assert source.state == "ready"
         assert (api.keys, other.keys) == (["Bearer abc"], [None])
+
+
+async def test_a_document_from_an_address_names_none_further_inside() -> None:
+    paths = {
+        "/inside": {"get": {"operationId": "inside"}},
+        "/here": {"get": {"operationId": "here"}, "servers": [{"url": "/echo"}]},
+    }
+    inside = specification(paths, servers=[{"url": "http://169.254.169.254/latest"}])
+    async with open_api() as api:
+        api.documents["some"] = inside
+        async with opened(f"{api.url}/documents/some", "") as source:
+            reason = await call(source, "inside")
+            assert reason.startswith(
+                "error: The address of the API is refused: http://169.254.169.254:80 is a link-local"
+            )
+            assert "set openapi_base_url" in reason
+            assert '"path":"/echo/here"' in await call(source, "here")
+        api.documents["all"] = specification({"/inside": paths["/inside"]}, servers=inside["servers"])
+        async with opened(f"{api.url}/documents/all", "") as source:
+            assert source.state == "failed"
+            assert "169.254.169.254:80 is a link-local or metadata address" in source.explanation()
+        async with opened(f"{api.url}/documents/all", f"{api.url}/echo") as source:
+            assert '"path":"/echo/inside"' in await call(source, "inside")
+
+
+async def test_an_approval_is_valid_for_the_method_and_address_of_an_operation() -> None:
+    server = OpenAPIServer.model_validate({"name": "api", "openapi_spec": "https://api.example/openapi.json"})
+
+    def fingerprint(method: str, address: str) -> str:
+        document = specification(
+            {"/x": {method: {"operationId": "ask", "summary": "Asks"}}}, servers=[{"url": address}]
+        )
+        (operation,) = convert(document).operations
+        return fingerprint_of(server, replace(tool_of(operation), read_only=None))
+
+    one = fingerprint("post", "https://api.example")
+    assert one == fingerprint("post", "https://api.example/")
+    assert len({one, fingerprint("put", "https://api.example"), fingerprint("post", "https://other.example")}) == 3
 
 
 async def test_include_and_exclude_choose_by_name_id_tag_path_and_method() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,11 +21,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from rkllm_mcp.surfaces.listener import (
+    EXCESS_BYTES,
     HEAD_BYTES,
     LOG_INTERVAL_S,
     MOST_OF_ONE_ADDRESS,
     PatientConnection,
     WaitingConnections,
+    waiting_connections,
 )
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.demo_app import make_demo
@@ -74,7 +78,11 @@ async def listening(
         await request.body()
         return PlainTextResponse(f"key={request.headers.get('authorization', '')};")
 
+    async def host(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(f"host={request.headers['host']};")
+
     routes = [
+        Route("/host", host),
         Route("/key", key, methods=["POST"]),
         Route("/", quick),
         Route("/slow", slow.answer),
@@ -339,3 +347,111 @@ async def test_a_trailer_is_no_header(*, is_cut: bool) -> None:
         headed = b"POST /key HTTP/1.1\r\nHost: board\r\nAuthorization: Bearer own\r\nContent-Length: 0\r\n\r\n"
         await stream.send(headed)
         assert (await until(stream, b";")).endswith(b"key=Bearer own;")
+
+
+async def answer_to(request: bytes, ending: bytes) -> bytes:
+    """What a server answers to the bytes of a request."""
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(request)
+        return await until(stream, ending)
+
+
+async def test_the_host_of_a_target_replaces_the_header() -> None:
+    head = b"GET http://evil.example:81/host HTTP/1.1\r\nHost: board\r\n\r\n"
+    assert (await answer_to(head, b";")).endswith(b"host=evil.example:81;")
+    assert (await answer_to(b"GET /host HTTP/1.1\r\nHost: board\r\n\r\n", b";")).endswith(b"host=board;")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/2.0",
+        b"GET / HTTP/0.9",
+        b"GET / HTTP/1.2",
+        b"PRI * HTTP/2.0",
+        b"GET http://me@board/ HTTP/1.1",
+        b"GET http:///x HTTP/1.1",
+        b"GET x HTTP/1.1",
+    ],
+)
+async def test_another_version_or_target_is_refused(line: bytes) -> None:
+    assert (await answer_to(line + b"\r\nHost: board\r\n\r\n", b"received.")).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "excess", [b"1;" + b"x" * 300_000 + b"\r\na\r\n0\r\n\r\n", b"1;" + b"x" * 90 + b"\r\na\r\n", b"0" * 300_000]
+)
+async def test_a_chunked_body_has_no_more_around_it_than_in_it(excess: bytes) -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: board\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(head)
+        await turn(0)
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            for _ in range(4 * EXCESS_BYTES // len(excess) + 2):
+                for start in range(0, len(excess), 10_000):
+                    await stream.send(excess[start : start + 10_000])
+            while await stream.receive():
+                pass
+
+
+async def test_a_body_in_small_chunks_and_requests_behind_it_are_read() -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: board\r\nTransfer-Encoding: chunked\r\n\r\n"
+    small = b"1\r\na\r\n" * (EXCESS_BYTES // 2)
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(head)
+        for start in range(0, len(small), 60_000):
+            await stream.send(small[start : start + 60_000])
+        await stream.send(b"0\r\n\r\n" + WHOLE)
+        answers = await until(stream, b"quick")
+        assert answers.count(b"HTTP/1.1 200 OK") == 2
+        assert b"a" * (EXCESS_BYTES // 2) in answers
+
+
+@pytest.mark.parametrize(("most", "limits"), [(None, (384, 128)), (896, (384, 128)), (128, (96, 32)), (64, (48, 16))])
+def test_connections_without_a_request_leave_room_for_others(most: int | None, limits: tuple[int, int]) -> None:
+    waiting = waiting_connections(most, lambda _: False)
+    assert (waiting.most, waiting.most_of_one) == limits
+
+
+@contextmanager
+def service_with_files(folder: Path, files: int) -> Generator[subprocess.Popen[str], None, None]:
+    """A service that may open so many files."""
+    demo = make_demo(folder, [])
+    limit = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); "
+    code = limit + 'runpy.run_module("rkllm_mcp", run_name="__main__", alter_sys=True)'
+    arguments = [sys.executable, "-c", code, "--config", str(demo.config), "serve", "--port", "0"]
+    with subprocess.Popen(arguments, env=demo.environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("files", [64, 128, 191])
+def test_too_few_open_files_are_one_sentence(tmp_path: Path, files: int) -> None:
+    with service_with_files(tmp_path, files) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"only {files} files may be open (ulimit -n), and 192 are needed to serve; raise the limit" in errors
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("files", [192, 256])
+def test_with_few_open_files_connections_of_one_address_shut_nobody_out(tmp_path: Path, files: int) -> None:
+    with service_with_files(tmp_path, files) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).startswith("Serving at "):
+            assert line
+        url = line.split()[2]
+        while not process.stderr.readline().startswith("Ready"):
+            assert process.poll() is None
+        with half_open_ones(int(url.rpartition(":")[2]), 200):
+            for _ in range(10):
+                assert httpx2.get(f"{url}/healthz", timeout=60).status_code == 200
+            answer = httpx2.post(f"{url}/v1/execute", json={"message": "Hello"}, timeout=60)
+            assert answer.status_code == 200
+        process.terminate()
+        lines = process.stderr.readlines()
+    assert len(lines) < 10, lines
+    assert not any("Traceback" in line or "out of system resource" in line for line in lines)

@@ -1,0 +1,184 @@
+"""Zone of a network address, and the limit to addresses that a document or a server names.
+
+Addresses in the configuration may lead anywhere. One that comes from somewhere else, such as the ``servers`` of an
+OpenAPI document or the token endpoint of an authorization server, may not lead further inward than its source: a public
+server names no address of the local network, and a server of the local network none of this machine.
+
+The address that is connected to is checked, before anything is sent: a name may resolve to another one each time.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+
+from rkllm_mcp.errors import ServerUnavailableError
+
+if TYPE_CHECKING:
+    import httpx2
+
+_Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
+# NAT64: the last four bytes are the IPv4 address that is reached.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Metadata services of clouds outside the link-local network: AWS, Azure, Alibaba and Oracle.
+_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")))
+# Names of this machine for which no resolver is needed; a proxy would resolve them itself.
+_LOCAL_NAME = "localhost"
+
+
+class Zone(enum.IntEnum):
+    """How far inward an address leads."""
+
+    PUBLIC = 0
+    PRIVATE = 1
+    MACHINE = 2
+    LINK = 3
+
+    @property
+    def phrase(self) -> str:
+        """Where the address is."""
+        return _PHRASES[self]
+
+
+_PHRASES = {
+    Zone.PUBLIC: "in the public network",
+    Zone.PRIVATE: "in a private network",
+    Zone.MACHINE: "on this machine",
+    Zone.LINK: "a link-local or metadata address",
+}
+
+
+def zone_of(address: str) -> Zone:
+    """Return the zone of a numeric address; IPv4 addresses inside IPv6 ones are recognised."""
+    reached = _embedded_ipv4(ipaddress.ip_address(address.partition("%")[0]))
+    if reached.is_loopback or reached.is_unspecified:
+        return Zone.MACHINE
+    if reached.is_link_local or reached.is_multicast or reached.is_reserved or reached in _METADATA:
+        return Zone.LINK
+    is_site = isinstance(reached, ipaddress.IPv6Address) and reached.is_site_local
+    return Zone.PUBLIC if reached.is_global and not is_site else Zone.PRIVATE
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port in normalised form; empty for an address without them."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+
+
+class Reach:
+    """The addresses that a document or server may lead to.
+
+    Args:
+        source: where the document or server is; empty if the owner gave the document itself.
+        named: addresses in the configuration, which may be anywhere.
+        remedy: the setting that names an address; part of the error.
+    """
+
+    def __init__(self, source: str, named: Iterable[str | None], remedy: str) -> None:
+        self._source = origin_of(source)
+        self._named = frozenset(origin_of(address) for address in named if address)
+        self._remedy = remedy
+        # The zone of the source, from the first connection to it.
+        self._zone: Zone | None = None
+
+    def refusal(self, url: str) -> ServerUnavailableError | None:
+        """Return the error if the address itself shows that it leads too far inward, else None."""
+        zone = _literal_zone(urlsplit(url).hostname or "")
+        return None if zone is None else self._refusal(url, zone)
+
+    async def check_resolved(self, url: str) -> None:
+        """Raise a ServerUnavailableError if the address, or one that its name has now, leads too far inward."""
+        parts = urlsplit(url)
+        zones = await _resolved_zones(parts.hostname or "", parts.port or 0)
+        if error := self.refusal(url) or next(filter(None, (self._refusal(url, zone) for zone in zones)), None):
+            raise error
+
+    def restrict(self, request: httpx2.Request) -> None:
+        """Let a request connect only to addresses that may be reached; a ServerUnavailableError if it shows at once.
+
+        The connection raises a ServerUnavailableError otherwise. A proxy of the environment resolves names itself.
+        """
+        url = str(request.url.copy_with(userinfo=b"", query=None, fragment=None))
+        if error := self.refusal(url):
+            raise error
+        is_direct = False
+
+        async def trace(event: str, info: Mapping[str, Any]) -> None:
+            nonlocal is_direct
+            if event == "connection.connect_tcp.started":
+                is_direct = str(info.get("host", "")).strip("[]").lower() == request.url.host.lower()
+                if is_direct and not (origin_of(url) == self._source and self._zone is None):
+                    await self.check_resolved(url)
+            elif event == "connection.connect_tcp.complete" and is_direct:
+                stream = info["return_value"]
+                if error := self._refusal(url, _connected_zone(stream)):
+                    with anyio.CancelScope(shield=True):
+                        await stream.aclose()
+                    raise error
+                self._note_source(url, _connected_zone(stream))
+
+        request.extensions["trace"] = trace
+
+    def _note_source(self, url: str, zone: Zone) -> None:
+        if self._zone is None and origin_of(url) == self._source:
+            self._zone = zone
+
+    def _refusal(self, url: str, zone: Zone) -> ServerUnavailableError | None:
+        origin = origin_of(url)
+        is_first = origin == self._source and self._zone is None
+        if origin in self._named or is_first or zone <= (self._zone or Zone.PUBLIC):
+            return None
+        message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
+        return ServerUnavailableError(f"{message}; {self._remedy}")
+
+
+async def _resolved_zones(host: str, port: int) -> list[Zone]:
+    try:
+        results = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        # The connection fails with the reason.
+        return []
+    return [zone_of(str(entry[4][0])) for entry in results]
+
+
+def _connected_zone(stream: Any) -> Zone:
+    """Return the zone of the other end of a connection; an own address is this machine."""
+    peer, own = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
+    return Zone.MACHINE if peer == own else zone_of(str(peer))
+
+
+def _literal_zone(host: str) -> Zone | None:
+    """Return the zone of a host that is written as an address or as the name of this machine; None for others."""
+    name = host.lower().rstrip(".")
+    if name == _LOCAL_NAME or name.endswith(f".{_LOCAL_NAME}"):
+        return Zone.MACHINE
+    try:
+        return zone_of(name)
+    except ValueError:
+        pass
+    try:
+        # 127.1, 0x7f000001 and 2130706433 are accepted by resolvers.
+        return zone_of(socket.inet_ntoa(socket.inet_aton(name)))
+    except (OSError, UnicodeError):
+        return None
+
+
+def _embedded_ipv4(address: _Address) -> _Address:
+    """Return the IPv4 address inside a mapped, 6to4, Teredo or NAT64 address, else the address."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped or address.sixtofour:
+        return address.ipv4_mapped or address.sixtofour or address
+    if address.teredo:
+        return address.teredo[1]
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
