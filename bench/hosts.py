@@ -46,11 +46,11 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from bench.prefill_economy import PrefixTree
-from bench.soak_tally import processes
+from bench.tally import processes
 from bench.token_path import cpu_ns, prepared
-from bench.working_day import SYSTEM, TOOLS
 from rkllm_mcp.runtime.emulator import emulator_library
+from tests.support.household import SYSTEM, TOOLS
+from tests.support.prefix_tree import PrefixTree
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 Json = dict[str, Any]

@@ -1,7 +1,8 @@
-"""A client of the load test: asks at random in every way that programs know, and looks at what comes back.
+"""Friendly clients of ``bench.load``: they ask at random in every way that programs know, and check what comes back.
 
-Every question has a name that nobody else has, and its answer is made of that name; so a word that is lost, or that
-belongs to somebody else, is seen. A refusal with 429 is obeyed: the client comes again when it was told to.
+Every question has a name of its own, and its answer is made of that name and the model's; so a word that is lost, or
+that belongs to another answer, is seen. A refusal with ``Retry-After`` is obeyed, and an answer that failed because its
+worker died is asked for again.
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ import random
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.abc
 import httpx2
 
-from bench.load_service import KEYS, LONG_REPEATS, said
-from bench.soak_tally import Budget, Tally
+from bench.load_service import FAULTS, FAULTS_AFTER, KEYS, LONG_REPEATS, LoadedService, said
+from bench.tally import Budget, Tally
 
 Json = dict[str, Any]
-Way: TypeAlias = Callable[[str], Awaitable[None]]
 # An answer that takes longer than this is lost, seconds: 64 clients wait for one model.
 PATIENCE_S = 120.0
-# Whoever leaves has heard at most so many lines; nobody hears the whole of a long answer.
-_MOST_HEARD = 60
+# Questions of one conversation, which is then read back.
+TURNS = 4
+# Of the questions through Ollama's API, these unload the model afterwards, where there are several.
+UNLOADING_SHARE = 0.1
+# A client that leaves has read at most so many lines.
+_MOST_LINES = 60
 _TOOLS = [
     {
         "type": "function",
@@ -37,249 +44,316 @@ _TOOLS = [
         },
     }
 ]
-_LINGER_NOT = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class AskAgainError(Exception):
+    """An answer failed with a reason or was refused for now; ``pause_s`` says when to ask again."""
+
+    def __init__(self, outcome: str, pause_s: float = 0.2) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+        self.pause_s = pause_s
+
+
+@dataclass
+class Run:
+    """One run against one service.
+
+    Args:
+        service: the service.
+        seed: of the randomness.
+        tally: the answers, and what should not have happened.
+        budget: how long it goes on.
+        hostile: hostile acts by kind.
+        waits_s: from a question to its answer, seconds, refusals and the queue included.
+    """
+
+    service: LoadedService
+    seed: int
+    tally: Tally
+    budget: Budget
+    hostile: Counter[str] = field(default_factory=Counter[str])
+    waits_s: list[float] = field(default_factory=list[float])
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+    def note_answer(self, wait_s: float) -> None:
+        """Count an answer that is over, so many seconds after it was first asked for."""
+        self.waits_s.append(wait_s)
+        self.answered.set()
+        self.answered = anyio.Event()
 
 
 class Client:
-    """One of them.
+    """A client that asks in some ways at random.
 
     Args:
-        number: which.
-        url: where the service is.
-        seed: of its randomness.
-        tally: where it notes what it finds.
-
-    Attributes:
-        waited_s: from a question to the first record of its answer, refusals and the queue included, for each answer.
+        run: what it belongs to.
+        number: which client it is.
+        ways: names of ``WAYS``.
     """
 
-    def __init__(self, number: int, url: str, seed: int, tally: Tally) -> None:
+    def __init__(self, run: Run, number: int, ways: tuple[str, ...]) -> None:
+        self._run = run
+        self._tally = run.tally
         self._number = number
-        self._url = url
+        self._ways = ways
         self._key = KEYS[number % len(KEYS)]
-        self._random = random.Random(f"{seed}-{number}")
-        self._tally = tally
-        self._names = 0
-        self._asked_s: float | None = None
-        self.waited_s: list[float] = []
+        self._random = random.Random(f"{run.seed}-{number}")
         self._conversation: str | None = None
-        self._conversation_names: list[str] = []
+        self._questions: list[str] = []
+        self._answers: list[str] = []
         headers = {"Authorization": f"Bearer {self._key}"}
-        # Reading the certificates of the world takes longer than all that is asked, and nothing here is encrypted.
-        self._http = httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S, verify=False)
+        # Loading the certificates of the system takes longer than all questions, and nothing here is encrypted.
+        self._http = httpx2.AsyncClient(base_url=run.service.url, headers=headers, timeout=PATIENCE_S, verify=False)
 
-    async def run(self, budget: Budget) -> None:
-        """Ask until it is enough."""
-        ways: list[Way] = [
-            self._chat,
-            self._chat,
-            self._chat_with_tool,
-            self._execute,
-            self._execute,
-            self._ollama,
-            self._leave,
-            self._leave,
-            self._cancel,
-            self._hang_up,
-        ]
+    async def ask_until_spent(self) -> None:
+        """Ask until the budget is spent."""
+        names = 0
         async with self._http:
-            while self._tally.begin(budget):
-                self._names += 1
-                way = self._random.choice(ways)
-                name = f"{self._number}.{self._names:x}{self._random.randrange(16**6):06x}"
+            while self._tally.begin(self._run.budget):
+                names += 1
+                name = f"{self._number}.{names:x}{self._random.randrange(16**6):06x}"
+                model, way = self._random.choice(self._run.service.models), self._random.choice(self._ways)
+                began = time.monotonic()
                 try:
-                    with anyio.fail_after(PATIENCE_S):
-                        await way(name)
-                except Exception as error:  # noqa: BLE001  # whatever happens to a client is a finding
-                    self._tally.find(f"{way.__name__} {name}: {error!r}")
+                    while not await self._attempt(way, name, model):
+                        pass
+                    self._run.note_answer(time.monotonic() - began)
+                except Exception as error:  # noqa: BLE001  # everything that happens to a client is a finding
+                    self._tally.find(f"{way} {name}: {error!r}")
+                    self._forget()
             await self._read_back()
 
-    # --- answers that are heard to their end -------------------------------------------------------------------------
+    async def _attempt(self, way: str, name: str, model: str) -> bool:
+        """Ask once; after a failure with a reason, wait and return False."""
+        try:
+            # The pauses of refusals do not count.
+            with anyio.fail_after(PATIENCE_S):
+                await WAYS[way](self, name, model)
+        except AskAgainError as again:
+            self._tally.outcomes[again.outcome] += 1
+            await anyio.sleep(again.pause_s)
+            return False
+        self._tally.outcomes[way] += 1
+        return True
 
-    async def _chat(self, name: str) -> None:
-        """A chat of two turns, sent whole each time, as a stream or not."""
+    # --- answers that are read to their end --------------------------------------------------------------------------
+
+    async def converse(self, name: str, model: str) -> None:
+        """A turn of a conversation of the service, with or without its tool; each conversation is read back."""
+        await self._execute(f"{self._random.choice(('plain', 'tool'))} {name}", name, model)
+
+    async def provoke(self, name: str, model: str) -> None:
+        """A turn in which the emulated runtime fails, crashes, ends late or not at all."""
+        fault = self._random.choice(tuple(FAULTS))
+        try:
+            await self._execute(f"{fault}-{self._random.choice(FAULTS_AFTER)} {name}", name, model)
+        except AskAgainError as again:
+            self._tally.outcomes[f"{fault}: {again.outcome}"] += 1
+
+    async def _execute(self, message: str, name: str, model: str) -> None:
+        body: Json = {"message": message, "model": model}
+        if self._conversation is not None:
+            body["conversation"] = self._conversation
+        if self._random.random() < 0.3:
+            answer = (await self._post("/v1/execute", {**body, "stream": False})).json()
+            events, conversation = answer["events"], answer["conversation"]
+        else:
+            async with self._open("/v1/execute", body) as response:
+                conversation = response.headers["x-conversation-id"]
+                events = [json.loads(line[6:]) async for line in response.aiter_lines() if line.startswith("data: ")]
+        if self._conversation not in {None, conversation}:
+            self._tally.find(f"{name}: answered in {conversation}, asked in {self._conversation}")
+        self._conversation = conversation
+        self._questions.append(message)
+        text = "".join(event["text"] for event in events if event["kind"] == "text")
+        for event in events:
+            if event["kind"] == "tool_result":
+                self._tally.compare(f"tool result {name}", event["text"], name, complete=True)
+        self._check_end(name, events[-1], "answered")
+        self._tally.compare(name, text, said(model, name), complete=events[-1].get("reason") == "answered")
+        if events[-1].get("reason") != "answered":
+            raise AskAgainError("failed with its reason")
+        self._answers.append(text)
+        if len(self._answers) >= TURNS:
+            await self._read_back()
+
+    async def _read_back(self) -> None:
+        """Compare what is stored of a conversation with what was asked and answered."""
+        if self._conversation is not None:
+            path = f"/v1/conversations/{self._conversation}"
+            stored = (await self._http.get(path)).raise_for_status().json()["messages"]
+            questions = [message["text"] for message in stored if message["role"] == "user"]
+            answers = [message["text"] for message in stored if message["ending"] == "answered"]
+            if (questions, answers) != (self._questions, self._answers):
+                asked = f"asked {self._questions}, answered {self._answers}"
+                self._tally.find(f"{path}: stored {questions} {answers}, {asked}")
+            self._tally.outcomes["read back"] += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._conversation, self._questions, self._answers = None, [], []
+
+    async def complete(self, name: str, model: str) -> None:
+        """A chat of two turns through OpenAI's API, sent whole each time, as a stream or not."""
         messages: list[Json] = []
-        for turn in ("plain", "plain"):
-            messages.append({"role": "user", "content": f"{turn} {name}"})
-            text = await self._completed({"messages": messages}, f"chat {name}")
-            self._tally.compare(f"chat {name}", text, said(name), complete=True)
+        for _ in range(2):
+            messages.append({"role": "user", "content": f"plain {name}"})
+            text = await self._complete({"messages": messages, "model": model}, name, said(model, name))
             messages.append({"role": "assistant", "content": text})
-        self._tally.outcomes["chat"] += 1
 
-    async def _completed(self, body: Json, case: str) -> str:
+    async def limit(self, name: str, model: str) -> None:
+        """An answer that ends at a number of tokens or at a text."""
+        body: Json = {"messages": [{"role": "user", "content": f"plain {name}"}], "model": model}
         if self._random.random() < 0.5:
-            answer = await self._asked("/v1/chat/completions", body)
-            return answer.json()["choices"][0]["message"]["content"] or ""
-        lines = await self._streamed("/v1/chat/completions", {**body, "stream": True})
-        if lines[-1] != "data: [DONE]":
-            self._tally.find(f"{case}: the last record is {lines[-1]!r}")
-        choices = (choice for line in lines[:-1] for choice in json.loads(line[6:])["choices"])
-        return "".join(choice["delta"].get("content") or "" for choice in choices)
+            whole = said(model, name)
+            text = await self._complete({**body, "max_tokens": self._random.choice((1, 5, 12))}, name, whole, cut=True)
+            if len(text) >= len(whole):
+                self._tally.find(f"{name}: the limit of tokens was not kept")
+        else:
+            await self._complete({**body, "stop": [" 3 "]}, name, said(model, name, 3))
 
-    async def _chat_with_tool(self, name: str) -> None:
-        """A program's own tool: the call comes back, and what it said is told."""
+    async def _complete(self, body: Json, name: str, expected: str, *, cut: bool = False) -> str:
+        path, text, is_whole = "/v1/chat/completions", "", False
+        if self._random.random() < 0.5:
+            text = (await self._post(path, body)).json()["choices"][0]["message"]["content"] or ""
+            is_whole = True
+        else:
+            async with self._open(path, {**body, "stream": True}) as response:
+                async for line in response.aiter_lines():
+                    chunk: Json = json.loads(line[6:]) if line.startswith("data: {") else {}
+                    if "error" not in chunk and chunk.get("model", body["model"]) != body["model"]:
+                        self._tally.find(f"{name}: {chunk['model']} answered for {body['model']}")
+                    text += "".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", ()))
+                    is_whole = is_whole or line == "data: [DONE]"
+        self._tally.compare(name, text, expected, complete=is_whole and not cut)
+        if not is_whole:
+            raise AskAgainError("failed with its reason")
+        return text
+
+    async def use_own_tool(self, name: str, model: str) -> None:
+        """A program's own tool: the call comes back, and its result is sent."""
         messages: list[Json] = [{"role": "user", "content": f"tool {name}"}]
-        first = await self._asked("/v1/chat/completions", {"messages": messages, "tools": _TOOLS})
-        message = first.json()["choices"][0]["message"]
+        body: Json = {"model": model, "messages": messages, "tools": _TOOLS}
+        message = (await self._post("/v1/chat/completions", body)).json()["choices"][0]["message"]
         [call] = message["tool_calls"]
         arguments = json.loads(call["function"]["arguments"])
         self._tally.compare(f"call {name}", arguments["text"], name, complete=True)
         messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": arguments["text"]}]
-        text = await self._completed({"messages": messages, "tools": _TOOLS}, f"tool {name}")
-        self._tally.compare(f"tool {name}", text, said(name), complete=True)
-        self._tally.outcomes["program's tool"] += 1
+        await self._complete(body, name, said(model, name))
 
-    async def _execute(self, name: str) -> None:
-        """A turn of a conversation with the assistant, whose own tool says the name."""
-        kind = self._random.choice(("plain", "tool"))
-        body: Json = {"message": f"{kind} {name}"}
-        if self._conversation is not None:
-            body["conversation"] = self._conversation
-        if self._random.random() < 0.3:
-            answer = await self._asked("/v1/execute", {**body, "stream": False})
-            events, conversation = answer.json()["events"], answer.json()["conversation"]
-        else:
-            async with self._opened("/v1/execute", body) as response:
-                conversation = response.headers["x-conversation-id"]
-                events = [json.loads(line[6:]) for line in await self._lines(response)]
-        if self._conversation not in {None, conversation}:
-            self._tally.find(f"execute {name}: answered in {conversation}, asked in {self._conversation}")
-        text = "".join(event["text"] for event in events if event["kind"] == "text")
-        if events[-1] != {"kind": "end", "reason": "answered", "error": None}:
-            self._tally.find(f"execute {name}: ended with {events[-1]}")
-        self._tally.compare(f"execute {name}", text, said(name), complete=True)
-        for event in events:
-            if event["kind"] == "tool_result":
-                self._tally.compare(f"tool result {name}", event["text"], name, complete=True)
-        self._conversation = conversation
-        self._conversation_names.append(name)
-        self._tally.outcomes[f"execute {kind}"] += 1
-        if len(self._conversation_names) == 6:
-            await self._read_back()
-
-    async def _read_back(self) -> None:
-        """What was kept of a conversation is what was said in it."""
-        names, self._conversation_names = self._conversation_names, []
-        conversation, self._conversation = self._conversation, None
-        if conversation is None:
-            return
-        kept = (await self._http.get(f"/v1/conversations/{conversation}")).raise_for_status().json()["messages"]
-        answers = [message["text"] for message in kept if message["role"] == "assistant" and message["text"]]
-        if answers != [said(name) for name in names]:
-            self._tally.find(f"conversation {conversation}: kept {answers}, asked {names}")
-        self._tally.outcomes["read back"] += 1
-
-    async def _ollama(self, name: str) -> None:
-        body: Json = {"model": "loaded", "messages": [{"role": "user", "content": f"plain {name}"}]}
+    async def use_ollama(self, name: str, model: str) -> None:
+        """Ollama's API, as a stream or not, now and then with a ``keep_alive`` that unloads the model."""
+        body: Json = {"model": model, "messages": [{"role": "user", "content": f"plain {name}"}]}
+        if len(self._run.service.models) > 1:
+            body["keep_alive"] = 0 if self._random.random() < UNLOADING_SHARE else -1
         if self._random.random() < 0.5:
-            answer = await self._asked("/api/chat", {**body, "stream": False})
-            pieces = [answer.json()]
+            pieces = [(await self._post("/api/chat", {**body, "stream": False})).json()]
         else:
-            pieces = [json.loads(line) for line in await self._streamed("/api/chat", body)]
-        if pieces[-1]["done"] is not True:
-            self._tally.find(f"ollama {name}: the last piece is {pieces[-1]}")
-        text = "".join(piece["message"]["content"] for piece in pieces)
-        self._tally.compare(f"ollama {name}", text, said(name), complete=True)
-        self._tally.outcomes["ollama"] += 1
+            async with self._open("/api/chat", body) as response:
+                pieces = [json.loads(line) async for line in response.aiter_lines() if line]
+        text = "".join(piece["message"]["content"] for piece in pieces if "message" in piece)
+        is_whole = pieces[-1].get("done") is True
+        self._tally.compare(name, text, said(model, name), complete=is_whole)
+        if not is_whole:
+            raise AskAgainError("failed with its reason")
+
+    async def embed(self, name: str, model: str) -> None:
+        """A vector of the loaded model, whichever it is."""
+        del model
+        [vector] = (await self._post("/v1/embeddings", {"input": f"plain {name}"})).json()["data"]
+        if not any(vector["embedding"]):
+            self._tally.find(f"{name}: an empty vector")
 
     # --- answers that are not ----------------------------------------------------------------------------------------
 
-    async def _leave(self, name: str) -> None:
+    async def leave(self, name: str, model: str) -> None:
         """Leave in the middle of a long answer, or before its first word."""
-        heard, enough = "", self._random.randrange(_MOST_HEARD)
-        body: Json = {"message": f"long {name}"}
-        async with self._opened("/v1/execute", body) as response:
+        text, lines_left = "", self._random.randrange(_MOST_LINES)
+        async with self._open("/v1/execute", {"message": f"long {name}", "model": model}) as response:
             async for line in response.aiter_lines():
-                self._note(line)
                 if line.startswith("data: "):
                     event = json.loads(line[6:])
-                    heard += event["text"] if event["kind"] == "text" else ""
-                    enough -= 1
-                if enough < 0:
+                    text += event["text"] if event["kind"] == "text" else ""
+                    lines_left -= 1
+                if lines_left < 0:
                     break
-        self._tally.compare(f"leave {name}", heard, said(name, LONG_REPEATS), complete=False)
-        self._tally.outcomes["left"] += 1
+        self._tally.compare(f"leave {name}", text, said(model, name, LONG_REPEATS), complete=False)
 
-    async def _cancel(self, name: str) -> None:
+    async def cancel(self, name: str, model: str) -> None:
         """Stop a long answer by its conversation; the stream says so at its end."""
-        heard, end, stopped = "", Json(), None
-        async with self._opened("/v1/execute", {"message": f"long {name}"}) as response:
+        text, end, was_stopped = "", Json(), None
+        async with self._open("/v1/execute", {"message": f"long {name}", "model": model}) as response:
             path = f"/v1/conversations/{response.headers['x-conversation-id']}/cancel"
             async for line in response.aiter_lines():
-                self._note(line)
                 event: Json = json.loads(line[6:]) if line.startswith("data: ") else {"kind": ""}
-                heard += event["text"] if event["kind"] == "text" else ""
+                text += event["text"] if event["kind"] == "text" else ""
                 end = event if event["kind"] == "end" else end
-                if heard and stopped is None:
-                    stopped = (await self._http.post(path)).raise_for_status().json()["cancelled"]
-        # On a busy machine an answer may be over before the word to stop it has arrived.
-        self._tally.compare(f"cancel {name}", heard, said(name, LONG_REPEATS), complete=not stopped)
-        if end != {"kind": "end", "reason": "cancelled" if stopped else "answered", "error": None}:
-            self._tally.find(f"cancel {name}: stopped {stopped}, and it ended with {end}")
-        self._tally.outcomes["cancelled" if stopped else "over before it was cancelled"] += 1
+                if text and was_stopped is None:
+                    was_stopped = (await self._http.post(path)).raise_for_status().json()["cancelled"]
+        # On a busy machine an answer may be over before the request to stop it has arrived.
+        is_over = end.get("reason") == "answered"
+        self._tally.compare(f"cancel {name}", text, said(model, name, LONG_REPEATS), complete=is_over)
+        self._check_end(f"cancel {name}", end, "cancelled" if was_stopped else "answered")
+        self._tally.outcomes["over before it was cancelled"] += is_over
 
-    async def _hang_up(self, name: str) -> None:
-        """Break the connection: in the middle of a request, or while it waits, with or without a word of farewell."""
-        body = json.dumps({"messages": [{"role": "user", "content": f"long {name}"}]}).encode()
+    def _check_end(self, name: str, end: Json, reason: str) -> None:
+        """An answer ends with a reason, and with an error if its worker died; nothing else is right."""
+        has_failed = end.get("reason") == "failed" and end.get("error")
+        if not has_failed and end != {"kind": "end", "reason": reason, "error": None}:
+            self._tally.find(f"{name}: expected to end as {reason}, it ended with {end}")
+
+    async def hang_up(self, name: str, model: str) -> None:
+        """Break the connection: in the middle of a request, or while it waits, with or without an orderly close."""
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": f"long {name}"}]}).encode()
         sent = len(body) if self._random.random() < 0.7 else self._random.randrange(len(body))
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._key}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        url = httpx2.URL(self._url)
+        url = httpx2.URL(self._run.service.url)
         async with await anyio.connect_tcp(url.host, url.port or 80) as stream:
             await stream.send(head.encode() + body[:sent])
             with anyio.move_on_after(self._random.random() / 2):
                 await stream.receive()
             if self._random.random() < 0.5:
                 raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
-        self._tally.outcomes["hung up"] += 1
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _opened(self, path: str, body: Json) -> AsyncGenerator[httpx2.Response, None]:
-        """An answer as it comes; refusals for want of room are obeyed until there is room."""
-        self._asked_s = time.monotonic()
-        while True:
-            async with self._http.stream("POST", path, json=body) as response:
-                if response.status_code != 429:
-                    if response.status_code != 200:
-                        await response.aread()
-                        raise ValueError(f"{response.status_code} {response.text[:200]}")
-                    yield response
-                    return
-            await self._refused(response)
+    async def _open(self, path: str, body: Json) -> AsyncGenerator[httpx2.Response, None]:
+        """Open an answer; an ``AskAgainError`` if it is refused for now."""
+        async with self._http.stream("POST", path, json=body) as response:
+            if response.status_code == 200:
+                yield response
+                return
+            content = await response.aread()
+        if response.status_code not in (429, 503):
+            raise ValueError(f"{response.status_code} {content[:200]!r}")
+        pause_s = float(response.headers["Retry-After"])
+        if not 1 <= pause_s <= PATIENCE_S:
+            self._tally.find(f"a refusal with Retry-After {pause_s:g}")
+        raise AskAgainError(f"refused for now ({response.status_code})", pause_s)
 
-    async def _refused(self, response: httpx2.Response) -> None:
-        self._tally.outcomes["refused for now"] += 1
-        after = int(response.headers["Retry-After"])
-        if not 1 <= after <= PATIENCE_S:
-            self._tally.find(f"told to come again after {after} seconds")
-        await anyio.sleep(after)
-
-    async def _asked(self, path: str, body: Json) -> httpx2.Response:
-        async with self._opened(path, body) as response:
+    async def _post(self, path: str, body: Json) -> httpx2.Response:
+        async with self._open(path, body) as response:
             await response.aread()
-            self._note("answer")
             return response
 
-    async def _streamed(self, path: str, body: Json) -> list[str]:
-        async with self._opened(path, body) as response:
-            return await self._lines(response)
 
-    async def _lines(self, response: httpx2.Response) -> list[str]:
-        """The records of a stream."""
-        lines: list[str] = []
-        async for line in response.aiter_lines():
-            self._note(line)
-            if line and not line.startswith(":"):
-                lines.append(line)
-        return lines
-
-    def _note(self, line: str) -> None:
-        """Note how long an answer was waited for, at its first record; heartbeats and places in the queue are none."""
-        if line and not line.startswith(":") and '"queued"' not in line and self._asked_s is not None:
-            self.waited_s.append(time.monotonic() - self._asked_s)
-            self._asked_s = None
+Way: TypeAlias = Callable[[Client, str, str], Awaitable[None]]
+WAYS: Mapping[str, Way] = {
+    "converse": Client.converse,
+    "provoke": Client.provoke,
+    "complete": Client.complete,
+    "limit": Client.limit,
+    "use own tool": Client.use_own_tool,
+    "use Ollama": Client.use_ollama,
+    "embed": Client.embed,
+    "leave": Client.leave,
+    "cancel": Client.cancel,
+    "hang up": Client.hang_up,
+}

@@ -1,7 +1,7 @@
 """The service under load in a process of its own, and what it holds: descriptors, threads, tasks, processes, memory.
 
 ``loaded_service`` starts this module, which is ``rkllm-mcp serve`` and on SIGUSR1 also writes how many tasks of asyncio
-there are; the rest is read from /proc. The model says whatever name it is asked for, so every answer is known.
+there are; the rest is read from /proc. A model says its name and the name it is asked for, so every answer is known.
 """
 
 from __future__ import annotations
@@ -20,14 +20,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from bench.soak_tally import processes, resident_mb
+from bench.tally import processes, resident_mb
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 KEYS = tuple(f"key-{number}" for number in range(8))
 PARALLEL = 2
 QUEUE = 6
-# What an answer says of its name: once, a few times, and longer than anybody listens.
-REPEATS, LONG_REPEATS = 8, 300
+# How often an answer repeats its name; nobody reads a long one to its end.
+REPEATS, LONG_REPEATS = 8, 200
+# What the emulated runtime does to the answer of a question that begins with the word, after some tokens.
+FAULTS = {
+    "error": "error after {}",
+    "crash": "crash SIGSEGV after {}",
+    "late": "abort-late {}",
+    "endless": "ignore-eos",
+    "stall": "stall after {} 0.02",
+    "unfinished": "after-abort nothing",
+}
+FAULTS_AFTER = (0, 1, 5, 40)
 _REPORT = "LOAD_REPORT_FD"
 _PATIENCE_S = 60.0
 _MODEL = """RKLLM-EMULATOR 1
@@ -55,8 +65,8 @@ rule
 user ^plain ([a-z0-9.]+)
 say {said}
 """
+_FAULT_RULE = "\nrule\nuser ^{name}-{after} ([a-z0-9.]+)\nsay {said}\nfault {fault}\n"
 _CARD = 'name = "{name}"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
-MODELS = ("loaded",)
 _CONFIG = """[model]
 path = "{folder}/{model}"
 max_new_tokens = 3500
@@ -73,24 +83,33 @@ trusted = true
 [[servers.tools]]
 name = "echo"
 description = "Say it again."
-entry_point = "bench.soak_app:echo"
+entry_point = "bench.load_service:echo"
 read_only = true
 input_schema = {{ type = "object", properties = {{ text = {{ type = "string" }} }}, required = ["text"] }}
 """
 
 
-def said(name: str, repeats: int = REPEATS) -> str:
-    """The answer to a question with this name; it counts, because an answer that repeats itself is ended."""
-    return " ".join(f"{number} {name}" for number in range(repeats))
+def echo(text: str) -> str:
+    """Say it again; the tool of the service."""
+    return text
+
+
+def said(model: str, name: str, repeats: int = REPEATS) -> str:
+    """Return a model's answer to a name; it counts, because an answer that repeats itself is ended."""
+    return " ".join(f"{number} {model} {name}" for number in range(repeats))
 
 
 def _write(folder: Path, models: Sequence[str]) -> Path:
-    """The models, and a configuration for the first of them. Where there are several, each says its name as well."""
+    """Write the models, and a configuration for the first of them."""
     for name in models:
-        model, mark = folder / name, f"{name} " if len(models) > 1 else ""
+        model = folder / name
         model.mkdir()
-        once, at_length = said(f"{mark}$1"), said(f"{mark}$1", LONG_REPEATS)
-        rules = _MODEL.format(said_by_tool=said(f"{mark}%1"), said=once, long=at_length)
+        once, at_length = said(name, "$1"), said(name, "$1", LONG_REPEATS)
+        rules = _MODEL.format(said_by_tool=said(name, "%1"), said=once, long=at_length) + "".join(
+            _FAULT_RULE.format(name=fault, after=after, said=once, fault=words.format(after))
+            for fault, words in FAULTS.items()
+            for after in FAULTS_AFTER
+        )
         (model / "loaded.rkllm").write_text(rules, encoding="utf-8")
         (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
         (model / "model.toml").write_text(_CARD.format(name=name), encoding="utf-8")
@@ -127,10 +146,12 @@ class LoadedService:
 
     Args:
         url: where.
+        models: the names of its models; the first one is loaded.
         log: what it wrote to standard error.
     """
 
     url: str
+    models: Sequence[str]
     log: list[str]
     process: subprocess.Popen[str] = field(repr=False)
     reports: int = field(repr=False)
@@ -152,8 +173,8 @@ class LoadedService:
 
 
 @contextmanager
-def loaded_service(folder: Path, models: Sequence[str] = MODELS) -> Generator[LoadedService, None, None]:
-    """Start it with some models, wait until the first one is loaded, and end it as systemd would.
+def loaded_service(folder: Path, models: Sequence[str], release: str) -> Generator[LoadedService, None, None]:
+    """Start it with models on a release of the runtime, wait until the first is loaded, and end it as systemd would.
 
     Raises:
         RuntimeError: it did not start, or did not end as it should.
@@ -161,13 +182,13 @@ def loaded_service(folder: Path, models: Sequence[str] = MODELS) -> Generator[Lo
     config = _write(folder, models)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
     environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
-    environment["RKLLM_MCP_MODELS"] = str(folder)
+    environment |= {"RKLLM_MCP_MODELS": str(folder), "RKLLM_EMULATOR_ABI": release}
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "bench.load_service", str(config)]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**environment, _REPORT: str(writing)}, pass_fds=[writing]
     )
-    service = LoadedService("", [], process, reading)
+    service = LoadedService("", models, [], process, reading)
     listening = threading.Event()
     ready = threading.Event()
 

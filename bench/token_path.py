@@ -44,7 +44,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from bench.soak_tally import processes
+from bench.tally import processes
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 

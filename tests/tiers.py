@@ -70,13 +70,10 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_packaging.py",
     ),
     "long": (
-        "tests/end_to_end/test_abuse.py",
-        "tests/end_to_end/test_exchange.py",
         "tests/end_to_end/test_load.py",
         "tests/app/test_slow_servers.py",
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
-        "tests/runtime/test_soak.py",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/test_run_again.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",

@@ -1,56 +1,59 @@
-"""A short load of 64 clients finds nothing, and a load would find what it looks for. The long one is bench/load.py."""
+"""Clients that leave, fail and attack while workers die lose, mix and leave nothing; a load would notice."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 
-from bench.load import Spread, growth, load, spread, table
-from bench.load_service import Holdings
+import pytest
 
-QUESTIONS = 180
-WAYS = {
-    "chat",
-    "program's tool",
-    "execute plain",
-    "execute tool",
-    "ollama",
-    "left",
-    "hung up",
-    "read back",
-    "refused for now",
-}
+from bench.load import SCENARIOS, growth, load, table
+from bench.load_service import Holdings
+from bench.tally import Tally
+
+SEED = 20_261_123
+# Questions of the short runs; ``mixed`` goes on for a minute.
+QUESTIONS = {"load": 120, "exchange": 100, **{name: 60 for name in SCENARIOS if name.startswith("faults")}}
+HOSTILE = {"half open", "slow", "huge", "disconnecting", "odd schema", "costly", "wrong key"}
 HELD = Holdings(descriptors=13, threads=5, tasks=7, processes=1, host_mb=80.0, worker_mb=20.0)
 
 
-def test_clients_that_leave_when_they_like_lose_mix_and_leak_nothing() -> None:
-    loaded = load(seed=20_261_123, questions=QUESTIONS)
-    assert loaded.tally.findings == [], table(loaded)
-    assert (loaded.tally.lost_tokens, loaded.tally.leaked_tokens) == (0, 0)
-    assert loaded.tally.runs == QUESTIONS
-    # What was to be survived did happen.
-    assert set(loaded.tally.outcomes) >= WAYS
-    # Whether the word to stop an answer comes before its end is the machine's affair.
-    assert {"cancelled", "over before it was cancelled"} & set(loaded.tally.outcomes)
-    assert 0 < loaded.waited_s.least <= loaded.waited_s.median <= loaded.waited_s.most
-    assert loaded.answers.least <= loaded.answers.median <= loaded.answers.most
-    report = json.loads(json.dumps(loaded.as_json()))
-    assert report["tally"]["outcomes"] == dict(loaded.tally.outcomes)
-    assert set(report) == {"tally", "answers", "waited_s", "before", "after"}
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_short_load_loses_mixes_and_leaves_nothing(name: str) -> None:
+    report = load(name, SEED, QUESTIONS[name])
+    assert report.tally.findings == [], table(report)
+    assert (report.tally.lost_tokens, report.tally.leaked_tokens) == (0, 0)
+    scenario, outcomes = SCENARIOS[name], report.tally.outcomes
+    assert set(outcomes) >= {*scenario.ways, "read back"}
+    assert (report.kills > 0) is scenario.kills
+    assert any(outcome.startswith("crash: ") for outcome in outcomes) is ("provoke" in scenario.ways)
 
 
-def test_what_a_service_holds_more_than_before_is_found() -> None:
+def test_a_minute_of_mixed_load_with_attacks_and_dying_workers_loses_mixes_and_leaves_nothing() -> None:
+    report = load("mixed", SEED, seconds=60)
+    assert report.tally.findings == [], table(report)
+    assert set(report.tally.outcomes) >= {*SCENARIOS["mixed"].ways, "read back"}
+    assert report.kills >= 2
+    assert set(report.hostile) == HOSTILE
+    assert set(json.loads(json.dumps(report.as_json()))) >= {"tally", "kills", "hostile", "healthz_s", "holdings"}
+
+
+def test_more_than_before_the_load_is_found() -> None:
     assert list(growth(HELD, HELD)) == []
-    assert list(growth(HELD, replace(HELD, descriptors=14))) == ["1 descriptors more than after the warm-up"]
-    assert list(growth(HELD, replace(HELD, tasks=9, processes=2))) == [
+    assert list(growth(HELD, replace(HELD, tasks=9, processes=2, descriptors=14))) == [
+        "1 descriptors more than after the warm-up",
         "2 tasks more than after the warm-up",
         "1 processes more than after the warm-up",
     ]
     assert list(growth(HELD, replace(HELD, threads=40))) == ["35 threads more than after the warm-up"]
     assert list(growth(HELD, replace(HELD, host_mb=130.0))) == ["host_mb grew by 50.0"]
-    assert list(growth(HELD, replace(HELD, host_mb=60.0, descriptors=12))) == []
 
 
-def test_the_spread_of_values_is_their_least_middle_and_most() -> None:
-    assert spread([3, 1, 2, 10]) == Spread(1, 2.5, 10)
-    assert spread([]) == Spread(0, 0, 0)
+def test_a_foreign_and_a_missing_character_are_found() -> None:
+    tally = Tally("x")
+    tally.compare("left", "12.", "12.ab", complete=False)
+    assert tally.findings == []
+    tally.compare("foreign", "12.ab 99.cd", "12.ab 12.ab", complete=False)
+    tally.compare("more", "12.ab!", "12.ab", complete=True)
+    tally.compare("less", "12.", "12.ab", complete=True)
+    assert (tally.leaked_tokens, tally.lost_tokens, len(tally.findings)) == (6, 2, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from bench.soak_tally import descriptors
+from bench.tally import descriptors
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox

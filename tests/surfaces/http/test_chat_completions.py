@@ -14,10 +14,10 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
-from bench.prefill_economy import PrefixTree
 from rkllm_mcp.completions import openai_types
 from tests.support.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 from tests.support.documents import blocks
+from tests.support.prefix_tree import PrefixTree
 from tests.support.served import Served, scripted_model, served
 
 MODEL = "parrot"

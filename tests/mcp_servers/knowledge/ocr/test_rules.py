@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench.ocr import (
+from mcp_servers.knowledge.ocr.rules import correct_long_marks, decisions, is_mark, listed_words
+from tests.support.ocr_texts import (
     DASHES,
     half_width,
     hyphenated,
@@ -21,11 +22,10 @@ from bench.ocr import (
     share_right,
     unlisted_words,
 )
-from mcp_servers.knowledge.ocr.rules import correct_long_marks, decisions, is_mark, listed_words
 from tests.support.shared import shared_path
 
 LONG_WORDS = sorted(word for word in listed_words() if "ー" in word)
-# The whole list is bench/ocr.py's; every twentieth word of it is as good a judge, and fast.
+# Every fifth word is as good a judge as the whole list, and fast.
 SOME_WORDS = LONG_WORDS[::5]
 AIM = 0.995
 
