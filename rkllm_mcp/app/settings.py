@@ -42,7 +42,6 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         cpus=section.cpus,
         log_level=section.log_level,
         start_timeout_s=section.start_timeout_s,
-        worker=section.worker,
         check_memory=section.check_memory,
         cache_bytes_per_token=model.card.cache_bytes_per_token,
         profile=find_profile(str(library), model.file),

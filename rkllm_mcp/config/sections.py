@@ -250,8 +250,8 @@ class RuntimeSection(Section):
     """auto, emulator, or the path of a librkllmrt.so; auto takes the emulator for emulated models only."""
     abi: Annotated[str, Field(pattern=r"^(auto|\d+\.\d+\.\d+)$")] = "auto"
     """auto, or the version to assume for the library, such as 1.2.3."""
-    worker: Literal["process", "inline"] = "process"
-    """process isolates the conversation from a crash of the runtime; inline is for measurements."""
+    worker: Literal["process"] = "process"
+    """process, the only value: a process of its own, whose crash does not end the conversation."""
     cpus: Numbers = ()
     """CPU numbers the runtime may use; the runtime's own choice when empty."""
     log_level: Annotated[int, Field(ge=0, le=2)] = 0

@@ -14,7 +14,7 @@ from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.scheduler import MAX_SKIPS
 
 if TYPE_CHECKING:
-    from rkllm_mcp.runtime.worker_process import WorkerKind
+    pass
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ class EngineSettings(LoadParameters):
     decode_abort_timeout_s: float = 15.0
     stop_timeout_s: float = 5.0  # time limit for the worker's shutdown before it is killed, seconds
     profile: RuntimeProfile | None = None  # measurements of this runtime with this model; None without any
-    # ``process``, or ``inline`` for threads of this process, where a crash ends the host.
-    worker: WorkerKind = "process"
     timed_tokens: bool = False  # yield ``run.TimedToken``, for measurements
     # Measure the time in callbacks (``RunStats.callback_ms``), which makes each slightly longer.
     timed_callbacks: bool = False

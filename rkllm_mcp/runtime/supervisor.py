@@ -289,7 +289,7 @@ class Supervisor:
         settings = self._settings
         environment = {"RKLLM_LOG_LEVEL": str(settings.log_level)} if settings.log_level else {}
         async with open_worker(
-            settings.worker, self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
+            self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
         ) as worker:
             self.worker, self.opened, self.is_used, self.is_proven = worker, None, False, False
             self._loaded_at_s = None
@@ -312,10 +312,6 @@ class Supervisor:
                 logger.info("process %d unloads %s", worker.pid, settings.model_path)
                 self._on_loss(RunRejectedError(_UNLOADED))
                 return None
-            if settings.worker == "inline":
-                raise RuntimeUnusableError(
-                    "The runtime hung in this process.", 'Use worker = "process" and start again.'
-                )
             death = WorkerDiedError(exit_code, "answering", self._last_log, advice=self.suspicion())
             logger.info("%s", _death_message(death, "with its model loaded"))
             self._on_loss(death)

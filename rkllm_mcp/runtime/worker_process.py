@@ -1,8 +1,7 @@
-"""The worker process from outside: process or threads, socket, and the tail of its log.
+"""The worker process from outside: process, socket, and the tail of its log.
 
-``open_worker`` starts it in a process, or in threads of this process for measurements and debuggers; both use the same
-frames and the same kind of socket. The process has a session of its own, so that Ctrl-C in a terminal does not reach
-it, and imports only this package and the standard library.
+The process has a session of its own, so that Ctrl-C in a terminal does not reach it, and imports only this package and
+the standard library.
 
 Leaving stops it with SHUTDOWN, then SIGKILL after ``stop_timeout_s``; the wait is shielded from cancellation.
 """
@@ -14,20 +13,15 @@ import os
 import signal
 import socket
 import sys
-import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import anyio
-import anyio.to_thread
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.runtime import frames
-from rkllm_mcp.runtime.worker import STOP_TIMEOUT_S, Worker
 
 # Room for the runtime's banner and table; errors are in the last lines.
 _MAX_LINES = 200
@@ -38,16 +32,15 @@ _READS_AT_ONCE = 16
 
 
 class LogLines:
-    """Last lines of a pipe, read as they arrive; owns the descriptor (None: no log)."""
+    """Last lines of a pipe, read as they arrive; owns the descriptor."""
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = -1 if descriptor is None else descriptor
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._rest = b""
         self._total = 0
-        if descriptor is not None:
-            os.set_blocking(descriptor, False)
-            asyncio.get_running_loop().add_reader(descriptor, self.read)
+        os.set_blocking(descriptor, False)
+        asyncio.get_running_loop().add_reader(descriptor, self.read)
 
     @property
     def total(self) -> int:
@@ -96,7 +89,6 @@ class LogLines:
 
 
 OnFrames = Callable[[list[tuple[int, bytes]]], None]
-WorkerKind = Literal["process", "inline"]
 
 # -I -S: no working directory, no PYTHON* variables, no site-packages: nothing can shadow a module or slow the start.
 _BOOTSTRAP = (
@@ -140,13 +132,22 @@ class _Exit(asyncio.SubprocessProtocol):
         self.has_exited.set()
 
 
-class WorkerProcess(ABC):
+class WorkerProcess:
     """A running worker: its process, its last log lines, and frames to it."""
 
-    def __init__(self, link: _Link, transport: asyncio.Transport, pid: int, log: LogLines) -> None:
+    def __init__(
+        self,
+        link: _Link,
+        transport: asyncio.Transport,
+        process: asyncio.SubprocessTransport,
+        ending: _Exit,
+        log: LogLines,
+    ) -> None:
         self._link = link
         self._transport = transport
-        self.pid = pid
+        self._process = process
+        self._ending = ending
+        self.pid = process.get_pid()
         self.log = log
 
     def send(self, frame: bytes) -> None:
@@ -164,31 +165,8 @@ class WorkerProcess(ABC):
         with anyio.move_on_after(_KILL_TIMEOUT_S, shield=True):
             await self.gone()
 
-    @abstractmethod
     def kill(self) -> None:
         """End it at once."""
-
-    @abstractmethod
-    async def gone(self) -> int:
-        """Wait until the worker has ended and all its output was read; return its exit code, negative for a signal."""
-
-
-class _ChildWorker(WorkerProcess):
-    """A worker in its own process."""
-
-    def __init__(
-        self,
-        link: _Link,
-        transport: asyncio.Transport,
-        process: asyncio.SubprocessTransport,
-        ending: _Exit,
-        log: LogLines,
-    ) -> None:
-        super().__init__(link, transport, process.get_pid(), log)
-        self._process = process
-        self._ending = ending
-
-    def kill(self) -> None:
         with suppress(ProcessLookupError):  # it has already exited
             self._process.kill()
         asyncio.get_running_loop().call_later(_KILL_TIMEOUT_S, self._assume_gone)
@@ -199,6 +177,7 @@ class _ChildWorker(WorkerProcess):
         self._ending.has_exited.set()
 
     async def gone(self) -> int:
+        """Wait until the worker has ended and all its output was read; return its exit code, negative for a signal."""
         await self._ending.has_exited.wait()
         # The kernel closes the socket before it reports the exit, so only buffered bytes remain.
         await self._link.is_lost.wait()
@@ -206,30 +185,14 @@ class _ChildWorker(WorkerProcess):
         return -signal.SIGKILL if code is None else code
 
 
-class _InlineWorker(WorkerProcess):
-    """A worker in threads of this process; its output goes to this process's output."""
-
-    def __init__(self, link: _Link, transport: asyncio.Transport, thread: threading.Thread) -> None:
-        super().__init__(link, transport, os.getpid(), LogLines(None))
-        self._thread = thread
-
-    def kill(self) -> None:
-        self._transport.abort()
-
-    async def gone(self) -> int:
-        await self._link.is_lost.wait()
-        await anyio.to_thread.run_sync(self._thread.join, STOP_TIMEOUT_S)
-        return 0
-
-
 @asynccontextmanager
 async def open_worker(
-    kind: WorkerKind, on_frames: OnFrames, *, environment: Mapping[str, str], stop_timeout_s: float
+    on_frames: OnFrames, *, environment: Mapping[str, str], stop_timeout_s: float
 ) -> AsyncGenerator[WorkerProcess, None]:
     """Start a worker, and stop it at the end.
 
-    ``on_frames`` gets the received frames in order, as (kind, body), in the socket's callback; ``inline``
-    runs the worker in threads of this process; ``stop_timeout_s`` limits the shutdown before SIGKILL, seconds.
+    ``on_frames`` gets the received frames in order, as (kind, body), in the socket's callback; ``stop_timeout_s``
+    limits the shutdown before SIGKILL, seconds.
 
     Raises:
         RuntimeUnusableError: the process cannot be started.
@@ -242,10 +205,7 @@ async def open_worker(
         stack.callback(theirs.close)
         transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
         stack.callback(transport.abort)
-        if kind == "process":
-            worker = await _start_process(stack, link, transport, theirs, environment)
-        else:
-            worker = _start_threads(link, transport, theirs.detach())
+        worker = await _start_process(stack, link, transport, theirs, environment)
         try:
             yield worker
         finally:
@@ -276,11 +236,4 @@ async def _start_process(
         # Only the worker may hold its end: the end of the worker has to be the end of the socket.
         theirs.close()
     stack.callback(process.close)
-    return _ChildWorker(link, transport, process, ending, log)
-
-
-def _start_threads(link: _Link, transport: asyncio.Transport, descriptor: int) -> WorkerProcess:
-    worker = Worker(socket.socket(fileno=descriptor))
-    thread = threading.Thread(target=worker.serve, name="rkllm-worker", daemon=True)
-    thread.start()
-    return _InlineWorker(link, transport, thread)
+    return WorkerProcess(link, transport, process, ending, log)

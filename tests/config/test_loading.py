@@ -276,7 +276,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
         (
             "RUNTIME__WORKER",
             "proces",
-            "runtime.worker: found 'proces' (a string); allowed are 'process' or 'inline'; did you mean 'process'?",
+            "runtime.worker: found 'proces' (a string); allowed are 'process'; did you mean 'process'?",
         ),
         ("RUNTIME__CPUS", "4,5", 'found \'4,5\'; a list in JSON is allowed, such as ["a", "b"]'),
         ("RUNTIME__CPUS", "[-4]", "runtime.cpus[0]: found -4 (a number); a number from 0 on is allowed"),

@@ -67,7 +67,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.wait_for_selector(".timeline")
         assert "delete_file" in page.inner_text(".panel-body table")
         page.click("#tab-board")
-        page.wait_for_selector(".sparkline")
+        page.wait_for_selector(".measure")
         assert "secretary" in page.inner_text(".facts")
         page.click("#panel-close")
 

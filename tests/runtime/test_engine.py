@@ -59,9 +59,8 @@ def text_of(tokens: Sequence[Token]) -> str:
     return "".join(token.text for token in tokens)
 
 
-@pytest.mark.parametrize("worker", ["process", "inline"])
-async def test_every_token_comes_once_in_order_and_the_figures_come_last(emulator: Emulator, worker: str) -> None:
-    async with open_engine(emulator.settings(RULES, worker=worker)) as engine:
+async def test_every_token_comes_once_in_order_and_the_figures_come_last(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES)) as engine:
         tokens, stats = await answer(engine, "hello")
 
     assert [token.id for token in tokens] == [*"Hi 東京!".encode(), IM_END]

@@ -83,7 +83,7 @@ class Reports:
 @asynccontextmanager
 async def working() -> AsyncGenerator[tuple[WorkerProcess, Reports], None]:
     reports = Reports()
-    async with open_worker("process", reports.on_frames, environment={}, stop_timeout_s=5.0) as worker:
+    async with open_worker(reports.on_frames, environment={}, stop_timeout_s=5.0) as worker:
         yield worker, reports
 
 

@@ -1,4 +1,4 @@
-"""Measurements on screen: ``rkllm-mcp bench`` as a table, as JSON and as a plot."""
+"""Measurements on screen: ``rkllm-mcp bench`` as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
-from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
+from rkllm_mcp.surfaces.cli.options import argument, command, flag
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import table
 
@@ -33,31 +31,16 @@ async def bench_command(
     session: Session,
     part: Annotated[str | None, argument("Measurement to run. Default: all.", "prefill|decode|delivery|prompt")] = None,
     as_json: Annotated[bool, flag("Print the figures as JSON.", "--json")] = False,
-    plot_file: Annotated[str | None, option("Write a plot of the speeds as an SVG file.", "FILE", "--plot")] = None,
 ) -> None:
     """Measure one part or all of them, and print the results."""
     from rkllm_mcp.diagnostics.bench import PARTS, measure
 
     if part is not None and part not in PARTS:
         raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
-    if plot_file is not None and part not in {None, "prefill", "decode"}:
-        raise UsageError(f"'{part}' has no plot; leave out --plot, or measure prefill or decode")
-    if plot_file is not None:
-        _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
     parts = PARTS if part is None else (part,)
     report = await measure(session.config(), parts, session.status)
     sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
     sys.stdout.flush()
-    if plot_file is not None:
-        _write(Path(plot_file), picture(report))
-
-
-def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"the plot cannot be written to {path} ({error.strerror}); name another file") from None
 
 
 def _as_json(report: Report) -> str:
@@ -128,26 +111,3 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def picture(report: Report) -> str:
-    """The speeds by prompt length as SVG."""
-    machine = report.machine
-    prefill = [(one.prompt_tokens, one.prefill_tokens_per_s) for one in report.lengths]
-    decode = [(one.prompt_tokens, one.decode_tokens_per_s) for one in report.lengths]
-    first = [(one.prompt_tokens, one.time_to_first_token_ms / 1000) for one in report.lengths]
-    prefill_s = [(one.prompt_tokens, one.prefill_ms / 1000) for one in report.lengths]
-    where = f"{machine.board}, RKLLM {machine.runtime}{', emulated NPU' if machine.emulated else ''}"
-    panels = [
-        Panel("Prefill, tokens per second", [Series("prefill", _present(prefill))]),
-        Panel("Decode, tokens per second", [Series("decode", _present(decode))]),
-        Panel(
-            "Until the first token, seconds",
-            [Series("first token", _present(first)), Series("prefill alone", _present(prefill_s))],
-        ),
-    ]
-    return plot(f"{machine.model}: speed by prompt length", where, "prompt, tokens", panels)
-
-
-def _present(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in points if y is not None]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,9 +23,8 @@ from rkllm_mcp.diagnostics.bench import (
 )
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.runtime.engine import open_engine
-from rkllm_mcp.surfaces.cli.bench import picture, shown
+from rkllm_mcp.surfaces.cli.bench import shown
 from rkllm_mcp.surfaces.cli.main import main
-from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
 from tests.support.emulator import EVERY_VERSION, IM_END, Emulator, libraries, newest, prompt_of
 
 __all__ = ["newest"]
@@ -63,8 +60,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
-def test_everything_is_measured_and_told_to_be_emulated(bench: Bench, tmp_path: Path) -> None:
-    code, out, err = bench("--json", "--plot", "speed.svg")
+def test_every_part_is_measured_and_marked_as_emulated(bench: Bench) -> None:
+    code, out, err = bench("--json")
     report = json.loads(out)
     assert (code, report["format"], report["machine"]["model"], report["machine"]["emulated"]) == (0, 1, "demo", True)
     assert report["notes"][0].startswith("the NPU is emulated")
@@ -78,7 +75,6 @@ def test_everything_is_measured_and_told_to_be_emulated(bench: Bench, tmp_path: 
     assert 0 < report["loading"]["memory_mb"] <= report["loading"]["peak_memory_mb"]
     assert [one["tools"] for one in report["prompts"]] == [0, 5, 20, 50]
     assert "Loading model 'demo'\n" in err
-    assert ET.parse(tmp_path / "speed.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_one_part_alone_is_measured(bench: Bench) -> None:
@@ -96,11 +92,6 @@ def test_one_part_alone_is_measured(bench: Bench) -> None:
     ("words", "sentence"),
     [
         (["speed"], "there is nothing to measure by the name 'speed'; there are prefill, decode, delivery, prompt"),
-        (["prompt", "--plot", "x.svg"], "'prompt' has no plot; leave out --plot, or measure prefill or decode"),
-        (
-            ["prefill", "--plot", "gone/x.svg"],
-            "the plot cannot be written to gone/x.svg (No such file or directory); name another file",
-        ),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence(bench: Bench, words: list[str], sentence: str) -> None:
@@ -132,8 +123,6 @@ def test_a_report_is_a_table_for_people() -> None:
 def test_what_was_too_quick_to_be_measured_is_a_dash_and_no_point() -> None:
     quick = replace(REPORT, lengths=(LengthFigures(32, 0.0, 0.2, 1, None),))
     assert "32             0           -         0.2             -                -\n" in shown(quick)
-    assert "Prefill, tokens per second" not in picture(quick)
-    assert "Until the first token" in picture(quick)
 
 
 def settings_of(emulator: Emulator, speed: str, **changes: Any) -> Any:
@@ -154,56 +143,15 @@ async def test_speed_is_measured_length_by_length(version: str, tmp_path: Path) 
 
 
 @pytest.mark.anyio
-async def test_a_busy_host_does_not_slow_the_runtime_but_slows_it_inside_its_own_process(newest: Emulator) -> None:
-    ratios: list[float] = []
-    for worker in ("process", "inline"):
-        async with open_engine(settings_of(newest, "speed prefill 20000 decode 400", worker=worker)) as engine:
-            await engine.ready()
-            way = await measure_delivery(engine, PROMPTS.question, 48)
-            assert (way.tokens, way.mean_us > 0) == (48, True)
-            busy = await measure_busy_host(engine, PROMPTS.question, 48, rounds=1)
-        assert busy is not None
-        ratios.append(busy.ratio)
-    assert 4 * ratios[0] < ratios[1]
-
-
-PANELS = (
-    Panel("Speed <b>", [Series("first & only", [(32, 600.0), (64, 640.0), (100, 0.0)])]),
-    Panel("Nothing", [Series("empty", [])]),
-    Panel("Time", [Series("long", [(32, 0.31), (64, 2.2)]), Series("short", [(32, 0.3), (64, 2.1)])]),
-)
-
-
-def test_a_plot_is_a_picture_that_stands_by_itself() -> None:
-    root = ET.fromstring(plot("A & B", "on <a board>", "prompt, tokens", PANELS))
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[:3] == ["A & B", "on <a board>", "Speed <b>"]
-    assert "Nothing" not in texts
-    assert {"0", "200", "400", "600", "800", "0.5", "1", "2.5", "32", "64", "prompt, tokens"} <= set(texts)
-    lines = list(root.iter("{http://www.w3.org/2000/svg}polyline"))
-    assert [len((line.get("points") or "").split()) for line in lines] == [3, 2, 2]
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", ET.tostring(root, "unicode"))
-
-
-def test_points_and_names_of_a_plot_stay_inside_and_apart() -> None:
-    root = ET.fromstring(plot("t", "s", "x", PANELS))
-    width, height = (float(root.get(name) or 0) for name in ("width", "height"))
-    circles = [
-        (float(c.get("cx") or 0), float(c.get("cy") or 0)) for c in root.iter("{http://www.w3.org/2000/svg}circle")
-    ]
-    assert len(circles) == 7
-    assert all(0 <= x <= width and 0 <= y <= height for x, y in circles)
-    # Wider is more: the x of the axis grows with the value.
-    assert circles[0][0] < circles[1][0] < circles[2][0]
-    names = {e.text: float(e.get("y") or 0) for e in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert abs(names["long"] - names["short"]) >= 15
-
-
-@pytest.mark.parametrize("points", [[], [(5.0, 0.0)], [(3.0, 1e-9), (3.0, 1e9)]])
-def test_strange_points_make_a_plot_too(points: list[tuple[float, float]]) -> None:
-    svg = plot("t", "s", "x", [Panel("p", [Series("n", points)])])
-    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "nan" not in svg
+async def test_a_busy_host_does_not_slow_the_runtime(newest: Emulator) -> None:
+    async with open_engine(settings_of(newest, "speed prefill 20000 decode 400")) as engine:
+        await engine.ready()
+        way = await measure_delivery(engine, PROMPTS.question, 48)
+        assert (way.tokens, way.mean_us > 0) == (48, True)
+        busy = await measure_busy_host(engine, PROMPTS.question, 48, rounds=1)
+    # In one process with the host the runtime would take more than four times as long.
+    assert busy is not None
+    assert busy.ratio < 3
 
 
 def test_a_report_has_no_figure_that_json_cannot_say() -> None:

@@ -26,7 +26,7 @@ PAIRS = [
     (TEXT, ("danger",), ("danger-soft",)),
     (TEXT, ("caution",), ("caution-soft",)),
     (TEXT, ("code-keyword", "code-number", "info"), ("surface",)),
-    (SHAPE, ("control", "accent", "danger", "line-0", "line-1", "line-2"), ("ground", "surface")),
+    (SHAPE, ("control", "accent", "danger"), ("ground", "surface")),
     (SHAPE, ("accent", "danger"), ("raised",)),
 ]
 

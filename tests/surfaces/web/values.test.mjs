@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import test from "node:test";
 import { isSending } from "../../../rkllm_mcp/surfaces/web/js/chat/composer.js";
-import { ceiling, lines, Series, timeline } from "../../../rkllm_mcp/surfaces/web/js/charts/series.js";
+import { timeline } from "../../../rkllm_mcp/surfaces/web/js/charts/timeline.js";
 import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.js";
 import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
 import { PHRASES } from "../../../rkllm_mcp/surfaces/web/js/phrases.js";
@@ -113,25 +113,6 @@ test("Enter sends, but not with Shift, on a phone, or while an input method comp
     const event = /** @type {any} */ ({ ...enter, ...change });
     assert.deepEqual([isSending(event, false), isSending(event, true)], [withKeys, onPhone]);
   }
-});
-
-test("a line has gaps where nothing was measured, and its newest point at the right", () => {
-  const series = new Series(3);
-  for (const value of [1, null, 5, 10]) series.add(value);
-  assert.deepEqual(series.values, [null, 5, 10]);
-  assert.equal(series.last, 10);
-  assert.deepEqual(lines(series, 0, 10), [
-    [
-      { x: 0.5, y: 0.5 },
-      { x: 1, y: 0 },
-    ],
-  ]);
-  series.add(Number.NaN);
-  assert.equal(series.last, null);
-});
-
-test("an axis ends at a round number", () => {
-  assert.deepEqual([[], [0], [3], [8.9], [212], [1000]].map(ceiling), [1, 1, 5, 10, 500, 1000]);
 });
 
 test("calls stand on a lane each, from the first to the end of the last", () => {

@@ -1,43 +1,13 @@
 /**
- * Series and timelines as SVG. Colours come from the style sheet; what a chart shows is also said in words, in its name
+ * Timelines of calls as SVG. Colours come from the style sheet; what a chart shows is also said in words, in its name
  * and beside it, and a failed call differs in shape as well as in colour.
  */
 import { s } from "../dom.js";
-import { lines, timeline } from "./series.js";
+import { timeline } from "./timeline.js";
 
-const WIDTH = 240;
-const HEIGHT = 56;
 const LANE = 22;
 const LABEL = 12;
 const LEAST_PX = 4;
-
-/**
- * @param {import("./series.js").Series[]} series
- * @param {number} low
- * @param {number} high
- * @param {string} name what it shows, in words
- */
-export function sparkline(series, low, high, name) {
-  const chart = s("svg", {
-    class: "sparkline",
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-    preserveAspectRatio: "none",
-    role: "img",
-    "aria-label": name,
-  });
-  chart.append(s("line", { class: "base", x1: 0, y1: HEIGHT - 0.5, x2: WIDTH, y2: HEIGHT - 0.5 }));
-  for (const [place, one] of series.entries()) {
-    for (const line of lines(one, low, high)) {
-      const points = line.map(({ x, y }) => `${round(x * WIDTH)},${round(2 + y * (HEIGHT - 4))}`);
-      // A single measurement has no length; a round cap makes it a dot.
-      if (points.length === 1) points.push(String(points[0]));
-      chart.append(
-        s("polyline", { class: `line line-${place}`, points: points.join(" "), "vector-effect": "non-scaling-stroke" }),
-      );
-    }
-  }
-  return chart;
-}
 
 /**
  * Calls as bars, a lane for each server or tool.
@@ -77,7 +47,7 @@ export function timelineChart(calls, name, clock, width) {
 }
 
 /**
- * @param {import("./series.js").Bar} bar
+ * @param {import("./timeline.js").Bar} bar
  * @param {{isError: boolean, title: string}} call
  * @param {number} width
  */

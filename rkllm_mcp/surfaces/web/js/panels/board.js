@@ -3,17 +3,11 @@
  * nought.
  */
 import { api } from "../access.js";
-import { sparkline } from "../charts/drawing.js";
-import { ceiling, Series } from "../charts/series.js";
 import { h, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
 const PAUSE_MS = 2000;
-const KEPT = 90;
-// A line through fewer numbers says nothing.
-const FEWEST = 5;
-const HOTTEST_C = 100;
 // What stands between two things that no line may part.
 const TOGETHER = "\u00a0";
 
@@ -21,13 +15,11 @@ export class BoardPanel {
   node = h("div", { class: "panel-body" });
   #note = h("p", { class: "muted", role: "status" }, say("loading"));
   #facts = h("dl", { class: "facts" });
-  #charts = h("div", { class: "charts" });
-  /** @type {Map<string, Series>} */
-  #series = new Map();
+  #measures = h("div", { class: "measures" });
   #polling = whileVisible(() => this.#measure(), PAUSE_MS);
 
   constructor() {
-    this.node.append(this.#note, this.#charts, this.#facts);
+    this.node.append(this.#note, this.#measures, this.#facts);
   }
 
   load() {
@@ -54,61 +46,30 @@ export class BoardPanel {
   #show(board) {
     const memory = board.memory ?? {};
     const used = memory.total_mb ? memory.total_mb - memory.available_mb : null;
-    const cores = (board.npu_load ?? []).map((/** @type {number} */ load, /** @type {number} */ core) =>
-      this.#add(`npu ${core}`, load),
-    );
     const load = board.npu_load?.length
       ? board.npu_load.map((/** @type {number} */ percent) => `${figure(percent)}${TOGETHER}%`).join(" · ")
       : "–";
-    const temperature = this.#add("temperature", board.temperature_c);
-    const memories = this.#add("memory", used);
-    const prefill = this.#add("prefill", board.prefill_tps);
-    const decode = this.#add("decode", board.decode_tps);
-    const queue = this.#add("queue", board.queue?.waiting);
-    this.#charts.replaceChildren(
-      card("board.npu", load, cores, 100),
-      card("board.temperature", unit(board.temperature_c, "°C", 1), [temperature], HOTTEST_C),
-      card(
-        "board.memory",
-        used === null ? "–" : `${unit(used / 1024, "GB", 1)} / ${unit(memory.total_mb / 1024, "GB", 1)}`,
-        [memories],
-        memory.total_mb || 1,
-      ),
-      card("board.prefill", unit(board.prefill_tps, t("board.tps"), 1), [prefill], ceiling(numbers(prefill))),
-      card("board.decode", unit(board.decode_tps, t("board.tps"), 1), [decode], ceiling(numbers(decode))),
-      card(
-        "board.queue",
-        t("board.queue_now", { waiting: board.queue?.waiting ?? 0, running: board.queue?.running ?? 0 }),
-        [queue],
-        ceiling(numbers(queue)),
-      ),
+    const gigabytes = used === null ? "–" : `${unit(used / 1024, "GB", 1)} / ${unit(memory.total_mb / 1024, "GB", 1)}`;
+    const queue = { waiting: board.queue?.waiting ?? 0, running: board.queue?.running ?? 0 };
+    this.#measures.replaceChildren(
+      card("board.npu", load),
+      card("board.temperature", unit(board.temperature_c, "°C", 1)),
+      card("board.memory", gigabytes),
+      card("board.prefill", unit(board.prefill_tps, t("board.tps"), 1)),
+      card("board.decode", unit(board.decode_tps, t("board.tps"), 1)),
+      card("board.queue", t("board.queue_now", queue)),
       reuse(board),
     );
     this.#facts.replaceChildren(...facts(board));
-  }
-
-  /**
-   * @param {string} name
-   * @param {number | null | undefined} value
-   */
-  #add(name, value) {
-    const series = this.#series.get(name) ?? new Series(KEPT);
-    this.#series.set(name, series);
-    series.add(value);
-    return series;
   }
 }
 
 /**
  * @param {string} phrase
  * @param {string} value
- * @param {Series[]} series
- * @param {number} most
  */
-function card(phrase, value, series, most) {
-  const isDrawn = series.some((one) => numbers(one).length >= FEWEST);
-  const chart = isDrawn && sparkline(series, 0, most, `${t(phrase)}: ${value}`);
-  return h("section", { class: "measure" }, h("h3", {}, say(phrase)), h("p", { class: "value" }, value), chart);
+function card(phrase, value) {
+  return h("section", { class: "measure" }, h("h3", {}, say(phrase)), h("p", { class: "value" }, value));
 }
 
 /**
@@ -155,11 +116,6 @@ function duration(seconds) {
  */
 function unit(value, name, digits) {
   return typeof value === "number" ? `${figure(value, digits)}${name.length > 2 ? " " : TOGETHER}${name}` : "–";
-}
-
-/** @param {Series} series */
-function numbers(series) {
-  return series.values.filter((value) => value !== null);
 }
 
 /**
