@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rkllm_mcp.events import Event
     from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.text import Language
 
 # The only roles that the runtime supports.
 Role = Literal["user", "tool"]
@@ -161,14 +162,6 @@ class ModelOptions:
     def forced_tool(self) -> str | None:
         """Name of the forced tool, if any."""
         return self.tool_choice.name if isinstance(self.tool_choice, ForcedTool) else None
-
-
-Language: TypeAlias = Literal["en", "ja"]
-
-
-def language_of(setting: str | None) -> Language:
-    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
-    return "ja" if (setting or "").strip().lower().startswith(("ja", "日本")) else "en"
 
 
 ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from rkllm_mcp.events import Approval, Elicitation, Event, ToolCallFailed, Usage
-from rkllm_mcp.generation import Language, ModelOptions
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_mcp.text import Language
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
 # call; never: not this tool from now on.

@@ -67,7 +67,7 @@ _PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referenci
 
 
 def _layers() -> Layers:
-    values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols", "records"})
+    values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols", "records", "text"})
     pure = frozenset({"prompt", "toolcalls"})
     known = values | pure | {"config"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})

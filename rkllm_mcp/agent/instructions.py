@@ -9,9 +9,10 @@ from typing import Protocol
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTES, ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.events import Event
-from rkllm_mcp.generation import Language, ModelOptions, language_of
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
+from rkllm_mcp.text import Language, language_of_setting
 
 DEFAULT_SYSTEM_PROMPT = (
     "You are a helpful assistant that runs on a small board. Answer briefly. When a tool can give the answer, call it; "
@@ -35,7 +36,7 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
     """
     if system_prompt is not None and language is None:
         return system_prompt
-    if language_of(language) == "ja":
+    if language_of_setting(language) == "ja":
         own = JAPANESE_SYSTEM_PROMPT if system_prompt is None else f"{system_prompt} "
         return f"{own}{ANSWER_IN_JAPANESE}"
     named = "English" if language == "en" else language

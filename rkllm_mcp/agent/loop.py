@@ -13,7 +13,6 @@ call. After ``repair_rounds`` rounds in a row without a new result, the model mu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -26,6 +25,7 @@ from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetect
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, Turn
+from rkllm_mcp.text import language_of_text
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -39,7 +39,6 @@ _JAPANESE: Mapping[str, str] = {
     REPAIR_LIMIT_NOTE: "[この呼び出しは繰り返さず、普通の文章で答えてください。]",
     NO_ANSWER: "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
 }
-_KANA = re.compile(r"[\u3041-\u30FF]")
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
 SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
@@ -241,7 +240,7 @@ async def run_agent(
 def _in_language(note: str, conversation: Conversation) -> str:
     """Return a note in the language of the last question."""
     asked = next((message.text for message in reversed(conversation.messages) if message.role == "user"), "")
-    return _JAPANESE.get(note, note) if _KANA.search(asked) else note
+    return _JAPANESE.get(note, note) if language_of_text(asked) == "ja" else note
 
 
 class _RoundCounter:

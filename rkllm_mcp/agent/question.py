@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_mcp.agent.tool_runner import completed, first_line, source_events, start_line, together
+from rkllm_mcp.agent.tool_runner import completed, failure_line, source_events, start_line, together
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import (
@@ -25,6 +25,7 @@ from rkllm_mcp.messages import (
     as_mapping,
 )
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
+from rkllm_mcp.text import HIRAGANA, KANJI, KATAKANA
 
 END = "[end of resource]"
 LEFT_OUT = "(left out: the resources before it have taken all the room there is)"
@@ -173,7 +174,7 @@ async def gather_context(
         # It was not chosen for these words, so nothing is to be learnt from it.
         result = await caller.call(call, replace(context, request="", on_start=start_line(tool.name, emit)))
         results[tool.name] = result
-        outcome = f"failed and is left out: {first_line(result.shown)}" if result.is_error else completed(result)
+        outcome = f"failed and is left out: {failure_line(result)}" if result.is_error else completed(result)
         await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
 
     asked = {tool.name: text_argument(tool) for tool in tools}
@@ -202,9 +203,7 @@ _WITHOUT_SUBJECT = re.compile(
     r"|the|an?|any|some|or|but|so|if|i|me|my|we|us|our|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
     r"|exceptions?|requirements?|conditions)\b"
 )
-_OWN_WORD = re.compile(
-    r"[\u3005\u3400-\u9fff\uf900-\ufaff]+|[\u30a1-\u30faー]+|[\u3041-\u3096]{2,}|[^\W\u3005-\u9fff]+"
-)
+_OWN_WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[{HIRAGANA}]{{2,}}|[^\W{HIRAGANA}{KATAKANA}{KANJI}]+")
 # Own words of a question that points back, such as 課長の場合は？
 _MOST_OWN_WORDS = 2
 _MOST_EARLIER = 5

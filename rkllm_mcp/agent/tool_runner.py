@@ -21,6 +21,7 @@ from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext, EmitEvents
+from rkllm_mcp.text import first_line, shorten
 
 
 async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -40,6 +41,9 @@ async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
     if failures:
         raise failures[0]
 
+
+# Length of the reason of a failed call in a status line.
+_MOST_REASON_CHARS = 200
 
 Parallel: TypeAlias = bool | Literal["auto"]
 """Calls of one round that run at the same time: read-only tools (auto), all (True), none (False)."""
@@ -120,7 +124,7 @@ class CallRunner:
                 self._forget_what_was_read()
             self._results[_key(call)] = result
             self.news += 1
-        outcome = f"failed: {first_line(result.shown)}" if result.is_error else completed(result)
+        outcome = f"failed: {failure_line(result)}" if result.is_error else completed(result)
         await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
         return result
 
@@ -146,10 +150,9 @@ def source_events(result: ToolResult) -> list[Event]:
     return [Sources(result.sources)] if result.sources else []
 
 
-def first_line(text: str, limit_chars: int = 200) -> str:
-    """Return the first line of ``text``, cut to ``limit_chars``."""
-    line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= limit_chars else f"{line[:limit_chars]}…"
+def failure_line(result: ToolResult) -> str:
+    """Return the reason of a failed call for a status line."""
+    return shorten(first_line(result.shown), _MOST_REASON_CHARS)
 
 
 def _key(call: ToolCall) -> str:

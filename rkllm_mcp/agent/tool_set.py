@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search

@@ -32,7 +32,7 @@ from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Ending, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
@@ -43,6 +43,7 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
+from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.agent.sampling import ModelSampler

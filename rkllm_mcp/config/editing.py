@@ -23,6 +23,7 @@ from rkllm_mcp.config.loading import build_config, read_file
 from rkllm_mcp.config.secrets import secret_places
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.text import collapse_whitespace
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
@@ -183,7 +184,7 @@ def _with_block(text: str, block: str) -> str:
 
 
 def _comment(label: str) -> str:
-    words = " ".join(label.split())
+    words = collapse_whitespace(label)
     return f"  # {words}" if words else ""
 
 

@@ -29,7 +29,7 @@ from rkllm_mcp.config.section import (
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
-from rkllm_mcp.generation import Language, language_of
+from rkllm_mcp.text import Language, language_of_setting
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -344,7 +344,7 @@ class AgentSection(Section):
     @property
     def person_language(self) -> Language:
         """Language of our own texts."""
-        return language_of(self.language)
+        return language_of_setting(self.language)
 
 
 class SecuritySection(Section):

@@ -18,6 +18,7 @@ from rkllm_mcp.config.secrets import is_secret_name, redacted_text
 from rkllm_mcp.config.sections import Sections
 from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
 from rkllm_mcp.errors import ConfigError, did_you_mean
+from rkllm_mcp.text import shorten
 
 # pydantic's error type -> allowed values; {…} are fields of the error's context.
 _ALLOWED: Mapping[str, str] = {
@@ -80,8 +81,7 @@ def describe(value: Any, key: str = "") -> str:
     if isinstance(value, (bool, int, float)):
         return f"{json.dumps(value)} ({kind})"
     if isinstance(value, str):
-        shown = redacted_text(value)
-        return f"{shown[:_SHOWN_CHARS]!r}{'…' if len(shown) > _SHOWN_CHARS else ''} ({kind})"
+        return f"{shorten(redacted_text(value), _SHOWN_CHARS)!r} ({kind})"
     return kind
 
 

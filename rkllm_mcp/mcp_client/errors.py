@@ -13,6 +13,7 @@ from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.text import first_line, shorten
 
 if TYPE_CHECKING:
     from mcp import MCPError
@@ -92,10 +93,10 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     if status in _REFUSALS:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
     if _is_mcp_error(error_leaf):
-        return f"The call failed: {_first_line(error_leaf.error.message)} (code {error_leaf.error.code})."
+        return f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
     if isinstance(error_leaf, ValidationError):
         return "The server's result is not valid MCP; report this to its author, or answer without it."
-    return f"The call failed: {_first_line(str(error_leaf)) or type(error_leaf).__name__}"
+    return f"The call failed: {_detail(error_leaf)}"
 
 
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
@@ -138,7 +139,7 @@ def _start_failure(spec: StdioServer, error: BaseException, ending: str) -> str:
         missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
         return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
     if isinstance(error, (OSError, ValueError)):
-        reason = _first_line(str(error))
+        reason = shorten(first_line(str(error)), _MAX_CHARS)
         return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
     return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
 
@@ -159,17 +160,13 @@ def _refusal(spec: MCPServerConfig, status: int) -> str:
 
 def _detail(error: BaseException) -> str:
     message = error.error.message if _is_mcp_error(error) else str(error)
-    return _first_line(message) or type(error).__name__
+    return shorten(first_line(message), _MAX_CHARS) or type(error).__name__
 
 
 def _command(spec: StdioServer) -> str:
     # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
     line = shlex.join((spec.command, *redacted_arguments(spec.args)))
     return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:_MAX_CHARS]
 
 
 def _is_mcp_error(error: BaseException) -> TypeGuard[MCPError]:

@@ -24,6 +24,7 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.openapi.operations import Operation
 from rkllm_mcp.openapi.request import Request
+from rkllm_mcp.text import first_line, shorten
 from rkllm_mcp.toolcalls.results import size_text, text_result
 
 _MAX_REDIRECTS = 5
@@ -178,12 +179,16 @@ def _unreachable(request: Request, error: Exception) -> str:
     if isinstance(error, httpx2.TimeoutException):
         return f"The API at {where} did not answer in time."
     if isinstance(error, httpx2.ConnectError):
-        return f"The API at {where} cannot be reached: {_first_line(error)}."
-    return f"The exchange with the API at {where} failed: {_first_line(error)}."
+        return f"The API at {where} cannot be reached: {_reason(error)}."
+    return f"The exchange with the API at {where} failed: {_reason(error)}."
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().split("\n", 1)[0] or type(error).__name__)[:200].rstrip(".")
+# Length of the reason of a failed exchange.
+_MAX_REASON_CHARS = 200
+
+
+def _reason(error: Exception) -> str:
+    return shorten(first_line(str(error)) or type(error).__name__, _MAX_REASON_CHARS).rstrip(".")
 
 
 # Length of an error text for the model, after removing HTML.
@@ -233,8 +238,7 @@ def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> 
     text = _text(answer, secrets) if answer.is_text else ""
     if "html" in answer.media_type:
         text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
-    if len(text) > _MAX_ERROR_CHARS:
-        text = f"{text[:_MAX_ERROR_CHARS]}…"
+    text = shorten(text, _MAX_ERROR_CHARS)
     sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
 

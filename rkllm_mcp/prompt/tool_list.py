@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, as_mapping, resolved_reference
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
+from rkllm_mcp.text import collapse_whitespace
 
 _UNIONS = ("anyOf", "oneOf")
 # Below this depth, and where a schema refers to itself, an object is written without its properties.
@@ -37,9 +38,9 @@ def signature(tool: ToolSpec) -> str:
     notes = [
         f"{_name(name)}: {description}"
         for name, inner in _properties(schema).items()
-        if (description := _one_line(as_mapping(inner).get("description", "")))
+        if (description := collapse_whitespace(str(as_mapping(inner).get("description", ""))))
     ]
-    description = _one_line(tool.description)
+    description = collapse_whitespace(tool.description)
     if description and notes and description[-1] not in ".!?。！？":
         description += "."
     words = " ".join(filter(None, (description, "; ".join(notes))))
@@ -104,10 +105,6 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _name(name: str) -> str:
     return name if _IDENTIFIER.match(name) else json.dumps(name, ensure_ascii=False)
-
-
-def _one_line(text: Any) -> str:
-    return " ".join(str(text).split())
 
 
 @dataclass(frozen=True)

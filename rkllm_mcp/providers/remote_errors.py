@@ -18,6 +18,7 @@ from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.text import collapse_whitespace, shorten
 
 # Limit for messages; some services send an HTML page.
 _MOST_CHARS = 200
@@ -219,11 +220,10 @@ def _names(problem: ServiceProblem, key: str) -> bool:
 
 def _shown(text: str, service: RemoteSettings) -> str:
     """Return one redacted line of limited length."""
-    line = " ".join(text.split())
+    line = collapse_whitespace(text)
     if service.api_key:
         line = line.replace(service.api_key, REDACTED)
-    line = redacted_text(line)
-    return line if len(line) <= _MOST_CHARS else f"{line[: _MOST_CHARS - 1]}…"
+    return shorten(redacted_text(line), _MOST_CHARS)
 
 
 def _seconds(value: str) -> float | None:

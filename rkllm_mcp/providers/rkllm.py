@@ -40,6 +40,7 @@ from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
+from rkllm_mcp.text import language_of_text
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
 from rkllm_mcp.toolcalls.syntax import RESPONSES
@@ -121,7 +122,7 @@ class RepetitionWatch:
 
 def _repetition_sentence(text: str) -> str:
     """Return the sentence that ends a repeating answer, in the language of its end."""
-    return _SENTENCE_JA if any("\u3040" <= character <= "\u30ff" for character in text[-200:]) else _SENTENCE
+    return _SENTENCE_JA if language_of_text(text[-200:]) == "ja" else _SENTENCE
 
 
 class TokenComparison:

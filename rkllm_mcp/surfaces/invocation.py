@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.generation import Language, language_of
 from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, write_json
+from rkllm_mcp.text import Language, language_of_setting
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -110,7 +110,7 @@ class Session:
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
         """Return the language of our own texts: the configured one, else the locale's."""
         locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
-        return language_of(config.agent.language or locale)
+        return language_of_setting(config.agent.language or locale)
 
     def note_configuration(self, config: Config) -> None:
         """Say in the first line if there is no configuration file, or which of two is used."""

@@ -13,6 +13,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary
 from rkllm_mcp.surfaces.terminal import printable, table
+from rkllm_mcp.text import first_line, shorten
 
 # Of a call's arguments, and of its error.
 _SHOWN_CHARS = 60
@@ -64,7 +65,7 @@ def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
             call.ruling,
             f"{call.seconds:.1f}",
             _result(call),
-            _cut(call.arguments),
+            shorten(call.arguments, _SHOWN_CHARS),
         )
         for call in calls
     ]
@@ -81,11 +82,7 @@ def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) ->
 
 
 def _result(call: CallRecord) -> str:
-    return _cut(f"error: {call.error}") if call.is_error else f"{call.result_chars} characters"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    return shorten(f"error: {call.error}", _SHOWN_CHARS) if call.is_error else f"{call.result_chars} characters"
 
 
 def call_time(call: CallRecord) -> datetime:
@@ -107,16 +104,19 @@ def resource_table(
 
 def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
     """Return prompts with their arguments as a table, optional ones in brackets; empty without rows."""
-    rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
+    rows = [
+        (each.reference, _arguments(each), shorten(first_line(each.description), _SHOWN_DESCRIPTION_CHARS))
+        for each in prompts
+    ]
     return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
 
 
 def _about(each: Resource | ResourceTemplate) -> str:
-    return _first_line(each.description or each.name)
+    return _summary(each.description or each.name)
 
 
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:_SHOWN_DESCRIPTION_CHARS]
+def _summary(description: str) -> str:
+    return shorten(first_line(description), _SHOWN_DESCRIPTION_CHARS)
 
 
 def _arguments(prompt: PromptTemplate) -> str:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
+from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.lenient_json import (
     ParsedValue,
     SourceFloat,
@@ -196,8 +197,8 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
         text += piece
         if len(text) > limit:
-            return text[: limit - 1] + "…"
-    return text
+            break
+    return shorten(text, limit)
 
 
 def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rkllm_mcp.events import DetectorEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, select_syntaxes
 from rkllm_mcp.toolcalls.resolve import names_in
@@ -61,10 +62,12 @@ class _Looker:
             elif isinstance(event, ToolCallDetected):
                 found += self.overlooked()
                 mended = ", which was not valid as written and was mended" if event.repaired else ""
-                found.append(Explanation(_shown(event.raw), f"a call of '{event.name}'{mended}"))
+                found.append(Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call of '{event.name}'{mended}"))
             elif isinstance(event, ToolCallFailed):
                 found += self.overlooked()
-                found.append(Explanation(_shown(event.raw), f"a call that cannot be made: {event.reason}"))
+                found.append(
+                    Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call that cannot be made: {event.reason}")
+                )
         return found
 
     def overlooked(self) -> list[Explanation]:
@@ -78,7 +81,7 @@ class _Looker:
         while (place := openers.next_call(text, at)) is not None:
             begun = openers.decide(text, place, final=True)
             if begun:
-                found.append(Explanation(_shown(text[place:]), self._why(begun[0], text[place:])))
+                found.append(Explanation(shorten(text[place:], _SHOWN_CHARACTERS), self._why(begun[0], text[place:])))
             at = place + 1
         return found
 
@@ -95,7 +98,3 @@ class _Looker:
             return f"the form {call_format.name} has no marker, so {rule}"
         names = ", ".join(syntax.name for syntax in SYNTAXES.values() if call_format in syntax.formats)
         return f"this is how {names} is written, which is not looked for; choose it with --syntax or in model.toml"
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
+from rkllm_mcp.text import collapse_whitespace, shorten
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.parsers import ParsedCall
@@ -80,7 +81,7 @@ class ToolCatalogue:
             value, misplaced = _arguments(call, tool)
             taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
         except MismatchError as mismatch:
-            raise RefusedError(f"{_one_line(str(mismatch))}. Call again: {signature(tool)}") from None
+            raise RefusedError(f"{collapse_whitespace(str(mismatch))}. Call again: {signature(tool)}") from None
         repaired = call.repaired or misplaced or taken.repaired
         return ToolCallDetected(tool.name, taken.value, raw, repaired=repaired)
 
@@ -102,7 +103,7 @@ class ToolCatalogue:
             listed = [tool.name, *(other for other in listed if other != tool.name)]
         names = ", ".join(listed[:_MAX_NAMES]) + (", …" if len(listed) > _MAX_NAMES else "")
         again = f" Call again: {signature(self._names[nearest[0]])}" if nearest else " Call again with one of these."
-        return f"unknown tool '{_one_line(name)[:60]}'{hint or '.'} Available: {names}.{again}"
+        return f"unknown tool '{collapse_whitespace(name)[:60]}'{hint or '.'} Available: {names}.{again}"
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCat
         unknown = next((name for name in names_in(body[:_NAME_IS_WITHIN]) if catalogue.tool(name) is None), None)
         if unknown is not None:
             return catalogue.unknown(unknown)
-        return f"{rule}. Call again in exactly this form: {_one_line(call_format.example)}"
-    example = _TOOL.sub(lambda _: meant.name, _one_line(call_format.example))
+        return f"{rule}. Call again in exactly this form: {collapse_whitespace(call_format.example)}"
+    example = _TOOL.sub(lambda _: meant.name, collapse_whitespace(call_format.example))
     return f"{rule}. Call again: {signature(meant)}, in exactly this form: {example}"
 
 
@@ -171,8 +172,8 @@ def signature(tool: ToolSpec) -> str:
     inside = ", ".join(
         f"{key}{'' if key in required else '?'}: {_type_name(as_mapping(item))}" for key, item in properties.items()
     )
-    line = _one_line(f"{tool.name}({inside})")
-    return line if len(line) <= _MAX_SIGNATURE else line[: _MAX_SIGNATURE - 2] + "…)"
+    line = collapse_whitespace(f"{tool.name}({inside})")
+    return line if len(line) <= _MAX_SIGNATURE else f"{shorten(line, _MAX_SIGNATURE - 1)})"
 
 
 def _type_name(schema: Mapping[str, Any]) -> str:
@@ -186,10 +187,6 @@ def _type_name(schema: Mapping[str, Any]) -> str:
     if branches := as_list(schema.get("anyOf") or schema.get("oneOf")):
         return "|".join(dict.fromkeys(_type_name(as_mapping(branch)) for branch in branches))
     return "object" if "$ref" in schema else "any"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _is_word(text: str, place: int, word: str) -> bool:

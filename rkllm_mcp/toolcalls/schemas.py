@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
+from rkllm_mcp.text import shorten
 
 MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 # Ways in which a text can be tried, the first place and every repetition and choice multiplied.
@@ -434,7 +435,7 @@ def _short(value: object) -> str:
     if isinstance(value, Mapping):
         return "{…}"
     text = repr(cast("str", value)[:80] if isinstance(value, (str, list)) else value)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return shorten(text, 80)
 
 
 def _inner(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.text import KANJI, collapse_whitespace, shorten
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"
 # One selector after a Chinese character selects its variant, as in Japanese names; elsewhere it has no meaning.
-_VARIANT = r"[\u3400-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF][\U000E0100-\U000E01EF]"
+_VARIANT = rf"[{KANJI}][\U000E0100-\U000E01EF]"
 _HIDDEN = (
     r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF"  # tags, variation selectors of ideographs
     r"\u202A-\u202E\u2066-\u2069"  # embeddings, overrides and isolates
@@ -37,8 +38,7 @@ def without_invisible(text: str) -> tuple[str, int]:
 
 def on_one_line(name: str) -> str:
     """Return a server's name for something in one line, shortened, so that it cannot add sentences to our messages."""
-    name = " ".join(without_invisible(name)[0].split())
-    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
+    return shorten(collapse_whitespace(without_invisible(name)[0]), _NAME_CHARS)
 
 
 _LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［"})

@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, matches_any, target_of
 from rkllm_mcp.events import Approval
-from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
 from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
+from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 

@@ -17,6 +17,7 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
+from rkllm_mcp.text import first_line
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
@@ -141,7 +142,7 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:
     """Return the redacted and truncated record of a call that ended ``at`` seconds since 1970."""
     tokens = tuple(context.tokens.values())
-    first_line = result.shown.strip().split("\n", 1)[0] if result.is_error else ""
+    reason = first_line(result.shown) if result.is_error else ""
     return CallRecord(
         at=at,
         server=tool.server,
@@ -149,7 +150,7 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
         arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
         ruling=result.ruling or "free",
         is_error=result.is_error,
-        error=redacted(secrets.redacted_text(first_line), tokens)[:_ERROR_CHARS],
+        error=redacted(secrets.redacted_text(reason), tokens)[:_ERROR_CHARS],
         result_chars=len(result.text),
         seconds=round(result.seconds, 3),
         conversation=context.conversation_id,

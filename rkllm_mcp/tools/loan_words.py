@@ -15,10 +15,12 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from pathlib import Path
 
+from rkllm_mcp.text import KATAKANA
+
 _RULES = Path(__file__).with_name("spelling.txt")
 # Two sounds of ``ch`` and of ``g`` before e, i and y: "branch" and "archive", "merge" and "gist".
 _SOUNDS = (("t", "s"), ("k", "g"))
-_KATAKANA = re.compile(r"[\u30a1-\u30fa\u30fc]+")
+_KATAKANA = re.compile(f"[{KATAKANA}]+")
 _CONSONANTS = str.maketrans({"z": "s", "v": "b"})
 # Vowels that Japanese adds after a consonant: "u", and "o" after t and d.
 _ADDED = re.compile(r"(?<=[^aiueo])u|(?<=[td])o")

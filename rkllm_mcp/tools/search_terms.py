@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
+from rkllm_mcp.text import HIRAGANA, KANJI, KATAKANA
+
 # A change of case inside a name: readText, HTTPServer.
 _CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LATIN = re.compile(r"[a-z0-9\u00c0-\u024f]+")
@@ -123,10 +125,10 @@ def _stems(phrase: str) -> list[str]:
     return [stem(word) for word in _LATIN.findall(folded(phrase))]
 
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff々〆]+")
-_WORDS = re.compile(r"[a-z0-9\u00c0-\u024f]+|[\u30a1-\u30fa\u30fc]{2,}")
-_HIRAGANA = re.compile(r"[\u3040-\u309fー]+\Z")
-_RUN = re.compile(r"[\u30a0-\u30ff]{3,}|[\u3400-\u9fff々]{3,}")
+_CJK = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]+")
+_WORDS = re.compile(rf"[a-z0-9\u00c0-\u024f]+|[{KATAKANA}]{{2,}}")
+_HIRAGANA = re.compile(rf"[{HIRAGANA}ー]+\Z")
+_RUN = re.compile(f"[{KATAKANA}]{{3,}}|[{KANJI}]{{3,}}")
 # Formats and their meanings, in words of the glossary; the first match counts.
 _SHAPES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.ASCII), words)

@@ -19,7 +19,7 @@ from rkllm_mcp.app.recorder import ask_again
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.chat.phrases import HELP, switched_line
-from rkllm_mcp.surfaces.chat.render import one_line, transcript
+from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.chat.state import ChatState, Stats
 from rkllm_mcp.surfaces.tables import (
     conversation_table,
@@ -33,6 +33,7 @@ from rkllm_mcp.surfaces.tables import (
     tool_text,
 )
 from rkllm_mcp.surfaces.terminal import table, wrapped
+from rkllm_mcp.text import collapse_whitespace, shorten
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -63,7 +64,7 @@ def take_up(state: ChatState, kept: StoredConversation) -> None:
     say(phrases.going_on.format(id=kept.id, title=kept.title, count=count, moment=last))
     for turn in kept.turns[-2:]:
         ending = f" [{phrases.cut_short[turn.ending]}]" if turn.ending in phrases.cut_short else ""
-        say(f"  {'❯' if turn.role == 'user' else '◆'} {one_line(turn.text, _SHOWN_CHARS)}{ending}")
+        say(f"  {'❯' if turn.role == 'user' else '◆'} {shorten(collapse_whitespace(turn.text), _SHOWN_CHARS)}{ending}")
     if state.conversation.broken_off:
         say(phrases.broken_off)
 

@@ -19,7 +19,8 @@ import anyio
 
 from rkllm_mcp.errors import StoreError, ToolboxError
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.surfaces.chat.phrases import HELP, Language
+from rkllm_mcp.surfaces.chat.phrases import HELP
+from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant

@@ -14,8 +14,9 @@ from rkllm_mcp.elicitation import FormField, fields_of, filled
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Language, Phrases
+from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, is_interactive, printable
+from rkllm_mcp.text import Language
 
 # A person must be able to read what is approved; longer text is cut.
 SHOWN_CHARS = 4000

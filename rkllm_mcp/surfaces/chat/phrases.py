@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from rkllm_mcp.elicitation import ENGLISH as ENGLISH_MISTAKES
 from rkllm_mcp.elicitation import FieldKind, Wording
 from rkllm_mcp.events import EndReason
 from rkllm_mcp.messages import ENDINGS, Ending
 from rkllm_mcp.protocols import Decision
-
-Language: TypeAlias = Literal["en", "ja"]
+from rkllm_mcp.text import Language
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
 from rkllm_mcp.surfaces.chat.phrases import ENGLISH, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
+from rkllm_mcp.text import collapse_whitespace, shorten
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -88,7 +89,7 @@ class TerminalRenderer:
             case ToolCallFailed():
                 note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
-                note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
+                note(f"  ← {event.seconds:.1f} s  {shorten(collapse_whitespace(event.text), RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
             case Approval() | Elicitation() | Sources():
@@ -104,7 +105,9 @@ class TerminalRenderer:
         if isinstance(event, Sources):
             page = self._phrases.page
             places = [f"{item['document']}{page.format(item['page']) if item['page'] else ''}" for item in event.items]
-            text = self._phrases.sources.format(places=one_line("; ".join(dict.fromkeys(places)), RESULT_CHARS))
+            text = self._phrases.sources.format(
+                places=shorten(collapse_whitespace("; ".join(dict.fromkeys(places))), RESULT_CHARS)
+            )
         elif isinstance(event, Approval):
             text = self._phrases.waiting.format(name=event.name, reason=event.reason)
         else:
@@ -138,12 +141,6 @@ class TerminalRenderer:
         self._terminal.end_line()
 
 
-def one_line(text: str, limit_chars: int) -> str:
-    """The text on one line, cut with ``…``."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit_chars else f"{line[: limit_chars - 1]}…"
-
-
 def progress_text(event: ToolProgress) -> str:
     """The progress of a call: a share, or a number without a total, and the server's message."""
     share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
@@ -153,7 +150,7 @@ def progress_text(event: ToolProgress) -> str:
 def arguments_text(arguments: Mapping[str, Any]) -> str:
     """The arguments of a call on one line."""
     pairs = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return one_line(", ".join(pairs), RESULT_CHARS)
+    return shorten(collapse_whitespace(", ".join(pairs)), RESULT_CHARS)
 
 
 def transcript(messages: Sequence[Message]) -> str:

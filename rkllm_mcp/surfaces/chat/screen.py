@@ -25,7 +25,6 @@ from rkllm_mcp.surfaces.chat.render import (
     Renderer,
     TerminalRenderer,
     arguments_text,
-    one_line,
     progress_text,
 )
 from rkllm_mcp.surfaces.terminal import (
@@ -41,6 +40,7 @@ from rkllm_mcp.surfaces.terminal import (
     width,
     wrapped,
 )
+from rkllm_mcp.text import collapse_whitespace, shorten
 
 # Twenty times a second is fluent; more is work for the terminal and for what draws it over a network.
 _INTERVAL_S = 0.05
@@ -266,7 +266,7 @@ class ScreenRenderer:
                 call.progress = f"  {progress_text(event)}"
             case ToolFinished():
                 call = self._calls.pop(event.id, None) or _Call(event.name)
-                shown = one_line(event.text, RESULT_CHARS)
+                shown = shorten(collapse_whitespace(event.text), RESULT_CHARS)
                 call.mark, call.style = ("✗", RED) if event.is_error else ("✓", GREEN)
                 call.result = f"{event.seconds:.1f} s  {shown}"
             case Status() if begun := _BEGUN.fullmatch(event.text):

@@ -14,10 +14,11 @@ from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
-from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, PHRASES, ChatPhrases, Language
+from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, PHRASES, ChatPhrases
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant

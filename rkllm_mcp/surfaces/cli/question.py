@@ -19,8 +19,8 @@ from typing import BinaryIO
 import anyio
 
 from rkllm_mcp.errors import ToolboxError, UsageError
-from rkllm_mcp.generation import Language
 from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.text import Language
 
 # More than any model's context holds, and little enough to be read into memory.
 _MOST_BYTES = 16 * 2**20

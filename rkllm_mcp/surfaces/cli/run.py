@@ -26,7 +26,7 @@ from rkllm_mcp.events import (
     event_to_json,
     to_json,
 )
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, Language, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_question
 from rkllm_mcp.surfaces.invocation import (
@@ -38,6 +38,7 @@ from rkllm_mcp.surfaces.invocation import (
     run_async,
 )
 from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_color
+from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant

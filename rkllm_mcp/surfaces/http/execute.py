@@ -25,7 +25,7 @@ from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positi
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
-from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, Language, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import StoredConversation
@@ -43,8 +43,8 @@ from rkllm_mcp.surfaces.http.streaming import (
     records,
     while_connected,
 )
+from rkllm_mcp.text import language_of_header
 
-LANGUAGES: tuple[Language, ...] = ("en", "ja")
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -351,7 +351,7 @@ async def _answer(
         tokens=body.tokens,
         save=app.config.service.history,
         resources="tools" in rights and not begun,
-        language=reader_language(request),
+        language=language_of_header(request.headers.get("accept-language", "")),
         begun=begun,
     )
     if body.prompt is not None:
@@ -359,12 +359,6 @@ async def _answer(
     else:
         asked = (message.text for message in reversed(conversation.messages) if message.role == "user")
         await app.answer(conversation, next(asked, "") if begun else question, emit, options)
-
-
-def reader_language(request: Request) -> Language | None:
-    """Return the first known language of ``Accept-Language``; None if it names none."""
-    named = (each.strip()[:2].lower() for each in request.headers.get("accept-language", "").split(","))
-    return next((language for name in named for language in LANGUAGES if name == language), None)
 
 
 def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:

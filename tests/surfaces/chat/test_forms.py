@@ -13,8 +13,9 @@ from rkllm_mcp.elicitation import ENGLISH
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import FormAbandonedError, FormPrompt, Person
-from rkllm_mcp.surfaces.chat.phrases import PHRASES, Language
+from rkllm_mcp.surfaces.chat.phrases import PHRASES
 from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.text import Language
 
 pytestmark = pytest.mark.anyio
 

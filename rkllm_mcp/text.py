@@ -1,0 +1,48 @@
+"""Short forms of texts, the language of a text, and the ranges of Japanese characters."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+Language: TypeAlias = Literal["en", "ja"]
+"""A language that the texts of this program exist in."""
+LANGUAGES: tuple[Language, ...] = ("en", "ja")
+
+# Insides of character classes of regular expressions.
+HIRAGANA = "\u3041-\u3096\u309d-\u309f"
+KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
+KANJI = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+
+_KANA = re.compile(f"[{HIRAGANA}{KATAKANA}]")
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return ``text``, with ``…`` as its last character if it is longer than ``limit`` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def collapse_whitespace(text: str) -> str:
+    """Return ``text`` on one line, with a space for each run of whitespace."""
+    return " ".join(text.split())
+
+
+def first_line(text: str) -> str:
+    """Return the first line of ``text`` that is not empty."""
+    return text.strip().partition("\n")[0]
+
+
+def language_of_setting(setting: str | None) -> Language:
+    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
+    return "ja" if (setting or "").strip().lower().startswith(("ja", "日本")) else "en"
+
+
+def language_of_header(accept_language: str) -> Language | None:
+    """Return the first known language of an ``Accept-Language`` header; None if it names none."""
+    codes = [entry.strip()[:2].lower() for entry in accept_language.split(",")]
+    return next((language for code in codes for language in LANGUAGES if code == language), None)
+
+
+def language_of_text(text: str) -> Language:
+    """Return ``ja`` for a text with kana, else ``en``."""
+    return "ja" if _KANA.search(text) else "en"
