@@ -50,6 +50,11 @@ class ToolSpec:
     target: str = ""  # method and address of a REST API's operation, for which an approval is valid; else empty
 
     @property
+    def original_name(self) -> str:
+        """The name that the tool has on its server."""
+        return self.wire_name or self.name
+
+    @property
     def summary(self) -> str:
         """The first sentence of the description."""
         return _SENTENCE_END.split(self.description.strip(), maxsplit=1)[0]
@@ -57,7 +62,7 @@ class ToolSpec:
     @property
     def qualified_name(self) -> str:
         """``mcp__{server}__{tool}``, the unique name inside the host."""
-        return f"mcp__{self.server}__{self.wire_name or self.name}" if self.server else self.name
+        return f"mcp__{self.server}__{self.original_name}" if self.server else self.name
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ _PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referenci
 def _layers() -> Layers:
     values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols", "records", "text"})
     pure = frozenset({"prompt", "toolcalls"})
-    known = values | pure | {"config"}
+    known = values | pure | {"config", "tasks"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
     below = known | io | {"tools", "providers", "agent"}
     application = frozenset({"app", "completions", "diagnostics"})
@@ -81,6 +81,7 @@ def _layers() -> Layers:
             **dict.fromkeys(values, values),
             **dict.fromkeys(pure, values),
             "config": values | pure,
+            "tasks": _NONE,
             **dict.fromkeys(io, known),
             "models": known | {"board"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
@@ -107,7 +108,11 @@ def _layers() -> Layers:
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),
         },
-        libraries={**dict.fromkeys(values, _NONE), **dict.fromkeys(pure, _PURE_LIBRARIES)},
+        libraries={
+            **dict.fromkeys(values, _NONE),
+            "tasks": frozenset({"anyio"}),
+            **dict.fromkeys(pure, _PURE_LIBRARIES),
+        },
         worker="rkllm_mcp.runtime.worker",
         worker_side=frozenset(
             f"rkllm_mcp.runtime.{name}" for name in ("abi", "frames", "inputs", "library", "model", "worker")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_mcp.agent.tool_runner import completed, failure_line, source_events, start_line, together
+from rkllm_mcp.agent.tool_runner import completed, failure_line, source_events, start_line
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import (
@@ -25,6 +25,7 @@ from rkllm_mcp.messages import (
     as_mapping,
 )
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
+from rkllm_mcp.tasks import run_concurrently
 from rkllm_mcp.text import HIRAGANA, KANJI, KATAKANA
 
 END = "[end of resource]"
@@ -180,7 +181,7 @@ async def gather_context(
     asked = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in asked.items() if argument is None]:
         await emit([Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")])
-    await together(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
+    await run_concurrently(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
     said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
     return [
         ContextResult(tool, result.text)

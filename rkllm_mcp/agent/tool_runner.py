@@ -10,37 +10,17 @@ likely take its whole time limit again. After a tool that may have changed somet
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
-
-import anyio
 
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext, EmitEvents
+from rkllm_mcp.tasks import run_concurrently
 from rkllm_mcp.text import first_line, shorten
-
-
-async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run ``jobs`` at the same time; the first exception cancels the others and is raised without a group."""
-    failures: list[Exception] = []
-
-    async def one(job: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await job()
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failures.append(error)
-            group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        for job in jobs:
-            group.start_soon(one, job)
-    if failures:
-        raise failures[0]
-
 
 # Length of the reason of a failed call in a status line.
 _MOST_REASON_CHARS = 200
@@ -72,7 +52,7 @@ class CallRunner:
             different: dict[str, ToolCall] = {}
             for call in batch:
                 different.setdefault(_key(call), call)
-            await together(partial(self._call, call) for call in different.values())
+            await run_concurrently(partial(self._call, call) for call in different.values())
             # Repeated calls: their results are available now.
             for call in batch:
                 if call.id not in self.finished:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.abc import TaskGroup
 
 from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.tools.toolbox import Toolbox
 
 logger = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def open_task_group() -> AsyncGenerator[TaskGroup, None]:
-    """Open a task group that raises an exception of its block as it is, and not in a group.
-
-    The block has to end the tasks also then: they are waited for.
-    """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except Exception as error:  # noqa: BLE001  (raised again below)
-            failure = error
-    if failure is not None:
-        raise failure
 
 
 @dataclass(frozen=True)

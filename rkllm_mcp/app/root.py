@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.app.environment import ModelHost, ToolEnvironment, open_task_group
+from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
 from rkllm_mcp.app.models import ModelSwitch, open_models
 from rkllm_mcp.app.settings import unsupported_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.providers.remote_settings import egress_notices
+from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant

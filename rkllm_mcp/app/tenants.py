@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.environment import ModelHost, open_task_group
+from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.app.servers import Login
@@ -29,6 +29,7 @@ from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import ModelExchangeError, RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler
+from rkllm_mcp.tasks import open_task_group
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.tasks import first_exception
 from rkllm_mcp.text import first_line, shorten
 
 if TYPE_CHECKING:
@@ -26,16 +27,9 @@ _MAX_CHARS = 400
 _MAX_COMMAND_CHARS = 120
 
 
-def leaf(error: BaseException) -> BaseException:
-    """Return the first leaf of nested exception groups."""
-    # By attribute: the class is a builtin since Python 3.11 and comes from a backport before.
-    inner = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
-    return leaf(inner[0]) if inner else error
-
-
 def is_connection_closed(error: BaseException) -> bool:
     """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
-    error = leaf(error)
+    error = first_exception(error)
     if _is_mcp_error(error):
         return has_hung_up(error) or is_session_lost(error)
     library = type(error).__module__.split(".")[0]
@@ -46,13 +40,13 @@ def has_hung_up(error: BaseException) -> bool:
     """Return True if the server closed an established connection instead of answering."""
     from mcp_types import CONNECTION_CLOSED
 
-    error = leaf(error)
+    error = first_exception(error)
     return _is_mcp_error(error) and error.error.code == CONNECTION_CLOSED
 
 
 def is_session_lost(error: BaseException) -> bool:
     """Return True if a server of 2025-11-25 or older has dropped the session; the request was not executed."""
-    error = leaf(error)
+    error = first_exception(error)
     message = error.error.message.lower() if _is_mcp_error(error) else ""
     return "session not found" in message or "session terminated" in message
 
@@ -60,12 +54,12 @@ def is_session_lost(error: BaseException) -> bool:
 def http_status(error: BaseException) -> int:
     """Return the HTTP status of a refused request; 0 for other errors."""
     status = _data(error).get("httpStatus")
-    return status if isinstance(status, int) else int(getattr(leaf(error), "status", 0))
+    return status if isinstance(status, int) else int(getattr(first_exception(error), "status", 0))
 
 
 def _data(error: BaseException) -> dict[str, Any]:
     """Return the data of a JSON-RPC error; empty without any."""
-    error = leaf(error)
+    error = first_exception(error)
     data: Any = error.error.data if _is_mcp_error(error) else None
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
@@ -79,7 +73,7 @@ def may_be_an_older_server(error: BaseException | None) -> bool:
 
     if error is None:
         return False
-    error = leaf(error)
+    error = first_exception(error)
     is_not_found = _is_mcp_error(error) and error.error.code == METHOD_NOT_FOUND
     return is_not_found or http_status(error) in (400, 404, 405, 406, 410, 415, 422, 501)
 
@@ -88,7 +82,7 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     """Return a sentence for the model about a failed call."""
     from pydantic import ValidationError
 
-    error_leaf = leaf(error)
+    error_leaf = first_exception(error)
     status = http_status(error_leaf)
     if status in _REFUSALS:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
@@ -101,7 +95,7 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
 
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
     """Return a sentence for the user about a failed connection, with the remedy; ``ending`` is that of its process."""
-    error = leaf(error)
+    error = first_exception(error)
     if isinstance(error, RkllmMcpError):
         return str(error)
     if isinstance(spec, StdioServer):

@@ -179,6 +179,8 @@ def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], boo
 async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None) -> int:
     import anyio
 
+    from rkllm_mcp.tasks import open_task_group
+
     outcome = EXIT_DONE
 
     async def watch(scope: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -193,24 +195,10 @@ async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable
                 break
         # From here on the default holds again: another SIGINT does not wait for the shutdown.
 
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        scope = tasks.cancel_scope
-        await tasks.start(watch, scope)
-        try:
-            outcome = await work()
-        except Exception as error:  # noqa: BLE001  # raised again below, outside of the group that would wrap it
-            failure = _alone(error)
-        scope.cancel()
-    if failure is not None:
-        raise failure
+    async with open_task_group(cancel_at_end=True) as tasks:
+        await tasks.start(watch, tasks.cancel_scope)
+        outcome = await work()
     return outcome
-
-
-def _alone(error: Exception) -> Exception:
-    """The one error in a group of one, however deep; task groups wrap what happens inside them."""
-    inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
-    return _alone(inner[0]) if len(inner) == 1 else error
 
 
 @dataclass

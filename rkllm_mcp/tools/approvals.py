@@ -211,7 +211,7 @@ class Approvals:
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict | _Question:
         """Return the decision if it is known, else the question to ask."""
-        name, fingerprint = tool.wire_name or tool.name, fingerprint_of(spec, tool)
+        name, fingerprint = tool.original_name, fingerprint_of(spec, tool)
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
             return refusal("never", "never", call.name, context.language or self.language)
@@ -275,7 +275,7 @@ def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
 
 def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
     """Return why a call needs approval; None if it needs none."""
-    must_ask = matches_any(tool.wire_name or tool.name, spec.always_ask)
+    must_ask = matches_any(tool.original_name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
     trusted = bool(spec.trusted)
@@ -289,7 +289,7 @@ def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *
 
 def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
     """Return the wire names of tools that need approval under ``"writes"`` but did not under ``"dangerous"``."""
-    names = ((tool.wire_name or tool.name, tool) for tool in tools)
+    names = ((tool.original_name, tool) for tool in tools)
     return [
         name
         for name, tool in names

@@ -128,7 +128,7 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
 
     with time_limit(timeout_s, context) as limited:
         try:
-            received = await server.call(tool.wire_name or tool.name, call.arguments, limited)
+            received = await server.call(tool.original_name, call.arguments, limited)
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
         sources = sources_of(received)
@@ -146,7 +146,7 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
     return CallRecord(
         at=at,
         server=tool.server,
-        tool=tool.wire_name or tool.name,
+        tool=tool.original_name,
         arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
         ruling=result.ruling or "free",
         is_error=result.is_error,

@@ -84,7 +84,7 @@ def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> R
         return "delete"
     if trusted and tool.read_only:
         return by_arguments
-    found = {risk_of_name(tool.wire_name or tool.name), by_arguments, "change" if tool.read_only is False else None}
+    found = {risk_of_name(tool.original_name), by_arguments, "change" if tool.read_only is False else None}
     return _worst(found)
 
 
@@ -96,7 +96,7 @@ def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: b
     """
     if risk_of(tool, arguments, trusted=trusted) is not None:
         return False
-    return (trusted and tool.read_only is True) or _reads_by_name(tool.wire_name or tool.name)
+    return (trusted and tool.read_only is True) or _reads_by_name(tool.original_name)
 
 
 def _reads_by_name(name: str) -> bool:

@@ -201,7 +201,7 @@ class _ToolIndex:
         return sum(map(self.ranking.rarity, one & other)) / everything if everything else 0.0
 
     def _name_words(self, tool: ToolSpec) -> list[_NameWord]:
-        stems = dict.fromkeys(map(stem, words_of(tool.wire_name or tool.name)))
+        stems = dict.fromkeys(map(stem, words_of(tool.original_name)))
         return [
             _NameWord(
                 frozenset({word, *(f"@{meaning}" for meaning in self.glossary.meanings_of_words([word]))}),
@@ -213,11 +213,11 @@ class _ToolIndex:
 
 
 def _only_reads(tool: ToolSpec) -> bool:
-    return risk_of_name(tool.wire_name or tool.name) is None if tool.read_only is None else tool.read_only
+    return risk_of_name(tool.original_name) is None if tool.read_only is None else tool.read_only
 
 
 def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
-    name = terms_of(tool.wire_name or tool.name, glossary)
+    name = terms_of(tool.original_name, glossary)
     parameter_names = [stem(word) for key in tool.input_schema.get("properties") or () for word in words_of(key)]
     return [
         # Names describe a tool best. Repeated words count once: read_file and read_text_file match "file" equally.

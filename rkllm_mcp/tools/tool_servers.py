@@ -23,6 +23,7 @@ from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_fo
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
+from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox
@@ -196,16 +197,11 @@ async def open_toolbox(
         return ResourceHub(on_mcp, answers.updates, on_status)
 
     toolbox = Toolbox(connect, open_resources, on_status, policies)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as lives:
+    async with open_task_group() as tasks:
         for connection in toolbox.connections:
-            lives.start_soon(connection.run, name=f"server {connection.spec.name}")
+            tasks.start_soon(connection.run, name=f"server {connection.spec.name}")
         try:
             yield toolbox
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
         finally:
             for connection in toolbox.connections:
                 connection.stop()
-    if failure is not None:
-        raise failure

@@ -371,7 +371,7 @@ def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -
             raise HTTPError(
                 502, f"server {server!r} cannot be used: {connections[server].explanation()}", param="tools"
             )
-        tools = {tool.wire_name or tool.name: tool.qualified_name for tool in toolbox.tools() if tool.server == server}
+        tools = {tool.original_name: tool.qualified_name for tool in toolbox.tools() if tool.server == server}
         for name in tools if names is None else names:
             if name not in tools:
                 raise HTTPError(400, f"server {server!r} has no tool {name!r} that is on", param="tools")

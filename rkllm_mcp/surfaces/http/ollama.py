@@ -24,7 +24,6 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
@@ -49,6 +48,7 @@ from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, e
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, loaded, while_connected
+from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.install import Pull

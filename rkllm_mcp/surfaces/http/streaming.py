@@ -19,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rkllm_mcp.app.environment import open_task_group
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
@@ -34,6 +33,7 @@ from rkllm_mcp.surfaces.http.state import (
     stopping,
     tenant_of,
 )
+from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
