@@ -13,35 +13,31 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rkllm_mcp.completions import openai_types as openai
-from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
+from rkllm_mcp.completions.content import content_text
+from rkllm_mcp.completions.openai_request import (
+    Declared,
+    Translated,
+    checked_tools,
+    chosen_tool,
+    refuse_impossible,
+    schema_form,
+)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
-from rkllm_mcp.completions.responses import hosted
 
 # The oldest version of the API, by its date, whose objects and events these are.
 OLDEST_VERSION = "2023-06-01"
 
 
-class DocumentSource(openai.OpenAIBody):
-    """Where a document comes from."""
-
-    type: str
-    data: str | None = None
-
-
-class MessagesBlock(openai.OpenAIBody):
+class MessagesBlock(openai.ContentPart):
     """A block of a message, or of a tool's result."""
 
-    type: str
-    text: str | None = None
-    id: Annotated[str, Field(min_length=1)] | None = None
+    id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
+    input: dict[str, Any] | list[Any] | str | None = None
     tool_use_id: str | None = None
-    content: str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)] | None = None
+    content: Any = None
     is_error: bool | None = None
-    title: str | None = None
-    source: DocumentSource | None = None
 
 
 _Blocks = str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)]
@@ -50,7 +46,7 @@ _Blocks = str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PART
 class MessagesMessage(openai.OpenAIBody):
     """One message."""
 
-    role: Literal["system", "user", "assistant"]
+    role: openai.Role
     content: _Blocks
 
 
@@ -58,9 +54,9 @@ class MessagesTool(openai.OpenAIBody):
     """A tool of the program, or the tools of a configured server (``mcp_toolset``)."""
 
     type: str | None = None
-    name: openai.Name | None = None
+    name: str | None = None
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
+    input_schema: Any = None
     mcp_server_name: str | None = None
 
 
@@ -75,7 +71,7 @@ class MessagesChoice(openai.OpenAIBody):
 class MessagesThinking(openai.OpenAIBody):
     """Switch for thinking; a budget has no effect."""
 
-    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    type: str
 
 
 class OutputFormat(openai.OpenAIBody):
@@ -206,78 +202,65 @@ def messages_body(body: CountBody) -> Translated:
 
 
 def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], list[str]]:
-    declared: list[tuple[str, str | None, Json | None]] = []
+    declared: list[Declared] = []
     servers: list[str] = []
+    hosted: list[tuple[str, str]] = []
     for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
         if tool.type == "mcp_toolset" and tool.mcp_server_name:
             servers.append(tool.mcp_server_name)
-            continue
-        if tool.type not in (None, "custom"):
-            raise hosted(tool.type, f"{where}.type")
-        if tool.name is None:
-            raise RequestRefusedError("a tool has a name; send one", f"{where}.name")
-        declared.append((tool.name, tool.description, tool.input_schema))
-    return checked_tools(declared, servers), servers
+        elif tool.type not in (None, "custom"):
+            hosted.append((tool.type, f"tools[{index}].type"))
+        else:
+            declared.append((tool.name or "", tool.description, tool.input_schema))
+    return checked_tools(declared, servers, hosted), servers
 
 
 def _messages(body: CountBody) -> tuple[list[openai.BodyMessage], list[str]]:
     """Return the messages and the place of each."""
-    system = "\n\n".join(_texts(body.system, "system")) if body.system else None
-    messages = [] if system is None else [openai.BodyMessage(role="system", content=system)]
-    places = ["system" for _ in messages]
+    system = [openai.BodyMessage(role="system", content=text) for text in _system_texts(body.system)]
+    messages, places = system, ["system" for _ in system]
     for index, message in enumerate(body.messages):
-        place = f"messages[{index}]"
-        for each in _parts(message, f"{place}.content"):
+        for each in _parts(message):
             # Instructions behind a question belong to it, and the question stays the last message.
             is_behind = each.role == "system" and bool(messages) and messages[-1].role == "user"
             at = len(messages) - is_behind
             messages.insert(at, each)
-            places.insert(at, place)
+            places.insert(at, f"messages[{index}]")
     return messages, places
 
 
-def _parts(message: MessagesMessage, where: str) -> Iterator[openai.BodyMessage]:
+def _system_texts(system: _Blocks | None) -> Iterator[str]:
+    """Yield the system texts, each of which may begin with a line to leave out."""
+    if isinstance(system, str):
+        yield system
+    elif system is not None:
+        yield from (content_text(block.model_dump()) for block in system)
+
+
+def _parts(message: MessagesMessage) -> Iterator[openai.BodyMessage]:
     """Yield the tool results of a message, then its texts and calls."""
     blocks = message.content
     if isinstance(blocks, str):
         blocks = [MessagesBlock(type="text", text=blocks)]
     if message.role == "assistant":
-        calls = [_call(block, f"{where}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
-        text = "".join(_texts([block for block in blocks if block.type != "tool_use"], where))
-        yield openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None)
+        calls = [_call(block) for block in blocks if block.type == "tool_use" and block.name]
+        texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
+        yield openai.BodyMessage(role="assistant", content="".join(texts), tool_calls=calls or None)
         return
     for block in blocks:
         if block.type == "tool_result":
-            text = "\n".join(_texts(block.content or "", where))
+            text = content_text(block.content)
             text = f"Error: {text}" if block.is_error else text
             yield openai.BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
-    rest = [block for block in blocks if block.type != "tool_result"]
-    if rest or not blocks:
-        yield openai.BodyMessage(role=message.role, content="\n".join(_texts(rest, where)))
+    # A result leaves its place, so that a refusal names a block by the client's own index.
+    rest = [openai.ContentPart() if block.type == "tool_result" else block for block in blocks]
+    if not blocks or any(block.type != "tool_result" for block in blocks):
+        yield openai.BodyMessage(role=message.role, content=rest)
 
 
-_UNREAD = frozenset({"thinking", "redacted_thinking"})
-
-
-def _texts(blocks: _Blocks, where: str) -> Iterator[str]:
-    if isinstance(blocks, str):
-        yield blocks
-        return
-    for index, block in enumerate(blocks):
-        if block.type == "text":
-            yield block.text or ""
-        elif block.type == "document" and block.source is not None and block.source.type == "text":
-            yield "\n".join(filter(None, (block.title, block.source.data)))
-        elif block.type not in _UNREAD:
-            message = f"this model reads text; send blocks of the type text, not {block.type!r}"
-            raise RequestRefusedError(message, f"{where}[{index}].type", "unsupported_content")
-
-
-def _call(block: MessagesBlock, where: str) -> openai.MessageCall:
-    if block.id is None or block.name is None:
-        raise RequestRefusedError("a tool_use has an id, a name and an input; send them", where)
-    return openai.MessageCall(id=block.id, function=openai.CalledFunction(name=block.name, arguments=block.input or {}))
+def _call(block: MessagesBlock) -> openai.MessageCall:
+    function = openai.CalledFunction(name=block.name or "", arguments=block.input)
+    return openai.MessageCall(id=block.id, function=function)
 
 
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.

@@ -5,25 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from rkllm_mcp.completions import openai_types as openai
-from rkllm_mcp.completions.openai_request import Translated, refuse_impossible, schema_form
+from rkllm_mcp.completions.openai_request import Translated, is_thinking_level, refuse_impossible, schema_form
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
-
-ThinkLevel = bool | Literal["low", "medium", "high"]
 
 
 class OllamaCalled(openai.OpenAIBody):
     """The function of a call; the arguments are an object, not a text."""
 
     name: str
-    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class OllamaCall(openai.OpenAIBody):
@@ -36,7 +34,7 @@ class OllamaCall(openai.OpenAIBody):
 class OllamaMessage(openai.OpenAIBody):
     """One message."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: openai.Role
     content: str | None = ""
     images: list[str] | None = None
     tool_calls: Annotated[list[OllamaCall], Field(max_length=openai.MOST_TOOLS)] | None = None
@@ -73,7 +71,7 @@ class OllamaRequest(openai.OpenAIBody):
     # "json", or a JSON Schema.
     format: str | dict[str, Any] | None = None
     options: OllamaOptions | None = None
-    think: ThinkLevel | None = None
+    think: openai.ThinkLevel | None = None
     keep_alive: str | float | None = None
     logprobs: bool | None = None
     top_logprobs: openai.Integer | None = None
@@ -136,7 +134,7 @@ def _body(body: OllamaRequest, messages: list[openai.BodyMessage]) -> openai.Cha
     options = body.options
     chat = openai.ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
     if body.think is not None:
-        chat = chat.model_copy(update={"thinking": body.think is not False})
+        chat = chat.model_copy(update={"thinking": is_thinking_level(body.think)})
     if options is None:
         return chat
     predict = options.num_predict
@@ -171,18 +169,16 @@ class _Numbered:
         self._open: list[tuple[str, str, str]] = []
 
     def messages(self, messages: Sequence[OllamaMessage]) -> list[openai.BodyMessage]:
-        """Return the messages without results at the front, whose calls a client may have removed."""
-        begun = next((index for index, message in enumerate(messages) if message.role in {"user", "assistant"}), 0)
-        kept = ((index, message) for index, message in enumerate(messages) if index >= begun or message.role != "tool")
-        return [self._message(message, f"messages[{index}]") for index, message in kept]
+        """Return the messages, each result with the id of its call."""
+        return [self._message(message) for message in messages]
 
-    def _message(self, message: OllamaMessage, where: str) -> openai.BodyMessage:
+    def _message(self, message: OllamaMessage) -> openai.BodyMessage:
+        content: str | list[openai.ContentPart] = message.content or ""
         if message.images:
-            refusal = "this model reads text; leave the images out"
-            raise RequestRefusedError(refusal, f"{where}.images", "unsupported_content")
-        content = message.content or ""
+            images = [openai.ContentPart(type="image") for _ in message.images]
+            content = [*images, openai.ContentPart(type="text", text=message.content or "")]
         if message.role == "tool":
-            return openai.BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
+            return openai.BodyMessage(role="tool", content=content, tool_call_id=self._answered(message))
         calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []
         return openai.BodyMessage(role=message.role, content=content, tool_calls=calls or None)
 
@@ -193,14 +189,12 @@ class _Numbered:
         self._open.append((call_id, call.function.name, call.id or call_id))
         return openai.MessageCall(id=call_id, function=openai.CalledFunction(**call.function.model_dump()))
 
-    def _answered(self, message: OllamaMessage, where: str) -> str:
+    def _answered(self, message: OllamaMessage) -> str:
         named = (each for each in self._open if message.tool_call_id == each[2])
         matching = (each for each in self._open if message.tool_name in (None, "", each[1]))
         found = next(named, None) or next(matching, None)
         if found is None:
-            of = f" of {message.tool_name!r}" if message.tool_name else ""
-            refusal = f"there is no open call{of} that this would be the result of; send results behind the assistant's"
-            raise RequestRefusedError(f"{refusal} message with the calls", where)
+            return message.tool_call_id or "none"
         self._open.remove(found)
         return found[0]
 

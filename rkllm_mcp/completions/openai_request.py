@@ -2,28 +2,42 @@
 
 Follows OpenAI's API reference, chat completions. System texts at the front are joined into one; a later one precedes
 the next user text.
+
+One odd thing costs only itself: a tool that cannot be used is left out, with a line in the log, and a history is
+repaired, because a client cannot change its past messages. Only the question itself can be refused.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, TypeAlias, cast
 
 from rkllm_mcp.completions import openai_types as openai
+from rkllm_mcp.completions.content import content_text, is_unreadable
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
-from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec, safe_name, shown_names
+from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, arguments_schema, measure_schema
+
+logger = logging.getLogger(__name__)
 
 # OpenAI accepts four; clients of other servers send one for every role name.
 MOST_STOPS = 16
 _SYSTEM_ROLES = frozenset({"system", "developer"})
-_NO_THINKING = frozenset({"none", "minimal"})
-_TEXT_PARTS = frozenset({"text", "refusal"})
+_NO_THINKING = frozenset({"none", "minimal", "off", "false", "disabled"})
+# A line that Claude Code puts before its system text, with a number that changes: everything behind it would be read
+# again in each session.
+_CHANGING_LINE = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n*")
+_NO_RESULT = "(no result)"
+# Arguments in one request that are repaired; each character takes about a microsecond.
+_MOST_REPAIRED_CHARS = 65_536
 
 
 @dataclass(frozen=True)
@@ -39,13 +53,19 @@ class Translated:
     def param(self, param: str) -> str:
         """Return the client's name of a field."""
         if self.places and (found := _MESSAGE.match(param)):
-            return self.places[int(found.group(1))]
+            return self.places[int(found.group(1))] + found.group(2)
         for name, own in self.names.items():
             param = param.replace(name, own)
         return param
 
 
-_MESSAGE = re.compile(r"messages\[(\d+)\]")
+_MESSAGE = re.compile(r"messages\[(\d+)\](\.content\[.*)?")
+
+
+@lru_cache(maxsize=256)
+def _log_once(line: str) -> None:
+    """Write a line to the log; programs send the same with every request."""
+    logger.warning("%s", line)
 
 
 def refuse_impossible(body: openai.OpenAIBody) -> None:
@@ -76,13 +96,13 @@ def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = Fa
 
 def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool) -> ChatRequest:
     refuse_impossible(body)
-    tools = _tools(body.tools or (), check)
+    tools = _tools(body.tools or ())
     runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
-    reading = _Reading()
+    reading = _Reading({tool.wire_name or tool.name: tool.name for tool in tools})
     for index, message in enumerate(body.messages):
-        reading.take(message, index)
+        reading.take(message, f"messages[{index}]", is_question=index == len(body.messages) - 1)
     return ChatRequest(
-        messages=reading.finish(f"messages[{len(body.messages) - 1}]"),
+        messages=reading.finish(),
         tools=tools,
         options=_options(body, tools, is_forcible=runs_host_tools),
         form=_form(body.response_format, check),
@@ -91,18 +111,39 @@ def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool
     )
 
 
+# Name, description and schema of a client's tool.
+Declared: TypeAlias = tuple[str, str | None, object]
+
+
 def checked_tools(
-    declared: Sequence[tuple[str, str | None, Mapping[str, Any] | None]], servers: Collection[str]
+    declared: Sequence[Declared], servers: Collection[str], hosted: Sequence[tuple[str, str]] = ()
 ) -> list[openai.DeclaredTool]:
-    """Return a client's tools, each of a name, a description and a schema; servers beside them are refused."""
+    """Return a client's tools; a request with both tools and servers is refused.
+
+    ``hosted`` are tools that run at the vendor's, by type and place. They are left out, and refused without any other
+    tool, because the client then expects what only they can do.
+    """
     if declared and servers:
         message = "a request has either tools of its own or a server's; send them in two requests"
         raise RequestRefusedError(message, "tools", "unsupported_parameter")
+    for kind, where in hosted:
+        if not (declared or servers):
+            raise hosted_tool(kind, where)
+        _log_once(f"the hosted tool {kind!r} of a request does not run here and is left out")
     functions = (
-        openai.DeclaredFunction(name=name, description=description, parameters=None if schema is None else dict(schema))
+        openai.DeclaredFunction(name=name, description=description, parameters=schema)
         for name, description, schema in declared
     )
     return [openai.DeclaredTool(type="function", function=function) for function in functions]
+
+
+def hosted_tool(kind: str, where: str) -> RequestRefusedError:
+    """Return the refusal of a tool that runs at the vendor's."""
+    message = (
+        f"the hosted tool {kind!r} does not run here; leave it out, offer a function of your own, or name a server of "
+        'this service: {"type": "mcp", "server_label": NAME}'
+    )
+    return RequestRefusedError(message, where, "unsupported_tool")
 
 
 def chosen_tool(name: str | None) -> openai.ChosenTool:
@@ -124,21 +165,21 @@ def _options(body: openai.ChatBody, tools: Sequence[ToolSpec], *, is_forcible: b
     choice, forced = body.tool_choice, None
     if isinstance(choice, openai.ChosenTool):
         choice, forced = None, choice.function.name
-    names = [tool.name for tool in tools]
+    names = {tool.wire_name or tool.name: tool.name for tool in tools}
     if not names and (choice == "required" or (forced is not None and not is_forcible)):
         raise RequestRefusedError("there is no tool to choose; send tools with tool_choice", "tool_choice")
     if names and forced is not None and forced not in names:
         raise RequestRefusedError(f"there is no tool {forced!r} among the tools; send it with them", "tool_choice")
     if choice == "required" and len(names) == 1:
         # The model need not write the name of the only tool.
-        forced = names[0]
+        (forced,) = names
     limit = body.max_completion_tokens or body.max_tokens
     return ModelOptions(
         max_new_tokens=None if limit is None or limit < 0 else limit,
         sampling=_sampling(body),
         stop=_stops(body.stop),
         thinking=_thinking(body),
-        tool_choice=choice or "auto" if forced is None else ForcedTool(forced),
+        tool_choice=choice or "auto" if forced is None else ForcedTool(names.get(forced, forced)),
         single_call=body.parallel_tool_calls is False,
     )
 
@@ -171,120 +212,188 @@ def _thinking(body: openai.ChatBody) -> bool | None:
     if body.thinking is not None:
         return body.thinking
     if body.think is not None:
-        return body.think is not False
+        return is_thinking_level(body.think)
     if body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking is not None:
         return body.chat_template_kwargs.enable_thinking
-    return None if body.reasoning_effort is None else body.reasoning_effort not in _NO_THINKING
+    return None if body.reasoning_effort is None else is_thinking_level(body.reasoning_effort)
+
+
+def is_thinking_level(level: bool | str) -> bool:
+    """Return True for a level at which the model thinks; a level that is not known here is one."""
+    return level if isinstance(level, bool) else level.lower() not in _NO_THINKING
 
 
 def _form(wanted: openai.ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
     if wanted is None or wanted.type == "text":
         return None
-    if wanted.type == "json_object":
+    described, where = wanted.json_schema, "response_format.json_schema.schema"
+    if described is None and wanted.schema_ is not None:
+        described, where = openai.JsonSchemaFormat.model_validate({"schema": wanted.schema_}), "response_format.schema"
+    if wanted.type == "json_object" and described is None:
         return ResponseFormat()
-    if wanted.json_schema is None:
+    if described is None:
         message = "a json_schema belongs to this type; send its name and schema"
         raise RequestRefusedError(message, "response_format.json_schema")
-    schema = wanted.json_schema.schema_ or {}
+    schema = described.schema_ or {}
     try:
         check(schema)
     except SchemaError as error:
-        raise _unusable("schema of the answer", error, "response_format.json_schema.schema") from None
-    return ResponseFormat(schema, wanted.json_schema.description or "")
+        message = f"the schema of the answer cannot be used: {error}"
+        raise RequestRefusedError(message, where, is_too_costly=isinstance(error, SchemaCostError)) from None
+    return ResponseFormat(schema, described.description or "")
 
 
-def _unusable(what: str, error: SchemaError, where: str, code: str = "") -> RequestRefusedError:
-    message = f"the {what} cannot be used: {error}"
-    return RequestRefusedError(message, where, code, is_too_costly=isinstance(error, SchemaCostError))
+def _tools(declared: Sequence[openai.DeclaredTool]) -> tuple[ToolSpec, ...]:
+    """Return the tools that can be used, under names that every model can write.
 
-
-def _tools(declared: Sequence[openai.DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
-    tools: dict[str, ToolSpec] = {}
-    functions = [tool.function for tool in declared]
+    ``wire_name`` is the client's own name where that is another one.
+    """
+    functions = [tool.function for tool in declared if tool.function is not None]
     written = sum(len(each.description or "") + len(json.dumps(each.parameters)) for each in functions)
     if written > MOST_SCHEMA_CHARS:
         message = f"the tools have {written} characters, and no prompt has room for so many; send fewer"
         raise RequestRefusedError(message, "tools", "context_length_exceeded")
-    for index, tool in enumerate(declared):
-        where = f"tools[{index}].function"
-        if (name := tool.function.name) in tools:
-            raise RequestRefusedError(f"there are two tools {name!r}; give each its own name", f"{where}.name")
-        tools[name] = _tool(tool, where, check)
-    return tuple(tools.values())
+    usable: dict[str, ToolSpec] = {}
+    for function in functions:
+        name = function.name
+        problem = "it has no name" if not name else "there are two of this name" if name in usable else ""
+        if not problem:
+            schema = arguments_schema(function.parameters, partial(_log_once_of, name))
+            try:
+                measure_schema(schema)
+            except SchemaCostError as error:
+                problem = f"its parameters take too much work: {error}"
+            else:
+                usable[name] = ToolSpec(name, function.description or "", schema)
+        if problem:
+            _log_once(f"tool {name!r} of a request is left out: {problem}")
+    names = shown_names([("", name) for name in usable])
+    pairs = zip(usable.values(), names, strict=True)
+    return tuple(tool if tool.name == name else replace(tool, name=name, wire_name=tool.name) for tool, name in pairs)
 
 
-def _tool(tool: openai.DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
-    function = tool.function
-    schema: dict[str, Any] = {"type": "object", "properties": {}, **(function.parameters or {})}
-    try:
-        check(schema, of_object=True)
-    except SchemaError as error:
-        what, place = f"parameters of the tool {function.name!r}", f"{where}.parameters"
-        raise _unusable(what, error, place, "invalid_function_parameters") from None
-    return ToolSpec(function.name, function.description or "", schema)
+def _log_once_of(name: str, note: str) -> None:
+    _log_once(f"tool {name!r} of a request: {note}")
+
+
+@dataclass(frozen=True)
+class _OpenCall:
+    """A call without a result."""
+
+    sent_id: str  # the client's, by which its result names it
+    id: str  # unique in its message
+    name: str
 
 
 @dataclass
 class _Reading:
+    # The names of the tools that the model is shown, by the client's own.
+    names: Mapping[str, str]
     messages: list[Message] = field(default_factory=list[Message])
     # System texts at the front.
     front: list[str] = field(default_factory=list[str])
     # Later system texts, which precede the next user text.
     rules: list[str] = field(default_factory=list[str])
-    # Calls of the last message without a result, by id.
-    open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    open_calls: list[_OpenCall] = field(default_factory=list[_OpenCall])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
+    repairable_chars: int = _MOST_REPAIRED_CHARS
 
-    def take(self, message: openai.BodyMessage, index: int) -> None:
-        where = f"messages[{index}]"
+    def take(self, message: openai.BodyMessage, where: str, *, is_question: bool) -> None:
         if message.role == "tool":
-            self._take_result(message, where)
+            self._take_result(message)
             return
-        self._close_results(where)
-        text = "\n".join(_texts(message, where))
+        if is_question and message.role == "user":
+            self._check_question(message, where)
+        self._close_results()
+        text = _text(message)
         if message.role in _SYSTEM_ROLES:
-            (self.rules if self.messages else self.front).append(text)
+            if not (self.messages or self.front):
+                text = _CHANGING_LINE.sub("", text)
+            if text:
+                (self.rules if self.messages else self.front).append(text)
         elif message.role == "user":
             words = f"{message.name}: {text}" if message.name else text
             self.messages.append(Message("user", words, context=self._told_rules()))
         else:
-            self._take_answer(message, text or message.refusal or "", where)
+            self._take_answer(message, text or message.refusal or "")
 
-    def finish(self, where: str) -> tuple[Message, ...]:
-        self._close_results(where)
+    def finish(self) -> tuple[Message, ...]:
+        self._close_results()
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
         system = [Message("system", "\n\n".join(self.front))] if self.front else []
         return (*system, *self.messages)
 
+    def _check_question(self, message: openai.BodyMessage, where: str) -> None:
+        """Refuse a question that the model cannot read; a picture behind a tool's result is one of the tool's."""
+        if message.content is None:
+            raise RequestRefusedError("a message of this role has a content; send a text", f"{where}.content")
+        if isinstance(message.content, str) or self.results or (self.messages and self.messages[-1].role == "tool"):
+            return
+        for index, part in enumerate(message.content):
+            if is_unreadable(part.model_dump()):
+                refusal = f"this model reads text; send parts of the type text, not {part.type!r}"
+                raise RequestRefusedError(refusal, f"{where}.content[{index}].type", "unsupported_content")
+
     def _told_rules(self) -> str:
         rules, self.rules = self.rules, []
         return "\n\n".join(rules)
 
-    def _take_answer(self, message: openai.BodyMessage, text: str, where: str) -> None:
+    def _take_answer(self, message: openai.BodyMessage, text: str) -> None:
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
-        calls = tuple(_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
-        self.open_calls = {call.id: call.name for call in calls}
-        if len(self.open_calls) < len(calls):
-            raise RequestRefusedError("two calls have the same id; give each its own", f"{where}.tool_calls")
-        self.messages.append(Message("assistant", text, calls=calls))
+        calls: list[ToolCall] = []
+        for index, call in enumerate(message.tool_calls or ()):
+            sent = call.id or f"call_of_{len(self.messages)}_{index}"
+            is_taken = any(other.id == sent for other in self.open_calls)
+            name = self.names.get(call.function.name) or safe_name(call.function.name)
+            one = _OpenCall(sent, f"{sent}_{index}" if is_taken else sent, name)
+            self.open_calls.append(one)
+            calls.append(ToolCall(one.id, name, self._arguments(call.function.arguments)))
+        self.messages.append(Message("assistant", text, calls=tuple(calls)))
 
-    def _take_result(self, message: openai.BodyMessage, where: str) -> None:
-        name = self.open_calls.pop(message.tool_call_id or "", None)
-        if name is None:
-            refusal = f"there is no open call {message.tool_call_id!r} that this would be the result of"
-            remedy = "send results behind the assistant's message with the calls, with the ids of those"
-            raise RequestRefusedError(f"{refusal}; {remedy}", f"{where}.tool_call_id")
-        text = "\n".join(_texts(message, where))
-        self.results.append(ToolResult(message.tool_call_id or "", name, text))
+    def _arguments(self, written: object) -> dict[str, Any]:
+        """Return the arguments of a call; a value that is not an object becomes the only argument."""
+        value = written
+        if isinstance(written, str):
+            written = value = written.strip()
+            try:
+                value = json.loads(written or "{}")
+            except (ValueError, RecursionError):
+                value = self._repaired(written)
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+        return {"arguments": value} if value else {}
 
-    def _close_results(self, where: str) -> None:
-        """End the results of a round: check that every call has one, and sort them by call."""
-        if self.open_calls:
-            missing = ", ".join(self.open_calls)
-            remedy = "send a tool message for each behind the assistant's message"
-            raise RequestRefusedError(f"calls have no result: {missing}; {remedy}", where)
+    def _repaired(self, written: str) -> object:
+        """Return the value that a text which is not JSON means, or the text; long texts take too long to repair."""
+        self.repairable_chars -= len(written)
+        if self.repairable_chars < 0:
+            return written
+        try:
+            return read_value(written).value
+        except UnreadableError:
+            return written
+
+    def _take_result(self, message: openai.BodyMessage) -> None:
+        by_id = (call for call in self.open_calls if call.sent_id == message.tool_call_id)
+        found = next(by_id, None)
+        if found is None and not message.tool_call_id:
+            name = message.name and (self.names.get(message.name) or safe_name(message.name))
+            found = next((call for call in self.open_calls if name in (None, "", call.name)), None)
+        text = _text(message)
+        if found is None:
+            # Programs cut long histories in front of a result.
+            _log_once("a result in a request has no call before it; it is read as a text")
+            self.rules.append(f"[The result of a tool]\n{text}")
+            return
+        self.open_calls.remove(found)
+        self.results.append(ToolResult(found.id, found.name, text))
+
+    def _close_results(self) -> None:
+        """End the results of a round: every call has one, in the order of the calls."""
+        self.results += [ToolResult(call.id, call.name, _NO_RESULT) for call in self.open_calls]
+        self.open_calls = []
         if self.results:
             order = {call.id: place for place, call in enumerate(self.messages[-1].calls)}
             results = sorted(self.results, key=lambda result: order[result.call_id])
@@ -292,26 +401,6 @@ class _Reading:
             self.results = []
 
 
-def _texts(message: openai.BodyMessage, where: str) -> Iterator[str]:
-    if message.content is None and message.role != "assistant":
-        raise RequestRefusedError("a message of this role has a content; send a text", f"{where}.content")
-    if isinstance(message.content, str):
-        yield message.content
-        return
-    for index, part in enumerate(message.content or ()):
-        if part.type not in _TEXT_PARTS:
-            refusal = f"this model reads text; send parts of the type text, not {part.type!r}"
-            raise RequestRefusedError(refusal, f"{where}.content[{index}].type", "unsupported_content")
-        yield part.text or part.refusal or ""
-
-
-def _call(call: openai.MessageCall, where: str) -> ToolCall:
-    arguments: Any = call.function.arguments
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-    if not isinstance(arguments, dict):
-        raise RequestRefusedError("the arguments of a call are a JSON object as text", f"{where}.function.arguments")
-    return ToolCall(call.id, call.function.name, cast("dict[str, Any]", arguments))
+def _text(message: openai.BodyMessage) -> str:
+    content = message.content
+    return content_text(content if isinstance(content, str) else [part.model_dump() for part in content or ()])

@@ -23,11 +23,21 @@ def whole(value: Any) -> Any:
 # JSON has one kind of number, and some languages write 3 as 3.0.
 Integer = Annotated[int, BeforeValidator(whole)]
 TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+# A level of thinking; vendors add new ones, and the model knows on and off.
+ThinkLevel = bool | Annotated[str, Field(max_length=32)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on what was typed there.
 Limit = Positive | Literal[-1, -2]
+
+
+def known_role(value: Any) -> Any:
+    """Return the role that means the same here; any other value as it is."""
+    return _ROLES.get(value, value) if isinstance(value, str) else value
+
+
+_ROLES: Mapping[str, str] = {"function": "tool", "ipython": "tool", "model": "assistant", "human": "user"}
+Role = Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(known_role)]
 
 
 class OpenAIBody(BaseModel):
@@ -51,9 +61,11 @@ _LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
 
 
 class ContentPart(OpenAIBody):
-    """A piece of a message."""
+    """A piece of a message; the fields of parts that are no text are read where their kind is known."""
 
-    type: str
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "text"
     text: str | None = None
     refusal: str | None = None
 
@@ -62,21 +74,20 @@ class CalledFunction(OpenAIBody):
     """The function of a call in an assistant's message; its arguments may also be an object."""
 
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class MessageCall(OpenAIBody):
     """A call in an assistant's message."""
 
-    id: Annotated[str, Field(min_length=1)]
-    type: Literal["function"] = "function"
+    id: str | None = None
     function: CalledFunction
 
 
 class BodyMessage(OpenAIBody):
     """One message."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Role
     content: str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None = None
     name: str | None = None
     refusal: str | None = None
@@ -87,16 +98,17 @@ class BodyMessage(OpenAIBody):
 class DeclaredFunction(OpenAIBody):
     """A function that the program offers."""
 
-    name: Name
+    name: str
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    # Only an object can be a schema; the tool is offered without one otherwise.
+    parameters: Any = None
 
 
 class DeclaredTool(OpenAIBody):
-    """A tool that the program offers."""
+    """A tool that the program offers; one of another type has no function, and is left out."""
 
-    type: Literal["function"]
-    function: DeclaredFunction
+    type: str = "function"
+    function: DeclaredFunction | None = None
 
 
 Tools = Annotated[list[DeclaredTool], Field(max_length=MOST_TOOLS)]
@@ -121,7 +133,7 @@ class JsonSchemaFormat(OpenAIBody):
 
     # "schema" is a method of every pydantic model.
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    name: Name
+    name: str = "answer"
     description: str | None = None
 
 
@@ -130,6 +142,8 @@ class ResponseFormatBody(OpenAIBody):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
+    # As llama.cpp takes it, beside json_object; "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
 
 class StreamOptions(OpenAIBody):
@@ -141,7 +155,7 @@ class StreamOptions(OpenAIBody):
 class ThinkingSwitch(OpenAIBody):
     """Switch for thinking, as Anthropic's and some of OpenAI's clients send it."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: str
 
 
 class TemplateSwitches(OpenAIBody):
@@ -189,12 +203,12 @@ class ChatBody(SamplingBody):
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
     # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
-    think: bool | Literal["low", "medium", "high"] | None = None
+    think: ThinkLevel | None = None
     response_format: ResponseFormatBody | None = None
     tools: Tools | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: ThinkLevel | None = None
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
     logprobs: bool | None = None

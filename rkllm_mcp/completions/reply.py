@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from rkllm_mcp.completions.request import Occurrence, Refusal
@@ -53,6 +53,7 @@ class Reply:
     host_tools: bool = False  # calls are run by the host and are not part of the answer
     with_server_calls: bool = False  # the calls that the host has run are parts all the same
     with_events: bool = False  # collect other events
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's names of tools, by those shown
     created: int = field(default_factory=lambda: int(time.time()))
     parts: list[Part] = field(default_factory=list[Part])
     events: list[Json] = field(default_factory=list[Json])
@@ -85,7 +86,7 @@ class Reply:
             self.end = event
         elif isinstance(event, ToolCallDetected):
             if not self.host_tools:
-                return self._begin("call", event)
+                return self._begin("call", replace(event, name=self.names.get(event.name, event.name)))
             self._running[event.id] = event
         elif isinstance(event, ToolFinished) and self.with_server_calls:
             call = self._running.get(event.id) or ToolCallDetected(event.name, {}, id=event.id)

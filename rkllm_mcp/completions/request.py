@@ -39,6 +39,11 @@ class ChatRequest:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
+    def client_names(self) -> Mapping[str, str]:
+        """The client's names of its tools, by those that the model is shown."""
+        return {tool.name: tool.wire_name for tool in self.tools if tool.wire_name}
+
+    @property
     def calls_made(self) -> int:
         """Greatest call number of ``Conversation.next_call_id`` in the request, so that ids stay unique."""
         numbers = (_OWN_CALL_ID.fullmatch(call.id) for message in self.messages for call in message.calls)

@@ -16,12 +16,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rkllm_mcp.completions import openai_types as openai
-from rkllm_mcp.completions.openai_request import Translated, checked_tools, chosen_tool, refuse_impossible, schema_form
+from rkllm_mcp.completions.content import content_text
+from rkllm_mcp.completions.openai_request import (
+    Declared,
+    Translated,
+    checked_tools,
+    chosen_tool,
+    hosted_tool,
+    refuse_impossible,
+    schema_form,
+)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
-from rkllm_mcp.messages import MAX_NAME_CHARS
 
-_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
 _INPUT = "input"
@@ -35,16 +42,16 @@ class InputItem(openai.OpenAIBody):
     """A message, a call, the output of a call, or thinking, which is not read again."""
 
     type: str = "message"
-    role: Literal["system", "developer", "user", "assistant"] | None = None
+    role: openai.Role | None = None
     content: _Contents | None = None
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
     input: str | None = None
-    output: _Contents | None = None
-    error: str | None = None
+    output: Any = None
+    error: Any = None
 
 
 class ResponsesTool(openai.OpenAIBody):
@@ -52,9 +59,9 @@ class ResponsesTool(openai.OpenAIBody):
 
     type: str
     tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
-    name: openai.Name | None = None
+    name: str | None = None
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Any = None
     format: dict[str, Any] | None = None
     server_label: str | None = None
     allowed_tools: list[str] | dict[str, Any] | None = None
@@ -77,14 +84,14 @@ class ResponsesChoice(openai.OpenAIBody):
 class ReasoningBody(openai.OpenAIBody):
     """Thinking; it comes as a summary, which is the whole of it."""
 
-    effort: _Effort | None = None
+    effort: openai.ThinkLevel | None = None
 
 
 class TextFormat(openai.OpenAIBody):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: openai.Name | None = None
+    name: str | None = None
     # "schema" is a method of every pydantic model.
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     description: str | None = None
@@ -210,22 +217,21 @@ _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}
 
 
 def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], dict[str, Sequence[str] | None]]:
-    declared: list[tuple[str, str | None, Json | None]] = []
+    declared: list[Declared] = []
     servers: dict[str, Sequence[str] | None] = {}
+    hosted: list[tuple[str, str]] = []
     for where, tool, name in _named(tools):
         if tool.type == "mcp":
             servers[_server(tool, where)] = _allowed(tool.allowed_tools)
             continue
         if tool.type not in ("function", "custom"):
-            raise hosted(tool.type, f"{where}.type")
-        if len(name) > MAX_NAME_CHARS or not name:
-            message = f"a tool's name, with that of its namespace, has from 1 to {MAX_NAME_CHARS} characters"
-            raise RequestRefusedError(message, f"{where}.name")
+            hosted.append((tool.type, f"{where}.type"))
+            continue
         if tool.type == "custom" and (tool.format or {}).get("type", "text") != "text":
             message = "the runtime cannot hold an answer to a grammar; offer a function, or a custom tool of text"
             raise RequestRefusedError(message, f"{where}.format", "unsupported_parameter")
         declared.append((name, tool.description, tool.parameters if tool.type == "function" else _FREE_TEXT))
-    return checked_tools(declared, servers), servers
+    return checked_tools(declared, servers, hosted), servers
 
 
 def _joined(namespace: str | None, name: str | None) -> str:
@@ -242,15 +248,6 @@ def _named(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool,
             continue
         for inner, each in enumerate(tool.tools or ()):
             yield f"{where}.tools[{inner}]", each, _joined(tool.name, each.name) if each.name else ""
-
-
-def hosted(name: str, where: str) -> RequestRefusedError:
-    """Return the refusal of a tool that runs at the vendor's."""
-    message = (
-        f"the hosted tool {name!r} does not run here; leave it out, offer a function of your own, or name a server of "
-        'this service: {"type": "mcp", "server_label": NAME}'
-    )
-    return RequestRefusedError(message, where, "unsupported_tool")
 
 
 def _server(tool: ResponsesTool, where: str) -> str:
@@ -277,11 +274,11 @@ def _choice(
         return choice, tools
     if choice.type == "allowed_tools":
         names = {str(each.get("name")) for each in choice.tools or ()}
-        left = [tool for tool in tools if tool.function.name in names]
+        left = [tool for tool in tools if tool.function is not None and tool.function.name in names]
         return (choice.mode or "auto") if left else "none", left or tools
     is_server = choice.type == "mcp" and choice.server_label in servers
     if not (is_server or choice.type in ("function", "custom")):
-        raise hosted(choice.type, "tool_choice.type")
+        raise hosted_tool(choice.type, "tool_choice.type")
     return chosen_tool(choice.name), tools
 
 
@@ -326,10 +323,10 @@ def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
     if item.type == "message":
         if item.role is None or item.content is None:
             raise RequestRefusedError("a message has a role and a content; send both", place)
-        content = _content(item.content, f"{place}.content")
-        if item.role == "assistant" and not isinstance(content, str):
-            content = "".join(part.text or "" for part in content)
-        return openai.BodyMessage(role=item.role, content=content)
+        if item.role != "assistant" or isinstance(item.content, str):
+            return openai.BodyMessage(role=item.role, content=item.content)
+        text = "".join(content_text(part.model_dump()) for part in item.content)
+        return openai.BodyMessage(role=item.role, content=text)
     if item.type in ("function_call", "custom_tool_call"):
         if not item.call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
@@ -340,27 +337,9 @@ def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
             role="assistant", content="", tool_calls=[openai.MessageCall(id=item.call_id, function=function)]
         )
     if item.type in ("function_call_output", "custom_tool_call_output"):
-        output = _content(item.output or "", f"{place}.output")
-        return openai.BodyMessage(role="tool", content=output, tool_call_id=item.call_id or "")
-    if item.type not in _UNREAD:
-        message = f"items of the type {item.type!r} are not read here; leave it out"
-        raise RequestRefusedError(message, f"{place}.type", "unsupported_content")
+        return openai.BodyMessage(role="tool", content=content_text(item.output), tool_call_id=item.call_id or "")
+    # Thinking, and calls that a service has run itself, whose outcome is in its answer.
     return None
-
-
-# Thinking, and calls that this service has run itself, whose outcome is in the answer.
-_UNREAD = frozenset({"reasoning", "mcp_call", "mcp_list_tools"})
-_TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
-
-
-def _content(content: str | Sequence[openai.ContentPart], place: str) -> str | list[openai.ContentPart]:
-    if isinstance(content, str):
-        return content
-    for index, part in enumerate(content):
-        if part.type not in _TEXTS:
-            message = f"this model reads text; send parts of the type input_text, not {part.type!r}"
-            raise RequestRefusedError(message, f"{place}[{index}].type", "unsupported_content")
-    return [openai.ContentPart(type="text", text=part.text or part.refusal or "") for part in content]
 
 
 @dataclass(frozen=True)

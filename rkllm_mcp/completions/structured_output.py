@@ -3,8 +3,8 @@
     schema ─▶ note for the model after the question ─▶ answer ─▶ JSON text, repaired if that is unambiguous
 
 A valid answer is returned unchanged. Any other is repaired and coerced like the arguments of calls, and accepted only
-if it then matches the schema. Nothing is fetched: a schema can refer to itself only. Schemas and patterns that could
-take long are refused before use.
+if it then matches the schema. Nothing is fetched: a schema can refer to itself only. Schemas that could take long are
+refused before use; patterns that could, or that another language writes, are shown to the model and not checked.
 """
 
 from __future__ import annotations
@@ -97,10 +97,8 @@ class SchemaCheck:
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._changing = Lock()
 
-    def __call__(self, schema: Mapping[str, Any], *, of_object: bool = False) -> None:
-        """Raise a SchemaError if a schema is invalid or too costly; with ``of_object`` it must describe an object."""
-        if of_object and schema.get("type") != "object":
-            raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
+    def __call__(self, schema: Mapping[str, Any]) -> None:
+        """Raise a SchemaError if a schema is invalid or too costly."""
         try:
             written = json.dumps(schema, sort_keys=True)
             if len(written) > MOST_SCHEMA_CHARS:

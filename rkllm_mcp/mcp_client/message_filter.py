@@ -12,13 +12,14 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from anyio.abc import AsyncResource
 
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.mcp_client.wire_log import Write
-from rkllm_mcp.toolcalls.schemas import SchemaError, check_schema
+from rkllm_mcp.toolcalls.schemas import arguments_schema
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 _LONG_SECRET_CHARS = 8
 _TASK_SUPPORT = ("forbidden", "optional", "required")
-# Texts in results; longer ones take a pattern longer in proportion.
-_RESULT_CHARS = 10_000
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -172,11 +171,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
         return None
     good: dict[str, Any] = {"name": tool["name"]}
     good |= {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
-    good["inputSchema"] = _mend_input_schema(tool.get("inputSchema"), tool["name"], note)
-    output = tool.get("outputSchema")
-    # An invalid output schema is dropped: the SDK would reject valid results because of it.
-    if _is_object(output) and output.get("type") == "object" and _is_checkable(output, tool["name"], note):
-        good["outputSchema"] = output
+    # The output schema is left out: the SDK would throw away a whole result that does not fit it.
+    good["inputSchema"] = arguments_schema(tool.get("inputSchema"), partial(_note_of, note, tool["name"]))
     annotations = tool.get("annotations")
     if _is_object(annotations):
         good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
@@ -186,29 +182,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     return good
 
 
-def _is_checkable(output: dict[str, Any], name: str, note: Callable[[str], None]) -> bool:
-    """Return True if results can be checked with a schema; the SDK does it without a limit of its own."""
-    try:
-        check_schema(output, text_chars=_RESULT_CHARS)
-    except (SchemaError, RecursionError) as error:
-        note(f"tool {name!r}: its output schema is not used: {error}")
-        return False
-    return True
-
-
-def _mend_input_schema(schema: Any, name: str, note: Callable[[str], None]) -> dict[str, Any]:
-    if _is_object(schema) and schema.get("type") == "object":
-        return schema
-    kind = schema.get("type") if _is_object(schema) else None
-    could_be_object = kind is None or (isinstance(kind, list) and "object" in kind)
-    if _is_object(schema) and schema and could_be_object:
-        note(f"tool {name!r}: its input schema has no type; it is treated as an object")
-        return {**schema, "type": "object"}
-    if schema:
-        note(
-            f"tool {name!r}: its input schema does not describe an object; any arguments are accepted: {_short(schema)}"
-        )
-    return {"type": "object", "properties": {}}
+def _note_of(note: Callable[[str], None], name: str, problem: str) -> None:
+    note(f"tool {name!r}: {problem}")
 
 
 def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:

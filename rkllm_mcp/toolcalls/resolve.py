@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,12 +54,15 @@ class RefusedError(Exception):
 class ToolCatalogue:
     """The declared tools under every name that a model may use.
 
-    Calls are reported under the name shown to the model; long names (``mcp__server__tool``) are accepted too.
+    Calls are reported under the name shown to the model; long names (``mcp__server__tool``) are accepted too, and the
+    name of the tool's own program where only one tool has it.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._shown = {tool.name: tool for tool in tools}
-        self._names = {**{tool.qualified_name: tool for tool in tools}, **self._shown}
+        wire_names = Counter(tool.wire_name for tool in tools if tool.wire_name)
+        own = {tool.wire_name: tool for tool in tools if wire_names[tool.wire_name] == 1}
+        self._names = {**own, **{tool.qualified_name: tool for tool in tools}, **self._shown}
         self.names = frozenset(self._names)
 
     def __bool__(self) -> bool:

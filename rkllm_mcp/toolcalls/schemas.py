@@ -92,6 +92,7 @@ _MOST_STEPS = 500
 _STEPS_FOR_VALUE = 4
 _VALUES_OF_STEP = 32
 _CHARS_OF_STEP = 2000
+_MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each character
 
 
 class TooManyStepsError(Exception):
@@ -145,6 +146,8 @@ class _Budget:
         self.fitting: set[tuple[int, int]] = set()
         self._sizes: dict[int, int] = {}
         self._left = _MOST_STEPS + _STEPS_FOR_VALUE * self._measured(value)
+        self._patterns: set[str] = set()
+        self._pattern_chars_left = _MOST_PATTERNS_CHARS
 
     def _measured(self, value: Any) -> int:
         if isinstance(value, (dict, list)):
@@ -152,6 +155,13 @@ class _Budget:
             self._sizes[id(cast("object", value))] = size = 1 + sum(self._measured(item) for item in inner)
             return size
         return 1
+
+    def has_room_for(self, pattern: str) -> bool:
+        """Return True if a pattern may be compiled, which takes time for each of its characters."""
+        if pattern not in self._patterns and len(pattern) <= self._pattern_chars_left:
+            self._patterns.add(pattern)
+            self._pattern_chars_left -= len(pattern)
+        return pattern in self._patterns
 
     def take(self, instance: Any, keyword_value: Any) -> None:
         """Count a keyword: messages contain the value, and loops iterate over the value or the keyword."""
@@ -225,8 +235,22 @@ def _violation(message: str) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Return True if a pattern is found in a text; a pattern that could take long counts as found."""
-    return may_run_long(pattern, len(text)) or re.search(pattern, text) is not None
+    """Return True if a pattern is found in a text.
+
+    A pattern that could take long, or that is written in the regular expressions of another language, counts as found.
+    """
+    if may_run_long(pattern, len(text)) or not _BUDGET.get().has_room_for(pattern):
+        return True
+    compiled = _compiled(pattern)
+    return compiled is None or compiled.search(text) is not None
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """Return a pattern ready for use; None if it is not one of Python's."""
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return None
 
 
 def _pattern(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -286,9 +310,6 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
 MOST_NODES = 2000
 MOST_DEPTH = 64
 _ITEMS_OF_NODE = 32  # keys, choices and names are compared much faster than schemas are read
-_MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each character
-# An answer nearly always ends before so many characters of what a pattern is for.
-USUAL_CHARS = 40
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
@@ -309,23 +330,39 @@ def measure_schema(schema: Schema) -> None:
     _Walk(schema, is_checked=False, is_closed=False).visit(schema, (), 0)
 
 
-def check_schema(schema: Schema, *, is_closed: bool = True, text_chars: int = USUAL_CHARS) -> None:
+def check_schema(schema: Schema, *, is_closed: bool = True) -> None:
     """Check that a schema is valid JSON Schema and small enough.
 
-    ``is_closed`` also requires that it refers to nothing outside itself and that every pattern ends soon on texts of
-    ``text_chars`` characters.
+    ``is_closed`` is for schemas of other programs: they must refer to nothing outside themselves, and their patterns
+    may be those of another language. Otherwise every pattern must be a regular expression of Python.
 
     Raises:
         SchemaError: it is not valid, or too large.
     """
-    _Walk(schema, is_checked=True, is_closed=is_closed, text_chars=text_chars).visit(schema, (), 0)
+    _Walk(schema, is_checked=True, is_closed=is_closed).visit(schema, (), 0)
+
+
+def arguments_schema(schema: object, note: Callable[[str], None]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments, repaired if it does not describe an object; ``note`` gets the reason.
+
+    The schema is shown to the model and need not be valid: the tool's own program checks what the model writes.
+    """
+    table = dict(as_mapping(schema))
+    kind = table.get("type")
+    if kind == "object":
+        return table
+    if table and (kind is None or (isinstance(kind, list) and "object" in kind)):
+        note("its input schema has no type; it is treated as an object")
+        return {**table, "type": "object"}
+    if schema:
+        note(f"its input schema does not describe an object; any arguments are accepted: {_short(schema)}")
+    return {"type": "object", "properties": {}}
 
 
 class _Walk:
     """One traversal of a schema; each subschema is visited once, also with several references to it."""
 
-    def __init__(self, root: Schema, *, is_checked: bool, is_closed: bool, text_chars: int = USUAL_CHARS) -> None:
-        self._text_chars = text_chars
+    def __init__(self, root: Schema, *, is_checked: bool, is_closed: bool) -> None:
         self._root, self._is_checked, self._is_closed = root, is_checked, is_closed
         self._nodes = self._pattern_chars = 0
         self._is_current = str(root.get("$schema", "2020-12")).find("2020-12") >= 0
@@ -401,20 +438,13 @@ class _Walk:
                 self._check_pattern(pattern, path)
 
     def _check_pattern(self, pattern: str, path: tuple[Any, ...]) -> None:
-        is_slow = is_slow_to_compile(pattern)
-        if not is_slow:
-            self._pattern_chars += len(pattern)
-            if self._pattern_chars > _MOST_PATTERNS_CHARS:
-                raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError):
-                raise _broken(path, f"{_short(pattern)} is not a 'regex'") from None
-        if self._is_closed and (is_slow or may_run_long(pattern, self._text_chars)):
-            raise SchemaError(
-                f"the pattern {pattern[:80]!r} may take too long; repeat less, or with an end as in {{1,40}}, "
-                f"in at most {MOST_PATTERN_CHARS} characters"
-            )
+        if self._is_closed:
+            return
+        self._pattern_chars += len(pattern)
+        if self._pattern_chars > _MOST_PATTERNS_CHARS:
+            raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
+        if not is_slow_to_compile(pattern) and _compiled(pattern) is None:
+            raise _broken(path, f"{_short(pattern)} is not a 'regex'")
 
 
 def _too_large() -> SchemaCostError:

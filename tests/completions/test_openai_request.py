@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -187,17 +188,6 @@ ASKS = {"role": "assistant", "tool_calls": [call("a")]}
 REFUSED: list[tuple[list[Json], Json, str, str]] = [
     ([IMAGE], {}, "messages[0].content[1].type", "send parts of the type text, not 'image_url'"),
     ([{"role": "user"}], {}, "messages[0].content", "has a content"),
-    ([USER, result("a")], {}, "messages[1].tool_call_id", "no open call 'a'"),
-    ([USER, ASKS, result("a"), result("a")], {}, "messages[3].tool_call_id", "no open call 'a'"),
-    ([USER, ASKS, USER], {}, "messages[2]", "calls have no result: a"),
-    ([USER, ASKS], {}, "messages[1]", "calls have no result: a"),
-    ([USER, {"role": "assistant", "tool_calls": [call("a"), call("a")]}], {}, "messages[1].tool_calls", "same id"),
-    (
-        [USER, {"role": "assistant", "tool_calls": [call("a", "{oops")]}],
-        {},
-        "messages[1].tool_calls[0].function.arguments",
-        "JSON object as text",
-    ),
     ([], {"n": 2}, "n", "send 1, or the request again"),
     ([], {"logprobs": True}, "logprobs", "no probabilities"),
     ([], {"logit_bias": {"1": 5.0}}, "logit_bias", "cannot favour"),
@@ -212,13 +202,6 @@ REFUSED: list[tuple[list[Json], Json, str, str]] = [
         {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "fly"}}},
         "tool_choice",
         "no tool 'fly'",
-    ),
-    ([], {"tools": [WEATHER, WEATHER]}, "tools[1].function.name", "two tools 'get_weather'"),
-    (
-        [],
-        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
-        "tools[0].function.parameters",
-        "parameters of the tool 'f' cannot be used: its type is 'array'",
     ),
     ([], {"response_format": {"type": "json_schema"}}, "response_format.json_schema", "send its name and schema"),
     (
@@ -237,6 +220,121 @@ def test_what_cannot_be_done_is_refused_naming_the_field(
     error = refusal(*messages, **fields)
     assert error.param == param
     assert said in str(error)
+
+
+OSLO = {"city": "Oslo"}
+SEEN = ToolResult("a", "get_weather", "sunny")
+
+
+@pytest.mark.parametrize(
+    ("history", "read"),
+    [
+        ([result("a")], [Message("user", "[The result of a tool]\nsunny")]),
+        (
+            [ASKS, result("a"), result("a"), USER],
+            [
+                Message("assistant", calls=(ToolCall("a", "get_weather", OSLO),)),
+                Message("tool", results=(SEEN,)),
+                Message("user", "Hi", context="[The result of a tool]\nsunny"),
+            ],
+        ),
+        (
+            [ASKS, USER],
+            [
+                Message("assistant", calls=(ToolCall("a", "get_weather", OSLO),)),
+                Message("tool", results=(ToolResult("a", "get_weather", "(no result)"),)),
+                Message("user", "Hi"),
+            ],
+        ),
+        (
+            [{"role": "assistant", "tool_calls": [call("a"), call("a")]}, result("a", "one"), result("a", "two")],
+            [
+                Message("assistant", calls=(ToolCall("a", "get_weather", OSLO), ToolCall("a_1", "get_weather", OSLO))),
+                Message(
+                    "tool", results=(ToolResult("a", "get_weather", "one"), ToolResult("a_1", "get_weather", "two"))
+                ),
+            ],
+        ),
+    ],
+)
+def test_a_history_whose_calls_and_results_do_not_fit_is_repaired(history: list[Json], read: list[Message]) -> None:
+    assert list(request(USER, *history).messages[1:]) == read
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("{'city': 'Oslo'}", OSLO),
+        ('{"city": "Oslo"', OSLO),
+        ("", {}),
+        (None, {}),
+        (" ", {}),
+        ("[]", {}),
+        ('"Oslo"', {"arguments": "Oslo"}),
+        ("{oops", {"arguments": "{oops"}),
+        ("[1, 2]", {"arguments": [1, 2]}),
+        ("{" * 70_000, {"arguments": "{" * 70_000}),
+    ],
+)
+def test_arguments_in_a_history_are_read_leniently_and_else_kept(written: Any, read: Json) -> None:
+    said = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": written}}]}
+    assert request(USER, said, result("a")).messages[1].calls == (ToolCall("a", "f", read),)
+
+
+def test_one_tool_that_cannot_be_used_costs_only_itself() -> None:
+    pairs = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(14)} | {"a14": {}}
+    costly = {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": pairs}
+    odd: list[tuple[str, Any]] = [
+        ("list", {"type": "array"}),
+        ("none", None),
+        ("text", "x"),
+        ("pattern", {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+(?<n>\\p{L})$"}}}),
+        ("costly", costly),
+        ("", {}),
+    ]
+    tools: list[Any] = [{"type": "function", "function": {"name": name, "parameters": each}} for name, each in odd]
+    read = request(tools=[WEATHER, WEATHER, {"type": "web_search"}, *tools]).tools
+    assert [tool.name for tool in read] == ["get_weather", "list", "none", "text", "pattern"]
+    assert read[1].input_schema == {"type": "object", "properties": {}}
+    assert read[4].input_schema == odd[3][1]
+
+
+def test_names_that_models_cannot_write_are_mapped_for_the_model() -> None:
+    names = ["calendar.read", "a/b", "読む", "x" * 100, "two words", "plain"]
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    choice = {"type": "function", "function": {"name": "a/b"}}
+    asked = request(
+        USER,
+        {"role": "assistant", "tool_calls": [call("a", "{}", "calendar.read"), call("b", "{}", "gone.tool")]},
+        result("a"),
+        tools=tools,
+        tool_choice=choice,
+    )
+    shown = [tool.name for tool in asked.tools]
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in shown)
+    assert len(set(shown)) == len(names)
+    assert [asked.client_names.get(name, name) for name in shown] == names
+    assert [each.name for each in asked.messages[1].calls] == [shown[0], "gone_tool"]
+    assert asked.options.forced_tool == shown[1]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+def test_a_picture_in_a_history_is_one_line() -> None:
+    shown = {"role": "user", "content": [{"type": "text", "text": "Look"}, PICTURE]}
+    tells = {**result("a"), "content": [{"type": "text", "text": "a map"}, PICTURE]}
+    asked = request(shown, ASKS, tells, {"role": "user", "content": [PICTURE]})
+    assert asked.messages[0].text == "Look\n[image, not shown]"
+    assert asked.messages[2].results[0].text == "a map\n[image, not shown]"
+    assert asked.messages[3].text == "[image, not shown]"
+
+
+def test_a_line_that_changes_before_a_system_text_is_left_out() -> None:
+    line = "x-anthropic-billing-header: cc_version=2.1.99.abc; cch=1;"
+    for system in ([line, "Be brief."], [f"{line}\nBe brief."], ["Be brief."]):
+        messages = [{"role": "system", "content": text} for text in system]
+        assert request(*messages, USER).messages[0] == Message("system", "Be brief.")
 
 
 def test_a_call_that_is_echoed_with_its_arguments_as_an_object_is_understood() -> None:

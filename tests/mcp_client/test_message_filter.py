@@ -24,11 +24,11 @@ def test_a_good_definition_stays_as_it_is() -> None:
         "title": "t",
         "description": "d",
         "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}, "$defs": {}},
-        "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
         "execution": {"taskSupport": "optional"},
     }
-    assert mended_tool(good) == (good, [])
+    # The SDK would throw away a result that does not fit the output schema.
+    assert mended_tool({**good, "outputSchema": {"type": "object"}}) == (good, [])
 
 
 def test_a_missing_schema_takes_any_arguments() -> None:

@@ -274,7 +274,9 @@ async def answer(
     last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
     check_length(request, last, asked.param("messages"))
     reply = new_reply(
-        model=model or chosen_model(request) or service_of(request).model_host.name, host_tools=question.host_tools
+        model=model or chosen_model(request) or service_of(request).model_host.name,
+        host_tools=question.host_tools,
+        names=question.client_names,
     )
     writer = ReplyWriter(reply, new_shape(reply))
 

@@ -24,6 +24,8 @@ from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
+# The end of every name in Ollama's lists; it may be left out.
+DEFAULT_TAG = ":latest"
 
 
 async def listed_models(request: Request) -> dict[str, ListedModel]:
@@ -45,16 +47,13 @@ async def _all_models(request: Request, tenant: str | None = None) -> dict[str, 
     return await to_thread.run_sync(tenants.listed, own if tenant is None else tenant)
 
 
-async def choose_model(
-    request: Request, name: str | None, keep_alive: str | float | None = None, *, default_tag: str = ""
-) -> str:
+async def choose_model(request: Request, name: str | None, keep_alive: str | float | None = None) -> str:
     """Note the model that a request names, and return its name; empty for the loaded one.
 
     Args:
         request: the request, whose answer waits until the model is loaded.
         name: as the client wrote it; the loaded one if it is None, ``default`` or an alias.
         keep_alive: how long the model stays after the answer, if the client may decide that.
-        default_tag: end of a name that may be left out.
 
     Raises:
         HTTPError: 400, keep_alive is wrong; 403, the key may not have it loaded; 404, no such model chats here.
@@ -67,7 +66,7 @@ async def choose_model(
         except ValueError as error:
             raise HTTPError(400, f"keep_alive: {error}", param="keep_alive") from None
         request.state.keep_alive_s = seconds if tenants.may_switch(tenant.name) else None
-    chosen = (name or "").removesuffix(default_tag)
+    chosen = (name or "").removesuffix(DEFAULT_TAG)
     if name is None or {chosen, name} & {DEFAULT_MODEL, *service.config.service.model_aliases}:
         chosen = ""
     elif chosen != service.model_host.name:
@@ -167,6 +166,7 @@ async def show_model(request: Request) -> Model:
 
 async def _model(request: Request, wanted: str) -> Model:
     models = {model.id: model for model in await _models(request)}
+    wanted = wanted if wanted in models else wanted.removesuffix(DEFAULT_TAG)
     if wanted not in models:
         message = f"there is no model {wanted!r}; there is {', '.join(models)}"
         raise HTTPError(404, message, param="model", code="model_not_found")

@@ -43,7 +43,7 @@ from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, choose_model, listed_models, named_models
+from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, DEFAULT_TAG, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.install import Pull
 
 VERSION = "0.12.0"
-TAG = ":latest"
 _CAPABILITIES = {"chat": "completion", "tools": "tools", "thinking": "thinking", "embed": "embedding"}
 # Between two lines about a download, seconds.
 _PROGRESS_S = 0.25
@@ -127,7 +126,7 @@ async def generate(request: Request) -> object:
 async def _answer(
     request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
 ) -> object:
-    model = await choose_model(request, body.model, body.keep_alive, default_tag=TAG)
+    model = await choose_model(request, body.model, body.keep_alive)
     if not is_asked:
         if body.unloads:
             service_of(request).tenants.unload(model, tenant_of(request).name)
@@ -173,7 +172,7 @@ async def embed_one(request: Request) -> OllamaVector:
 async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
-    await _found(request, model.removesuffix(TAG))
+    await _found(request, model.removesuffix(DEFAULT_TAG))
     # An empty input is a way to check that the model exists.
     return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
@@ -199,7 +198,7 @@ class NameBody(bodies.LenientBody):
     @property
     def wanted(self) -> str:
         """The name without Ollama's default tag."""
-        return (self.model or self.name or "").removesuffix(TAG)
+        return (self.model or self.name or "").removesuffix(DEFAULT_TAG)
 
 
 class PullBody(NameBody):
@@ -401,7 +400,7 @@ async def version(request: Request) -> OllamaVersion:
 
 
 def _described(name: str, model: ListedModel) -> dict[str, Any]:
-    tagged = name if ":" in name else f"{name}{TAG}"
+    tagged = name if ":" in name else f"{name}{DEFAULT_TAG}"
     return {
         "name": tagged,
         "model": tagged,

@@ -427,18 +427,6 @@ NESTED: Json = {
             "unsupported_content",
         ),
         (
-            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}]},
-            openai.BadRequestError,
-            "tools[0].function.parameters",
-            "invalid_function_parameters",
-        ),
-        (
-            {"tools": [{"type": "function", "function": {"name": "f", "parameters": NESTED}}]},
-            openai.UnprocessableEntityError,
-            "tools[0].function.parameters",
-            "invalid_function_parameters",
-        ),
-        (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": NESTED}}},
             openai.UnprocessableEntityError,
             "response_format.json_schema.schema",

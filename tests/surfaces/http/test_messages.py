@@ -191,16 +191,6 @@ def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic
             {},
             "messages[0].content[0].type: this model reads text",
         ),
-        (
-            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]}],
-            {},
-            "no open call 't1'",
-        ),
-        (
-            ["x"],
-            {"tools": [{"name": "a", "input_schema": {"type": "object", "properties": 1}}]},
-            "tools[0].input_schema",
-        ),
         (["x"], {"extra_headers": {"anthropic-version": "2023-01-01"}}, "anthropic-version"),
         (["long " * 5000], {}, "the prompt has"),
     ],

@@ -193,11 +193,11 @@ def test_a_refusal_is_one_sentence_as_its_programs_expect(client: Client, servic
     with pytest.raises(ollama.ResponseError, match="not found") as missing:
         client.chat("mistral", messages=[user("Hi")])
     assert missing.value.status_code == 404
-    with pytest.raises(ollama.ResponseError, match="images"):
+    with pytest.raises(ollama.ResponseError, match="reads text"):
         client.chat("parrot", messages=[{**user("Hi"), "images": ["aGk="]}])
     for path, body, status in (
         ("/api/chat", {"model": "parrot", "messages": [{"role": "nobody", "content": ""}]}, 422),
-        ("/api/chat", {"model": "parrot", "messages": [{"role": "tool", "content": "x"}]}, 400),
+        ("/api/chat", {"model": "parrot", "messages": [{"role": "tool", "content": "x"}], "stream": False}, 200),
         ("/api/chat", {"model": "parrot", "messages": [user("Hi")], "format": "yaml"}, 400),
         ("/api/generate", {"model": "parrot", "prompt": "x", "suffix": "y"}, 400),
         ("/api/generate", {"prompt": "x"}, 422),
@@ -206,7 +206,7 @@ def test_a_refusal_is_one_sentence_as_its_programs_expect(client: Client, servic
     ):
         response = httpx2.post(f"{service.url}{path}", json=body, timeout=120)
         assert response.status_code == status, response.text
-        assert isinstance(response.json()["error"], str)
+        assert status == 200 or isinstance(response.json()["error"], str)
 
 
 def test_a_body_needs_no_content_type(service: Served) -> None:

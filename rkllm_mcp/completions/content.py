@@ -1,0 +1,113 @@
+"""Text of the parts and blocks of a message, of every kind that OpenAI's, Anthropic's and MCP's APIs publish.
+
+A block that the model cannot read is one line about it, such as ``[image, not shown]``: a client cannot take it out of
+its history, so it must not end the conversation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from rkllm_mcp.messages import as_list, as_mapping
+
+_TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
+# Thinking, and the calls that a vendor's service runs itself, with their results.
+_UNREAD = frozenset({"thinking", "redacted_thinking", "reasoning", "server_tool_use", "mcp_tool_use", "compaction"})
+_UNREAD_ENDING = "_tool_result"
+# What the kinds of blocks are called in the line about them.
+_WORDS: Mapping[str, str] = {
+    "image_url": "image",
+    "input_image": "image",
+    "computer_screenshot": "image",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "video_url": "video",
+    "input_file": "file",
+    "container_upload": "file",
+}
+_MAX_DEPTH = 8
+
+
+def content_text(content: object, depth: int = 0) -> str:
+    """Return the text of a content: a text, a block, or a list of both."""
+    if isinstance(content, str):
+        return content
+    if block := as_mapping(content):
+        return block_text(block, depth)
+    texts = (content_text(block, depth + 1) for block in as_list(content)) if depth < _MAX_DEPTH else ()
+    return "\n".join(filter(None, texts))
+
+
+def block_text(block: Mapping[str, Any], depth: int = 0) -> str:
+    """Return the text of a block, or the line about a block without a text."""
+    kind = _kind(block)
+    if kind in _UNREAD or kind.endswith(_UNREAD_ENDING):
+        return ""
+    return _text(kind, block, depth) or ("" if kind in _TEXTS else f"[{_label(kind, block)}, not shown]")
+
+
+def is_unreadable(block: Mapping[str, Any]) -> bool:
+    """Return True for a block that the model cannot read, such as an image."""
+    kind = _kind(block)
+    is_skipped = kind in _TEXTS or kind in _UNREAD or kind.endswith(_UNREAD_ENDING)
+    return not is_skipped and not _text(kind, block, 0)
+
+
+def _kind(block: Mapping[str, Any]) -> str:
+    return str(block.get("type") or "text")
+
+
+def _text(kind: str, block: Mapping[str, Any], depth: int) -> str:
+    if kind in _TEXTS:
+        return next((value for key in ("text", "refusal") if isinstance(value := block.get(key), str)), "")
+    if kind == "document":
+        text = _document(as_mapping(block.get("source")), depth)
+        return _below(block, "title", text) if text else ""
+    if kind == "search_result":
+        return _below(block, "title", _below(block, "source", content_text(block.get("content"), depth + 1)))
+    if kind in ("file", "input_file"):
+        # Chat completions have its fields in an object of their own.
+        inner = as_mapping(block.get("file")) or block
+        header, _, data = str(inner.get("file_data") or "").partition(",")
+        text = _decoded(data, header.removeprefix("data:")) if data else ""
+        return _below(inner, "filename", text) if text else ""
+    if kind == "resource":
+        return content_text(as_mapping(block.get("resource")).get("text"))
+    if kind == "tool_reference":
+        return f"[tool {block.get('tool_name', '')}]"
+    # Kinds to come usually have a text, or blocks that have one.
+    text = block.get("text")
+    return text if isinstance(text, str) else content_text(block.get("content"), depth + 1)
+
+
+def _document(source: Mapping[str, Any], depth: int) -> str:
+    data, kind = source.get("data"), source.get("type")
+    if kind == "content":
+        return content_text(source.get("content"), depth + 1)
+    if not isinstance(data, str):
+        return ""
+    return data if kind == "text" else _decoded(data, str(source.get("media_type", "")))
+
+
+def _decoded(data: str, media_type: str) -> str:
+    """Return the text of base64 data of a textual type; empty for any other."""
+    if not media_type.startswith(("text/", "application/json")):
+        return ""
+    try:
+        return base64.b64decode(data, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _below(block: Mapping[str, Any], key: str, text: str) -> str:
+    head = block.get(key)
+    return f"{head}\n{text}" if isinstance(head, str) and head else text
+
+
+def _label(kind: str, block: Mapping[str, Any]) -> str:
+    inner = as_mapping(block.get("file")) or block
+    name = next((inner[key] for key in ("title", "filename", "name") if isinstance(inner.get(key), str)), "")
+    return " ".join(filter(None, (_WORDS.get(kind, kind.replace("_", " ")), name[:80])))

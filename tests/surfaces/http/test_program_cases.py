@@ -1,0 +1,89 @@
+"""Requests that other people's programs really send (``shared/cases/programs``) get a right answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from rkllm_mcp.messages import as_mapping
+from tests.support.program_cases import Row, listed, parrot, program_rows
+from tests.support.served import Served, served
+
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("programs")
+    with served(folder, parrot(folder / "model")) as it:
+        yield it
+
+
+def _calls(value: Any) -> Iterator[list[Any]]:
+    """Yield name and arguments of each call in an answer of any API."""
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _calls(item)
+        return
+    value = as_mapping(value)
+    if value.get("type") == "tool_use":
+        yield [value["name"], value["input"]]
+    elif "name" in value and "arguments" in value:
+        arguments = value["arguments"]
+        yield [value["name"], json.loads(arguments) if isinstance(arguments, str) else arguments]
+    else:
+        for item in value.values():
+            yield from _calls(item)
+
+
+def _faults(row: Row, status: int, answer: Any) -> list[str]:
+    """Return what is wrong with an answer."""
+    expect, text = row["expect"], json.dumps(answer, ensure_ascii=False)
+    faults = [] if status == expect["status"] else [f"status {status}: {text[:300]}"]
+    faults += [f"lacks {words!r}: {text[:300]}" for words in expect.get("contains", ()) if words not in text]
+    faults += [f"has {words!r}" for words in expect.get("not_contains", ()) if words in text]
+    if "calls" in expect and list(_calls(answer)) != expect["calls"]:
+        faults.append(f"calls {list(_calls(answer))}: {text[:300]}")
+    for path, least in expect.get("at_least", {}).items():
+        value = answer
+        for step in path.split("."):
+            value = as_mapping(value).get(step)
+        if not (isinstance(value, int) and value >= least):
+            faults.append(f"{path} is {value}, less than {least}")
+    return faults
+
+
+def test_every_request_of_the_cases_gets_the_right_answer(service: Served) -> None:
+    failed: dict[str, list[str]] = {}
+    for row in program_rows("requests.jsonl"):
+        answer = httpx2.request(row["method"], service.url + row["path"], json=row["body"], timeout=120)
+        if faults := _faults(row, answer.status_code, answer.json()):
+            failed[row["id"]] = faults
+    assert listed(failed) == ""
+
+
+def _body(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    tools = [("get_weather", WEATHER), ("other", schema)]
+    ask = {"role": "user", "content": "Is other offered?"}
+    if path == "/v1/messages":
+        offered = [{"name": name, "input_schema": each} for name, each in tools]
+        return {"model": "parrot", "messages": [ask], "tools": offered, "max_tokens": 200}
+    if path == "/v1/responses":
+        offered = [{"type": "function", "name": name, "parameters": each} for name, each in tools]
+        return {"model": "parrot", "input": [ask], "tools": offered}
+    offered = [{"type": "function", "function": {"name": name, "parameters": each}} for name, each in tools]
+    return {"model": "parrot", "messages": [ask], "tools": offered, "stream": False}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
+def test_every_schema_of_the_cases_is_offered_to_the_model(service: Served, path: str) -> None:
+    failed: dict[str, str] = {}
+    for row in program_rows("schemas.json"):
+        answer = httpx2.post(service.url + path, json=_body(path, row["schema"]), timeout=120)
+        if "Yes, other is offered." not in answer.text:
+            failed[row["id"]] = f"{answer.status_code} {answer.text[:200]}"
+    assert listed(failed) == ""
