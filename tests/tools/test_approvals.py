@@ -361,6 +361,14 @@ async def test_an_approval_for_longer_never_covers_a_repeated_call_and_a_refusal
     assert len(world.person.asked) == 5
 
 
+@pytest.mark.parametrize("decision", ["always", "conversation"])
+async def test_an_approval_of_a_repeated_call_is_not_stored_for_later_calls(decision: Decision) -> None:
+    world = World(Person([decision, "deny"]))
+    assert outcome(await world.call(texts=['delete_file(path="/a")'])) == ("run 1", decision)
+    assert outcome(await world.call()) == ("refused", "deny")
+    assert await world.memory.find("files", "delete_file") is None
+
+
 def test_the_untrusted_texts_of_a_conversation_are_results_contexts_and_prompts() -> None:
     results = (ToolResult("call_1", "look", "a page"), ToolResult("", "tool_call", "a sentence of the host"))
     conversation = Conversation()

@@ -97,6 +97,17 @@ async def test_the_cross_encoder_has_the_last_word_on_the_first_ten(tmp_path: Pa
         assert len((await library.search(SearchRequest("sea snow", base_id))).hits) == 1
 
 
+async def test_chunks_that_the_cross_encoder_did_not_score_rank_below_those_it_scored(
+    tmp_path: Path, service: ModelService
+) -> None:
+    reranker = reranker_from(f"{service.url}#judge")
+    async with open_library(tmp_path, LibrarySettings(reranker=reranker)) as library:
+        base_id = await filled(library, *(f"snow {number}" for number in range(12)))
+        hits = (await library.search(SearchRequest("sea snow", base_id, threshold=0, max_results=12))).hits
+    # Without a cross-encoder each of them would score more than 0.05 for its word.
+    assert [(hit.score, hit.scores.cross_encoder) for hit in hits] == [*[(0.05, 0.05)] * 10, *[(0.05, None)] * 2]
+
+
 async def test_work_that_could_not_be_done_is_done_later(tmp_path: Path, service: ModelService) -> None:
     answer = service.answers["/v1/embeddings"]
     async with open_library(tmp_path, LibrarySettings(model(service))) as library:

@@ -1,0 +1,94 @@
+"""What is known of the KV cache after a run, and what its owners may learn of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rkllm_mcp.generation import GenerationOptions, TokenInput
+from rkllm_mcp.runtime.frames import RunCommand
+from rkllm_mcp.runtime.kv_cache import CacheState
+from rkllm_mcp.runtime.run import Run, RunState
+
+PROMPT, ANSWER = (1, 2, 3), (7, 8, 9)
+OPTIONS = GenerationOptions(16)
+
+
+def command_of(options: GenerationOptions = OPTIONS, *, clears_after: bool = False) -> RunCommand:
+    return RunCommand(1, TokenInput(PROMPT), options, clears_after=clears_after)
+
+
+def after(
+    cache: CacheState,
+    command: RunCommand,
+    *,
+    state: RunState = RunState.DONE,
+    ids: Sequence[int] = ANSWER,
+) -> CacheState:
+    """The cache behind a run with this command, its end and its tokens."""
+    run = Run(command)
+    cache.started()
+    run.ids.extend(ids)
+    run.state = state
+    cache.after(run, command)
+    return cache
+
+
+def test_the_cache_holds_the_prompt_and_all_tokens_of_the_answer_but_the_last() -> None:
+    cache = after(CacheState(), command_of())
+    assert list(cache.ids) == [1, 2, 3, 7, 8]
+    assert not cache.is_cold
+    assert cache.uncached([1, 2, 3, 7, 8, 9, 10]) == 2
+
+
+@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.DONE])
+def test_the_content_behind_a_run_that_did_not_end_well_is_unknown(state: RunState) -> None:
+    assert list(after(CacheState(), command_of(), state=state).ids) == []
+
+
+def test_the_content_behind_a_run_without_a_token_is_unknown() -> None:
+    cache = after(CacheState(), command_of())
+    assert list(after(cache, command_of(), ids=()).ids) == []
+
+
+def test_the_content_behind_a_run_with_kept_history_is_unknown_and_the_next_run_clears_it() -> None:
+    cache = after(CacheState(), command_of(replace(OPTIONS, keep_history=True)))
+    assert list(cache.ids) == []
+    assert cache.before(command_of()).clears_before
+    assert not cache.before(command_of(replace(OPTIONS, keep_history=True))).clears_before
+
+
+def test_a_model_that_reuses_no_prefix_has_no_known_content() -> None:
+    assert list(after(CacheState(reuses_prefix=False), command_of()).ids) == []
+
+
+def test_a_run_that_clears_the_cache_leaves_it_cold() -> None:
+    cache = after(CacheState(), command_of(clears_after=True))
+    assert cache.is_cold
+    assert list(cache.ids) == []
+
+
+def test_another_adapter_clears_the_cache_and_the_same_one_does_not() -> None:
+    lora = replace(OPTIONS, lora="tone")
+    cache = after(CacheState(), command_of(lora))
+    assert not cache.before(command_of(lora)).clears_before
+    assert cache.before(command_of()).clears_before
+
+
+def test_reuse_of_another_owners_prompt_is_not_reported_and_of_the_services_own_is() -> None:
+    cache = after(CacheState(), command_of(replace(OPTIONS, owner=None)))
+    assert cache.reported_uncached([1, 2, 3, 4], "ann") == 1
+    cache = after(cache, command_of(replace(OPTIONS, owner="ben")))
+    assert cache.reported_uncached([1, 2, 3, 7, 8, 4], "ben") == 1
+    # The service's own last prompt is known to every owner, the answer to ben is not.
+    assert cache.reported_uncached([1, 2, 3, 7, 8, 4], "ann") == 3
+
+
+def test_a_failed_run_adds_its_owner_and_a_whole_run_replaces_all_others() -> None:
+    ann, ben = (command_of(replace(OPTIONS, owner=name)) for name in ("ann", "ben"))
+    cache = after(after(CacheState(), ann), ben, ids=())
+    assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens(PROMPT, "ben")) == (0, 0)
+    cache = after(cache, ben)
+    assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens(PROMPT, "ben")) == (0, None)
