@@ -75,7 +75,6 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
-        "tests/test_run_again.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
         "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
     ),
