@@ -6,6 +6,8 @@
 parameters of a tool does not count.
 * A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
 call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
+* A round that only repeats calls whose results are there is not continued: the model answers from these results as
+facts (``agent.facts``), and the repetition is left out of the conversation.
 * Calls of a client's own tools are returned to the client and end the answer, as does the limit of repairs.
 * A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
 * However the answer ends, every call in the conversation has a result.
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rkllm_mcp.agent.facts import call_key, calls_with_results, facts_conversation, last_question
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
@@ -41,6 +44,7 @@ _JAPANESE: Mapping[str, str] = {
 }
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
+FACTS = "[Model: it repeated a call, and answers from the results now]"
 SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
 
 
@@ -62,6 +66,7 @@ class RoundOutcome:
     notes: tuple[str, ...] = ()  # follow the results
     revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
     has_news: bool = False  # True if there is a new result
+    is_repetition: bool = False  # True if every call repeats one whose result is there
 
 
 class CallHandler(Protocol):
@@ -126,10 +131,12 @@ class RunCalls:
             return RoundOutcome()
         if count:
             await self._emit([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
+        is_repetition = not turn.failures and all(map(self._runner.has_result, turn.calls))
         known = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
         notes = self._instructions.after(self._answering(turn.calls))
-        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), self._runner.news > known)
+        has_news = self._runner.news > known
+        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news, is_repetition)
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
         """Yield the tools of ``calls`` that ran without an error."""
@@ -150,7 +157,8 @@ class RunCalls:
 class ReturnCalls:
     """Returns the calls to a client that runs its own tools; the first returned call ends the answer.
 
-    With ``must_call``, an answer without a call is returned to the model like a failed call. A call whose parameters
+    With ``must_call``, an answer without a call is returned to the model like a failed call. Without it, a round that
+    only repeats calls of the last round is not returned. A call whose parameters
     have to be revealed first is not returned, so the calls of such a tool set are withheld to the end of the round.
     """
 
@@ -163,11 +171,12 @@ class ReturnCalls:
         self._emit = emit
         self._must_call = must_call
         self._withheld: list[ToolCallDetected] = []
+        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation)
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
         del may_call
-        if isinstance(event, ToolCallDetected) and self.tool_set.two_steps and may_reveal:
+        if isinstance(event, ToolCallDetected) and self._is_withheld(event, may_reveal=may_reveal):
             self._withheld.append(event)
             return None
         return None if isinstance(event, ToolCallFailed) else event
@@ -175,6 +184,10 @@ class ReturnCalls:
     async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
         """Reveal parameters, return the calls, or ask for a correction."""
         withheld, self._withheld = self._withheld, []
+        if turn.calls and not turn.failures and all(map(self._is_repeated, turn.calls)):
+            self._conversation.calls_made -= len(withheld)
+            repeated = tuple(ToolResult(call.id, call.name, "") for call in turn.calls)
+            return RoundOutcome(repeated, is_repetition=True)
         if turn.calls:
             parameters = [self.tool_set.parameters_before(call) for call in turn.calls] if may_reveal else []
             if any(parameters):
@@ -191,6 +204,13 @@ class ReturnCalls:
         if turn.failures or not self._must_call:
             return RoundOutcome(_refusals(turn.failures))
         return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
+
+    def _is_withheld(self, call: ToolCallDetected, *, may_reveal: bool) -> bool:
+        # The calls keep their order.
+        return bool(self._withheld) or (self.tool_set.two_steps and may_reveal) or self._is_repeated(call)
+
+    def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
+        return call_key(call.name, call.arguments) in self._with_results
 
 
 async def run_agent(
@@ -219,6 +239,9 @@ async def run_agent(
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
         if not outcome.results:
             return _end_of(turn), turn
+        if outcome.is_repetition:
+            turn = await _answer_from_facts(model, conversation, later, emit)
+            return _end_of(turn), turn
         is_reveal = counter.count(outcome)
         if counter.is_repair_limit:
             if not calls.has_last_round:
@@ -237,10 +260,28 @@ async def run_agent(
     return "token_limit" if turn.is_cut else reason, turn
 
 
+async def _answer_from_facts(
+    model: ChatModel, conversation: Conversation, options: ModelOptions, emit: EmitEvents
+) -> Turn:
+    """Answer the question from its results, in place of the last turn, which repeated their calls."""
+    repeating = conversation.messages.pop()
+    facts = facts_conversation(conversation)
+    try:
+        await emit([Status(FACTS), *([Text("\n\n")] if repeating.text.strip() else [])])
+        turn = await model.respond(facts, (), replace(options, tool_choice="none", others=()), emit)
+    finally:
+        conversation.unpaid_tokens = facts.unpaid_tokens
+        said = facts.messages[-1] if facts.messages[-1].role == "assistant" else Message("assistant")
+        text = "\n\n".join(filter(None, (repeating.text.strip(), said.text)))
+        conversation.add(replace(said, text=text))
+    if not turn.has_text and not turn.is_cut:
+        await emit([Text(_in_language(NO_ANSWER, conversation))])
+    return turn
+
+
 def _in_language(note: str, conversation: Conversation) -> str:
     """Return a note in the language of the last question."""
-    asked = next((message.text for message in reversed(conversation.messages) if message.role == "user"), "")
-    return _JAPANESE.get(note, note) if language_of_text(asked) == "ja" else note
+    return _JAPANESE.get(note, note) if language_of_text(last_question(conversation).text) == "ja" else note
 
 
 class _RoundCounter:

@@ -9,12 +9,12 @@ likely take its whole time limit again. After a tool that may have changed somet
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
 
+from rkllm_mcp.agent.facts import call_key
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
@@ -51,13 +51,18 @@ class CallRunner:
         for batch in self._batches(calls):
             different: dict[str, ToolCall] = {}
             for call in batch:
-                different.setdefault(_key(call), call)
+                different.setdefault(call_key(call.name, call.arguments), call)
             await run_concurrently(partial(self._call, call) for call in different.values())
             # Repeated calls: their results are available now.
             for call in batch:
                 if call.id not in self.finished:
                     await self._call(call)
         return [self.finished[call.id] for call in calls]
+
+    def has_result(self, call: ToolCall) -> bool:
+        """Return True if the same call was run in this answer and did not fail."""
+        result = self._results.get(call_key(call.name, call.arguments))
+        return result is not None and not result.is_error
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         """Yield the calls in order, in batches that may run at the same time."""
@@ -77,7 +82,7 @@ class CallRunner:
         return tool is not None and tool.read_only is True
 
     async def _call(self, call: ToolCall) -> None:
-        if (earlier := self._results.get(_key(call))) is not None:
+        if (earlier := self._results.get(call_key(call.name, call.arguments))) is not None:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
@@ -102,7 +107,7 @@ class CallRunner:
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 self._forget_what_was_read()
-            self._results[_key(call)] = result
+            self._results[call_key(call.name, call.arguments)] = result
             self.news += 1
         outcome = f"failed: {failure_line(result)}" if result.is_error else completed(result)
         await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
@@ -133,7 +138,3 @@ def source_events(result: ToolResult) -> list[Event]:
 def failure_line(result: ToolResult) -> str:
     """Return the reason of a failed call for a status line."""
     return shorten(first_line(result.shown), _MOST_REASON_CHARS)
-
-
-def _key(call: ToolCall) -> str:
-    return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, ensure_ascii=False)}"

@@ -69,7 +69,7 @@ def calculate(expression: str) -> str:
         tree = ast.parse(text, mode="eval")
         value = _value(tree.body, 0)
     except SyntaxError:
-        raise LocalToolError(f"'{text}' is not an expression; write one such as (3 + 4) * 2.") from None
+        raise LocalToolError(f"'{text}' is not an expression; write numbers, + - * / ** and brackets.") from None
     except ZeroDivisionError:
         raise LocalToolError("The expression contains a division by zero.") from None
     except OverflowError:

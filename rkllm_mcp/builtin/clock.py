@@ -24,6 +24,8 @@ _WEEKDAYS = ("月", "火", "水", "木", "金", "土", "日")
 # The first year of an era is 元年. Dates before the first era in the table are not converted.
 _ERAS = ((2019, 5, 1, "令和"), (1989, 1, 8, "平成"), (1926, 12, 25, "昭和"))
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+# What models write for the present instead of leaving it out.
+_PRESENT = {"now", "now()", "current", "current time", "present", "今", "いま", "現在", "現在時刻", "今の時刻"}
 _TIME_ONLY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
@@ -37,7 +39,7 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
     # The parameter names are part of the tool's interface; no module of these names is needed here.
     def clock(timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
         here = now()
-        moment = _moment(time, _zone(from_timezone, here), here) if time.strip() else here
+        moment = here if _is_present(time) else _moment(time, _zone(from_timezone, here), here)
         return _told(moment.astimezone(_zone(timezone, here)), timezone)
 
     return clock
@@ -66,7 +68,7 @@ def _zone(name: str, here: datetime) -> tzinfo:
         if key and (zone := _loaded(key)) is not None:
             return zone
     raise LocalToolError(
-        f"The time zone '{name[:40]}' is not known; write an IANA name such as Asia/Tokyo, or an offset such as +09:00."
+        f"The time zone '{name[:40]}' is not known; write the IANA name of the zone, a city, or the offset from UTC."
     )
 
 
@@ -84,6 +86,11 @@ def _zone_of_city(city: str) -> str | None:
     return next((key for key in keys if wanted in (key.lower(), key.lower().rpartition("/")[2])), None)
 
 
+def _is_present(text: str) -> bool:
+    spelled = unicodedata.normalize("NFKC", text).strip().lower()
+    return not spelled or spelled in _PRESENT
+
+
 def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
     spelled = unicodedata.normalize("NFKC", text).strip()
     try:
@@ -93,7 +100,11 @@ def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
         moment = datetime.fromisoformat(spelled.replace("Z", "+00:00").replace("/", "-"))
         return moment if moment.tzinfo else moment.replace(tzinfo=zone)
     except ValueError:
-        raise LocalToolError(f"'{text[:40]}' is not a time; write 09:30 or 2026-11-21T09:30.") from None
+        # No example: a small model takes its value for the answer.
+        raise LocalToolError(
+            f"'{text[:40]}' is not a time; write hours and minutes, with the date before them if it is another day, or "
+            "leave it out for the present time."
+        ) from None
 
 
 def _told(moment: datetime, place: str) -> str:

@@ -236,6 +236,10 @@ class RkllmModel:
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
         prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
+        announced = self._announced
+        if announced and announced[0] == conversation.id and prompt.ids[: len(announced[1])] != announced[1]:
+            # The round goes another way, and must not wait for the one that was expected.
+            self.over(conversation.id)
         run = self._new_run(conversation, tools, options, prompt)
         try:
             if prompt.notice:

@@ -82,8 +82,8 @@ def assert_ready(conversation: Conversation) -> None:
 
 LONG = [
     Round([Text("Let me see."), call(location="a"), call("get_time"), ToolCallFailed("x", "no JSON")]),
-    Round([call(location="a")]),
     Round([call("get_time", zone="x")]),
+    Round([Text("Again."), call(location="a")]),
     Round([Text("Done.")]),
 ]
 
@@ -128,7 +128,8 @@ async def test_an_answer_left_at_any_event_leaves_a_history_that_knows_what_was_
         assert_ready(conversation)
         results = {result.call_id: result for message in conversation.messages for result in message.results}
         for event in seen:
-            if isinstance(event, ToolFinished):
+            # A repetition is left out of the history once its answer is made from the result.
+            if isinstance(event, ToolFinished) and (event.id in results or "(Called before" not in event.text):
                 assert results[event.id].text == event.text
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.agent.loop import CALL_NOTE, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
+from rkllm_mcp.agent.loop import CALL_NOTE, FACTS, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
-from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import EndReason, Event, ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.protocols import Turn
 from tests.support.scripted_model import Round, ScriptedModel
 
@@ -122,3 +122,53 @@ async def test_repairs_are_counted_without_rounds_that_reveal_parameters() -> No
     await answered.by([WRONG], [call()], [WRONG], [call(location="a")], two_steps=True)
     assert len(answered.returned) == 3
     assert len(answered.events) == 1
+
+
+def result_of(call_id: str, text: str = "sunny") -> Message:
+    return Message("tool", results=(ToolResult(call_id, "get_weather", text),))
+
+
+async def test_a_call_repeated_after_its_result_becomes_an_answer_from_the_result() -> None:
+    answered = Answered()
+    await answered.by([call(location="a")])
+    answered.conversation.add(result_of("call_1"))
+    answered.events.clear()
+    reason, turn = await answered.by([call(location="a")], [Text("Sunny.")])
+    assert (reason, turn.calls) == ("answered", ())
+    assert answered.events == [Status(FACTS), Text("Sunny.")]
+    messages, listed, _ = answered.model.asked[-1]
+    assert messages == [Message("user", "Weather?\n\nFacts: sunny\nAnswer briefly from the facts.")]
+    assert listed == ()
+    assert [message.role for message in answered.conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert answered.conversation.calls_made == 1
+
+
+async def test_a_call_repeated_after_another_one_is_returned() -> None:
+    """Programs read a file again once they have changed it."""
+    answered = Answered()
+    for number, name in enumerate(["get_weather", "get_time"], start=1):
+        await answered.by([call(name, location="a")])
+        answered.conversation.add(result_of(f"call_{number}"))
+    _, turn = await answered.by([call(location="a")])
+    assert [(each.id, each.name) for each in turn.calls] == [("call_3", "get_weather")]
+
+
+async def test_other_arguments_and_a_new_call_beside_a_repeated_one_are_returned() -> None:
+    for calls in ([call(location="b")], [call(location="a"), call("get_time", location="a")]):
+        answered = Answered()
+        await answered.by([call(location="a")])
+        answered.conversation.add(result_of("call_1"))
+        answered.events.clear()
+        _, turn = await answered.by(calls)
+        assert len(turn.calls) == len(calls)
+        assert [event.name for event in answered.events if isinstance(event, ToolCallDetected)] == [
+            each.name for each in calls
+        ]
+
+
+async def test_a_client_that_demands_a_call_gets_the_repeated_one() -> None:
+    answered = Answered()
+    await answered.by([call(location="a")])
+    answered.conversation.add(result_of("call_1"))
+    _, turn = await answered.by([call(location="a")], must_call=True)
+    assert len(turn.calls) == 1

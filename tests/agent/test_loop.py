@@ -9,6 +9,7 @@ import pytest
 
 from rkllm_mcp.agent.loop import (
     CALLS_OVER,
+    FACTS,
     NO_ANSWER,
     REPAIR_LIMIT_NOTE,
     ROUND_LIMIT_NOTE,
@@ -256,11 +257,62 @@ async def test_calls_and_unreadable_calls_of_one_round_all_get_their_line() -> N
     assert events[-1] == End("answered")
 
 
-async def test_rounds_that_only_repeat_a_call_use_up_the_repairs() -> None:
-    rounds = [[call(location="a")]] * 4
-    events, model, tools, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=2))
+async def test_a_round_that_only_repeats_a_call_is_answered_from_the_result() -> None:
+    events, model, tools, conversation = await answer([[call(location="a")], [call(location="a")], [Text("Sunny.")]])
     assert len(tools.calls) == 1
-    assert model.asked[4][0][-1].text == REPAIR_LIMIT_NOTE
+    messages, listed, options = model.asked[2]
+    assert messages == [Message("user", "Weather?\n\nFacts: sunny\nAnswer briefly from the facts.")]
+    assert (listed, options.tool_choice) == ((), "none")
+    assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
+    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert conversation.messages[-1] == Message("assistant", "Sunny.")
+
+
+async def test_the_facts_are_all_results_and_in_the_language_of_the_question() -> None:
+    asked = [Message("user", "天気と時刻は？", context="[note]")]
+    calls = [call(location="a"), call("get_time")]
+    _, model, _, _ = await answer([calls, [call("get_time")], [Text("晴れ")]], question=asked)
+    (facts,) = model.asked[2][0]
+    assert facts.text == "天気と時刻は？\n\n資料: sunny\nnoon\n資料をもとに短く答えてください。"
+    assert facts.context == "[note]"
+
+
+async def test_text_before_a_repeated_call_stays_in_the_answer() -> None:
+    again = [Text("Let me look. "), call(location="a")]
+    events, _, _, conversation = await answer([[call(location="a")], again, [Text("Sunny.")]])
+    assert [event.text for event in events if isinstance(event, Text)] == ["Let me look. ", "\n\n", "Sunny."]
+    assert conversation.messages[-1].text == "Let me look.\n\nSunny."
+
+
+async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
+    rounds = [[call(location="a")], [call(location="a"), call(location="b")], [Text("ok")]]
+    events, model, tools, _ = await answer(rounds)
+    assert len(tools.calls) == 2
+    assert model.asked[2][1] == ("get_weather", "get_time")
+    assert Status(FACTS) not in events
+
+
+async def test_an_answer_from_facts_without_a_word_says_so() -> None:
+    events, _, _, _ = await answer([[call(location="a")], [call(location="a")], []])
+    assert events[-2:] == [Text(NO_ANSWER), End("answered")]
+
+
+async def test_a_failure_while_answering_from_facts_leaves_every_call_with_a_result() -> None:
+    rounds = [
+        Round([call(location="a")]),
+        Round([call(location="a")]),
+        Round([Text("Su")], error=RunRejectedError("x")),
+    ]
+    events, _, _, conversation = await answer(rounds)
+    assert events[-1] == End("failed", str(RunRejectedError("x")))
+    assert conversation.messages[-1] == Message("assistant", "Su")
+
+
+async def test_rounds_that_only_repeat_a_failed_call_use_up_the_repairs() -> None:
+    rounds = [[call(location="a")]] * 3
+    events, model, tools, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=1), texts={})
+    assert len(tools.calls) == 1
+    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
     assert events[-1] == End("answered")
 
 

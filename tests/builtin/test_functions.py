@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -122,6 +123,20 @@ def test_units_that_do_not_go_together_are_refused(value: float, source: str, ta
 
 NOON = datetime(2026, 11, 21, 12, 0, 5, tzinfo=timezone(timedelta(hours=9), "JST"))
 clock = clock_of(lambda: NOON)
+
+
+@pytest.mark.parametrize("word", ["", " ", "now", "NOW", "今", "現在", "ｎｏｗ", "current time"])
+def test_words_for_the_present_are_the_present(word: str) -> None:
+    assert clock(timezone="Europe/London", time=word) == clock(timezone="Europe/London")
+
+
+@pytest.mark.parametrize("arguments", [{"time": "soon"}, {"timezone": "Atlantis"}, {"time": "99:99"}])
+def test_an_error_names_no_value_that_could_be_taken_for_the_answer(arguments: dict[str, str]) -> None:
+    with pytest.raises(LocalToolError) as caught:
+        clock(**arguments)
+    (given,) = arguments.values()
+    assert not re.search(r"\d|Asia/", str(caught.value).replace(given, ""))
+
 
 TIMES: list[tuple[dict[str, str], str]] = [
     ({}, "2026-11-21 12:00:05 Saturday (JST, UTC+09:00) / 2026年(令和8年)11月21日(土曜日) 12時00分05秒"),

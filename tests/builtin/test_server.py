@@ -165,7 +165,7 @@ async def test_our_tools_are_called_by_their_names() -> None:
         (False, "2"),
         (False, "1 km = 1000 m"),
         (False, "npu load: core 0 12 %\ntemperature: 45 °C"),
-        (True, "'1 +' is not an expression; write one such as (3 + 4) * 2."),
+        (True, "'1 +' is not an expression; write numbers, + - * / ** and brackets."),
     ]
 
 

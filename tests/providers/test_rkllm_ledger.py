@@ -54,6 +54,23 @@ async def test_the_next_prompt_begins_with_what_was_evaluated_wherever_an_answer
         assert conversation.messages[-1].text == "Bye."
 
 
+@pytest.mark.parametrize("template", TEMPLATES)
+async def test_after_an_answer_from_facts_the_next_prompt_has_the_history_without_the_repetition(template: str) -> None:
+    world = World(template)
+    conversation, decode = Conversation(), world.model.form.tokenizer.decode
+    again = f"{called('Tokyo')}{END}"
+    await world.ask(conversation, "First?", again, again, f"Fine.{END}")
+    world.assert_ready(conversation)
+    facts = decode(world.engine.prompts[-1])
+    assert "Facts: sunny and 20 degrees\nAnswer briefly from the facts." in facts
+    assert "get_weather" not in facts
+    await world.ask(conversation, "Second?", f"Bye.{END}")
+    last = decode(world.engine.prompts[-1])
+    assert (last.count("Tokyo"), last.count("sunny and 20 degrees"), last.count("Fine.")) == (1, 1, 1)
+    assert "Facts" not in last
+    assert world.excesses() == []
+
+
 async def test_an_answer_stopped_before_its_first_token_leaves_an_empty_turn() -> None:
     world = World()
     conversation = Conversation()

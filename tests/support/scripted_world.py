@@ -102,7 +102,6 @@ ENDINGS: dict[str, tuple[str | Exception | Play, ...]] = {
     "cut by the limit": ("one two three four five six seven eight nine ten " * 20,),
     "a call": (f"Let me see. {called('Tokyo')}{END}", f"Sunny.{END}"),
     "two calls": (f"{called('Tokyo')}\n{called('Osaka')}{END}", f"Sunny.{END}"),
-    "the same call twice": (f"{called('Tokyo')}{END}", f"{called('Tokyo')}{END}", f"Sunny.{END}"),
     "a failing tool": (f'<tool_call>\n{{"name": "get_time", "arguments": {{}}}}\n</tool_call>{END}', f"Sorry.{END}"),
     "a call that cannot be read": (f"<tool_call>\n{{nonsense{END}", f"{called('Tokyo')}{END}", f"Sunny.{END}"),
     "a tool that is not there": (f"{called('x', 'fly')}{END}", f"No.{END}"),
