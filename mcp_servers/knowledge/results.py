@@ -137,6 +137,7 @@ class NormalizedOutput(ToolOutput):
     original_text: str
     normalized_text: str
     status: str
+    unsure: Annotated[tuple[int, ...], Field(description="Positions from 0 at which no model decided")] = ()
 
 
 class BaseEntry(BaseModel):

@@ -4,6 +4,9 @@ Japanese (and Chinese, Korean) has no spaces: a run of its characters yields all
 katakana or kanji are terms as a whole as well, which covers most names. Other scripts yield words without diacritics,
 English function words and plural endings (Harman's s-stemmer, 1991).
 
+Before that, radicals, variant kanji, invisible characters, letters far apart, thousands (1,250) and articles (第三条)
+become what is usual (``unified``).
+
 * The terms of a text never change within one ``ANALYZER_VERSION``: deleting from the text index needs exactly the terms
 that were added. Any change here or in the rules of ``ocr`` raises the version, and stored text is indexed again.
 * Queries drop bigrams of two hiragana (grammar) unless fewer than two other terms remain. The index has them, because
@@ -21,9 +24,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
+from rkllm_text.characters import fold_characters
 
 # Raise it also when the rules of ``ocr`` change.
-ANALYZER_VERSION = 3
+ANALYZER_VERSION = 4
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
@@ -37,6 +41,14 @@ _SMALL_KATAKANA = str.maketrans("ァィゥェォ", "アイウエオ")
 _VU, _BU = re.compile("ヴ([ァィェォ]?)"), {"ァ": "バ", "ィ": "ビ", "ェ": "ベ", "ォ": "ボ", "": "ブ"}
 # 申し込み and 申込: the kanji on both sides of okurigana are a term as well.
 _OKURIGANA = re.compile(rf"(?=([{KANJI}])[いきしちひみりぎじびえけせねめれげぜべっわ]{{1,2}}([{KANJI}]))")
+_RAISED_DIGITS = re.compile("(?<=\\d)[⁰¹²³⁴-⁹]+")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# Letters far apart, each on its own: 日 程 表.
+_SPACED_OUT = re.compile(rf"(?<![{_UNSPACED}])[{_UNSPACED}](?:[ \u3000][{_UNSPACED}](?![{_UNSPACED}])){{2,}}")
+_KANJI_DIGITS, _UNITS = "〇一二三四五六七八九", {"十": 10, "百": 100}
+_ARTICLE = re.compile("第([〇一二三四五六七八九十百]{1,6})(?=[条章節項号回話課部版編巻])")
+_CAMEL_CASE = re.compile(r"\b[A-Za-z]{1,40}[a-z](?:[A-Z][a-z0-9]{1,40}){1,10}\b")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{KANJI}]")
 _FUNCTION_WORDS = """
@@ -58,14 +70,39 @@ class Analysis:
 
 def unified(text: str) -> str:
     """Return ``text`` in the letters that are compared: corrected, NFKC, lower case, one spelling of katakana."""
-    plain = unicodedata.normalize("NFKC", correct_long_marks(text)).lower()
+    folded = fold_characters(text)
+    # 10³ is not 103, but m² is m2.
+    apart = _RAISED_DIGITS.sub(r" \g<0>", folded)
+    plain = unicodedata.normalize("NFKC", correct_long_marks(apart)).lower()
+    plain = _THOUSANDS.sub("", _SPACED_OUT.sub(_joined, plain))
+    plain = _ARTICLE.sub(lambda found: f"第{_kanji_value(found[1])}", plain)
     if "ヴ" in plain:
         plain = _VU.sub(lambda match: _BU[match[1]], plain)
     return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
 
 
+def _joined(spaced: re.Match[str]) -> str:
+    return "".join(spaced[0].split())
+
+
+def _kanji_value(digits: str) -> int:
+    """Return the value of a kanji number below a thousand: 二十三."""
+    total = digit = 0
+    for each in digits:
+        unit = _UNITS.get(each, 0)
+        if unit:
+            total, digit = total + (digit or 1) * unit, 0
+        else:
+            digit = digit * 10 + _KANJI_DIGITS.index(each)
+    return total + digit
+
+
 def analyze(text: str) -> Analysis:
-    """Analyze a stored text."""
+    """Analyze a stored text; the parts of a name like maxRetryCount are terms as well."""
+    return _analyze(_CAMEL_CASE.sub(lambda word: f"{word[0]} {_HUMP.sub(' ', word[0])}", text))
+
+
+def _analyze(text: str) -> Analysis:
     terms: list[str] = []
     kanji: list[str] = []
     for match in _RUN.finditer(unified(text)):
@@ -87,7 +124,7 @@ def analyze(text: str) -> Analysis:
 
 def analyze_query(text: str) -> Analysis:
     """Analyze a query, without hiragana bigrams unless few other terms remain."""
-    found = analyze(text)
+    found = _analyze(text)
     meaningful = [term for term in found.terms if not _GRAMMAR.fullmatch(term)]
     return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else found.terms, found.kanji)
 
@@ -119,6 +156,8 @@ def _singular(word: str) -> str:
         return word
     if word.endswith("ies") and not word.endswith(("eies", "aies")):
         return f"{word[:-3]}y"
+    if word.endswith(("xes", "ches", "shes", "sses", "zzes")):
+        return word[:-2]
     if word.endswith(("us", "ss", "aes", "ees", "oes")):
         return word
     return word[:-1]

@@ -4,9 +4,10 @@ Places are indexed under two kinds of keys. ``fold`` is for Japanese script and 
 versus hiragana and some variant characters. ``romaji_key`` is for pronunciation: kana and every common romanisation
 (Hepburn with or without macrons, Kunrei, ``oh``/``ou`` for a long o) of a name give the same key.
 
-A query is interpreted from the literal to the loose: unchanged, with a prefecture before or after the name, without
-county, house number or 駅. The first interpretation with a match is used. Among places of the same name a prefecture
-precedes a city, a city a town, a town a region. Remaining places in several forecast areas make the query ambiguous.
+A query is interpreted from the literal to the loose: without words for the time (今夜の大阪), with a prefecture
+before or after the name, as a landmark (羽田空港), without county, house number or 駅. The first interpretation with
+a match is used. Among places of the same name a prefecture precedes a city, a city a town, a town a region. Remaining
+places in several forecast areas make the query ambiguous.
 """
 
 from __future__ import annotations
@@ -27,16 +28,42 @@ _ENGLISH_WORDS = {"市": ("city",), "区": ("city", "ward"), "町": ("town",), "
 
 _SEPARATORS = re.compile(r"[,、，;/()（）「」『』\[\]\n]+")
 _COUNTRY = re.compile(r"(?i:japan|jp)|日本|にほん")
-# Words that models put around the name: 東京の天気, 今日の東京, weather in Tokyo, Osaka Prefecture.
+# Words that models put around the name: 東京の天気, weather in Tokyo, Osaka Prefecture.
 _AROUND = re.compile(
     r"(?i)^(?:the )?(?:weather|forecast) (?:in|for|of) |\b(?:prefecture|pref\b\.?|metropolis)"
-    r"|^(?:今日|明日|今週)の|の?(?:今日|明日|現在|週間)?の?(?:天気|気温|予報).*$"
+    r"|の?(?:週間)?の?(?:天気|気温|予報|最高気温|最低気温|降水確率).*$|(?:の|は|で)(?:雨|雪|風|台風|傘|気候).*$"
 )
+# Words for a time, which stand before or behind the name: 今夜の大阪, 東京の週末, Kyoto tomorrow.
+_TIME = (
+    "(?:今日|本日|明日|明後日|明々後日|昨日|今夜|今晩|今朝|明朝|明晩|今週末|来週末|週末|今週|来週"
+    "|(?:今度の|次の|今週の|来週の)?[月火水木金土日]曜日?|(?:土日|連休)|平日|祝日|現在|今後|これから|しばらく|この後|このあと"
+    r"|\d{1,2}月\d{1,2}日|\d{1,2}日後?|午前中?|午後|夕方|深夜|未明|明け方|正午|日中|\d{1,2}時(?:頃|ごろ)?)"
+)
+# These are also parts of names.
+_SHORT_TIME = "(?:今|朝|昼|夜|晩|昼間|夜間|きょう|あした|あす|あさって|しあさって|きのう)"
+_LEADING_TIME = re.compile(rf"^(?:{_TIME}|{_SHORT_TIME})(?:頃|ごろ)?(?:の|は|、|\s)+")
+_TRAILING_TIME = re.compile(
+    rf"(?:の|は|、|\s)*{_TIME}(?:の?{_SHORT_TIME})?(?:頃|ごろ)?(?:の|は|に|、)*$|の{_SHORT_TIME}$"
+)
+_ENGLISH_TIME = (
+    r"(?:today|tomorrow|tonight|now|right now|currently|(?:this|next) (?:weekend|week|morning|afternoon|evening|night)"
+    r"|(?:on |this |next )?(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+)
+_ENGLISH_TIME_AROUND = re.compile(rf"(?i)^{_ENGLISH_TIME},? (?:in |at |for )?|,? (?:for |at )?{_ENGLISH_TIME}$")
+_MAX_TIME_WORDS = 4
+# landmarks.tsv: names of stations, airports, islands and sights, and the municipality whose forecast is meant.
+_LANDMARKS: dict[str, str] = {
+    name: target
+    for names, target in (
+        line.split("\t") for line in Path(__file__).with_name("landmarks.tsv").read_text("utf-8").splitlines()
+    )
+    for name in names.split(",")
+}
 _ENDINGS = re.compile(
     r"(?:23区|駅|空港|島|周辺|付近|方面|エリア|[市県都府道区町村]内|都心|あたり|辺り)$"
     r"|(?i:\s+(?:city|area|region|station|airport|downtown))$"
 )
-_SUGGESTIONS = 3
+_SUGGESTIONS, _MAX_CONTAINED = 3, 10
 # Below these ratios, similarity is accidental (measured with misspellings against the table of 2026).
 _MIN_SIMILARITY_KANJI, _MIN_SIMILARITY_SOUND = 0.7, 0.75
 
@@ -69,6 +96,14 @@ class Gazetteer:
                 self._by_sound[key].append(place)
             if place.kind == "prefecture":
                 self._prefectures.update(dict.fromkeys(names | sounds, place.prefecture))
+        municipalities = {place.full_name: place for place in self.places if place.kind in {"city", "town"}}
+        self._landmarks: dict[str, Place] = {
+            key: municipalities[target]
+            for name, target in _LANDMARKS.items()
+            if target in municipalities
+            for key in (fold(name), romaji_key(name))
+            if key
+        }
 
     @classmethod
     def read(cls, document: object) -> Gazetteer:
@@ -83,13 +118,25 @@ class Gazetteer:
         """
         interpretations = list(self._interpretations(query))
         explicit_prefecture_first = sorted(interpretations, key=lambda interpretation: interpretation[1] is None)
-        for loosen in (_unchanged, _without_county, _municipality_of_an_address, _without_ending):
+        loosening = (_unchanged, self._landmark, _without_county, _municipality_of_an_address, _without_ending)
+        for loosen in (*loosening, self._landmark_without_ending):
             for name, prefecture in interpretations if loosen is _unchanged else explicit_prefecture_first:
                 for candidate in loosen(name):
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
                         return PlaceMatch(places)
         return PlaceMatch((), tuple(self._similar(query)))
+
+    def _landmark(self, name: str) -> Iterator[str]:
+        """博多 -> 福岡県福岡市's name in the table."""
+        target = self._landmarks.get(fold(name)) or self._landmarks.get(romaji_key(name))
+        if target:
+            yield target.code
+
+    def _landmark_without_ending(self, name: str) -> Iterator[str]:
+        """博多駅 -> 博多 -> 福岡市."""
+        for shorter in _without_ending(name):
+            yield from self._landmark(shorter)
 
     def _look_up(self, name: str, prefecture: Prefecture | None, *, namesakes: bool) -> tuple[Place, ...]:
         for index, key in ((self._by_name, fold(name)), (self._by_sound, romaji_key(name))):
@@ -106,7 +153,7 @@ class Gazetteer:
 
     def _interpretations(self, query: str) -> Iterator[tuple[str, Prefecture | None]]:
         """Yield pairs of a name and the prefecture named with it, or None, the most likely first."""
-        tidy = _AROUND.sub("", unicodedata.normalize("NFKC", query).strip()).strip()
+        tidy = _without_time(_AROUND.sub("", unicodedata.normalize("NFKC", query).strip()).strip())
         parts = [part.strip() for part in _SEPARATORS.split(tidy)]
         parts = [part for part in parts if part and not _COUNTRY.fullmatch(part)]
         if len(parts) > 1:
@@ -139,6 +186,14 @@ class Gazetteer:
             if prefecture:
                 yield folded[length:], prefecture
 
+    def _contained(self, key: str) -> Iterator[Place]:
+        """Yield the places whose names stand in a query, the longest first."""
+        for length in range(min(len(key) - 1, _MAX_CONTAINED), 1, -1):
+            for start in range(len(key) - length + 1):
+                part = key[start : start + length]
+                if part in self._by_name and not is_kana(part) and not part.isascii():
+                    yield min(self._by_name[part], key=lambda place: _RANK[place.kind])
+
     def _similar(self, query: str) -> Iterator[Place]:
         sound = romaji_key(query)
         key, index, cutoff = fold(query), self._by_name, _MIN_SIMILARITY_KANJI
@@ -146,8 +201,21 @@ class Gazetteer:
             key, index, cutoff = sound, self._by_sound, _MIN_SIMILARITY_SOUND
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
         near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
-        best = (min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near))
+        best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
+        best = best or list(self._contained(fold(query)))
         return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
+
+
+def _without_time(text: str) -> str:
+    """Return a query without the words for a time around the name."""
+    for _ in range(_MAX_TIME_WORDS):
+        shorter = text
+        for pattern in (_LEADING_TIME, _TRAILING_TIME, _ENGLISH_TIME_AROUND):
+            shorter = pattern.sub("", shorter).strip() or shorter
+        if shorter == text:
+            break
+        text = shorter
+    return text
 
 
 def _keys(place: Place) -> tuple[set[str], set[str]]:

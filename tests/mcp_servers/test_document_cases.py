@@ -8,12 +8,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mcp_servers.knowledge.errors import DamagedDocumentError, DocumentImportError
 from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import CELL, Blob, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.ocr.normalize import normalize
+from mcp_servers.knowledge.types import KnowledgeBase, SearchRequest
+from mcp_servers.weather.gazetteer import Gazetteer
 from rkllm_mcp.builtin.files import file_tools
+from tests.support.fake_jma import cases_folder
+from tests.support.knowledge import document
 from tests.support.shared import shared_path
+
+pytestmark = pytest.mark.anyio
 
 Row = dict[str, Any]
 MIN_SHARE = 0.95
@@ -115,3 +125,45 @@ def test_the_file_tools_find_names_and_texts_in_either_unicode_form(tmp_path: Pa
             (folder / name).write_text(text)
         answer = _call_file_tool(folder, row["tool"], **row["arguments"])
         assert all(wanted in answer for wanted in row["contains"]), row["id"]
+
+
+OTHERS = [f"{word}の{number}番の記録" for number, word in enumerate("庭門窓床壁棚机扉階鍵" * 4)]
+
+
+async def _first(library: Library, base: KnowledgeBase, query: str) -> tuple[str, bool]:
+    hits = (await library.search(SearchRequest(query, base.id))).hits
+    return (hits[0].content, hits[0].is_weak) if hits else ("", True)
+
+
+async def test_words_that_documents_contain_are_found(tmp_path: Path) -> None:
+    rows = _rows("search")
+    failures: dict[str, str] = {}
+    async with open_library(tmp_path / "library") as library:
+        base = await library.create("documents")
+        for text in dict.fromkeys([*(row["document"] for row in rows), *OTHERS]):
+            await library.add(base.id, document(text))
+        for row in rows:
+            content, is_weak = await _first(library, base, row["query"])
+            if content != row["document"] or (is_weak and not row.get("weak_ok")):
+                failures[row["id"]] = f"{row['query']}: {content} {'(weak)' if is_weak else ''}"
+    _check_share(failures, len(rows))
+
+
+async def test_scanned_words_get_their_long_vowel_marks() -> None:
+    rows = _rows("ocr")
+    read = {row["text"]: (await normalize(row["text"])).normalized_text for row in rows}
+    _check_share({row["id"]: read[row["text"]] for row in rows if read[row["text"]] != row["expected"]}, len(rows))
+
+
+def test_places_are_understood_as_people_say_them() -> None:
+    japan = Gazetteer.read(json.loads((cases_folder() / "area.json").read_text("utf-8")))
+    failures: dict[str, str] = {}
+    rows = _rows("weather")
+    for row in rows:
+        match = japan.find(row["place"])
+        offices = {area.office for area in match.areas().values()}
+        names = " ".join(place.full_name for place in match.suggestions)
+        is_suggested = bool(not offices and row.get("suggests") and re.search(row["suggests"], names))
+        if not (is_suggested or (len(offices) == 1 and offices <= set(row["offices"]))):
+            failures[row["id"]] = f"{offices} {names}"
+    _check_share(failures, len(rows))

@@ -6,9 +6,11 @@ from its excerpt at the uncertain positions alone, each time in one character: �
 
 ``NormalizedText.status`` tells the source of the result:
 
-    success                                   the rules are sure, or the model decided
-    success (rules only: …)                   there is no model, or its answer was unusable for some positions
-    LLM service unavailable: …                the model did not answer; result of the rules
+    success                       decided by the rules, or by the model at positions where they are unsure
+    LLM service unavailable: …    the model did not answer; result of the rules
+
+``unsure`` has the positions that the rules decided although they are unsure, because there is no model, or its answer
+was unusable.
 """
 
 from __future__ import annotations
@@ -147,8 +149,7 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     if not unsure:
         return NormalizedText(text, by_rules)
     if judge is None:
-        status = f"{_SUCCESS} (rules only: a model would decide {len(unsure)} unsure place{'s'[: len(unsure) - 1]})"
-        return NormalizedText(text, by_rules, status, unsure)
+        return NormalizedText(text, by_rules, unsure=unsure)
     asked = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
     try:
         answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in asked))
@@ -161,5 +162,4 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         if character != text[position] or is_before_label(text, position)
     }
     left = tuple(position for position in unsure if position not in judged)
-    unusable = f" (rules only: the model's answer was not usable for {len(left)} of {len(unsure)} unsure places)"
-    return NormalizedText(text, replace_characters(by_rules, judged), _SUCCESS + (unusable if left else ""), left)
+    return NormalizedText(text, replace_characters(by_rules, judged), unsure=left)

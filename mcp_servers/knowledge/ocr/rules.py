@@ -20,6 +20,8 @@ from typing import NamedTuple
 LONG, HALF_LONG = "ー", "ｰ"
 # The kanji for "one": in katakana it looks like ー, and the other way round.
 ONE = "一"
+# PDFs often have the radical instead.
+_RADICAL_ONE = "⼀"
 # Hyphens, minus signs, lines and letters that are drawn as one stroke, in all widths.
 _DASHES = (
     "-\u058a\u1806\u02d7\u2010-\u2015\u2043\u207b\u208b\u2212\u23af"
@@ -31,12 +33,15 @@ _LETTERS = "ァ-ヴヷ-ヺーヽヾ\u31f0-\u31ffｦ-ﾝｰ"
 _VOICING = "\u3099-\u309cﾞﾟ"
 _KATAKANA = f"[{_LETTERS}][{_LETTERS}{_VOICING}]*"
 # A single dash, or 一 that does not count (not 一カ月).
-_OPEN = rf"(?:[{_DASHES}](?![{_DASHES}{_VOICING}])|{ONE}(?![カケ][月国所年条村店社件]|[{_DASHES}{ONE}{_VOICING}]))"
+_COUNTED = rf"[カケ][月国所年条村店社件]|[{_DASHES}{_VOICING}]|{ONE}(?:{ONE}|(?![\u3400-\u9fff]))"
+_OPEN = rf"(?:[{_DASHES}](?![{_DASHES}{_VOICING}])|[{ONE}{_RADICAL_ONE}](?!{_COUNTED}))"
 _RUN = re.compile(
     rf"(?<![{_LETTERS}])(?<![{_LETTERS}][{_VOICING}]){_KATAKANA}{_OPEN}(?:{_KATAKANA}{_OPEN})*(?:{_KATAKANA})?"
 )
-_IS_MARK = re.compile(f"[{_DASHES}{ONE}]")
-_SPACING_VOICE = str.maketrans("\u309b\u309c\uff9e\uff9f", "\u3099\u309a\u3099\u309a")
+_IS_MARK = re.compile(f"[{_DASHES}{ONE}{_RADICAL_ONE}]")
+# In katakana of full width it is misread as well.
+_NARROW_LONG = re.compile(f"(?:(?<=[ァ-ヺー])|(?<=[ァ-ヺ][\u3099\u309a])){HALF_LONG}+")
+_SPACING_VOICE = str.maketrans(f"\u309b\u309c\uff9e\uff9f{_RADICAL_ONE}", f"\u3099\u309a\u3099\u309a{ONE}")
 _VOICE = "\u3099\u309a"
 _KANJI = re.compile("[\u3400-\u9fff々〆ヵヶ]")
 # Kanji that are suffixes of the word before them. Counters of money or people are not included (ドル-円).
@@ -99,7 +104,7 @@ def correct_long_marks(text: str) -> str:
 
 def decisions(text: str) -> list[Decision]:
     """Return a decision for every open position of ``text``, in order."""
-    found: list[Decision] = []
+    found = [Decision(at, LONG, is_sure=True) for run in _NARROW_LONG.finditer(text) for at in range(*run.span())]
     for run in _RUN.finditer(text):
         letters, places = _composed(run.group(), run.start())
         position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)
@@ -111,7 +116,7 @@ def decisions(text: str) -> list[Decision]:
                 letters[at] = letter or letters[at]
                 character = long_mark(text[place - 1]) if letter == LONG else letter or text[place]
                 found.append(Decision(place, character, is_sure))
-    return found
+    return sorted(found)
 
 
 def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
@@ -154,6 +159,9 @@ class _Run(NamedTuple):
             is_number = is_both and self.following[0].isdecimal() and not is_misread
             return "" if is_number or not is_long_word else LONG, not is_both
         is_kanji_word = _KANJI.match(self.following) and not _SUFFIX.match(self.following)
+        if self.letters[at] == ONE and self.following[:1] == ONE:
+            # カレ一一皿: one of the two is the number.
+            return LONG if is_long_word else "", True
         if self.letters[at] == ONE:
             is_number = is_kanji_word or not is_long_word or (is_word and not is_misread)
             return "" if is_number else LONG, True
@@ -163,6 +171,9 @@ class _Run(NamedTuple):
         return ("", True) if is_word and is_next_word else self._last_letter(left)
 
     def _inside(self, left: str, right: str) -> str:
+        compound = self._other_letter(left, right)
+        if compound:
+            return compound
         joined = f"{left}{LONG}{right}"
         ends = range(len(left) + 2, len(joined) + 1)
         if any(
@@ -175,6 +186,18 @@ class _Run(NamedTuple):
         is_next_word = right in self.listed or any(right[:end] in self.listed for end in range(_PART, len(right)))
         is_hyphen = is_next_word and self._ends_in_word(left, _PART) and not self._ends_in_word(left + LONG, _COVERING)
         return "" if is_hyphen else LONG
+
+    def _other_letter(self, left: str, right: str) -> str:
+        """Return the letter that makes a listed word of both sides where ー makes none: キャリ-パス is キャリアパス."""
+        starts = range(max(len(left) - _PART + 1, 0))
+        letters = {
+            letter
+            for stem in (left[start:] for start in starts)
+            for letter in _KANA
+            if stem + letter in self.listed and f"{stem}{letter}{right}" in self.listed
+        }
+        is_long = any(f"{left[start:]}{LONG}{right}" in self.listed for start in starts)
+        return letters.pop() if len(letters) == 1 and not is_long else ""
 
     def _last_letter(self, left: str) -> tuple[str, bool]:
         """Return the letter of a word of the text with the same stem, or ー, unsure if such words exist."""

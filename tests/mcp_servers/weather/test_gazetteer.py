@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -51,6 +52,11 @@ ONE_PLACE = {
         "東京23区",
         "東京都心",
         "東京駅",
+        "東京の週末",
+        "明日の夜の東京",
+        "東京で雨は降る",
+        "Tokyo this weekend",
+        "tomorrow in Tokyo",
     ],
     "東京都新宿区": [
         "新宿",
@@ -84,7 +90,7 @@ ONE_PLACE = {
     "広島県広島市": ["広島市", "Hiroshima City", "ひろしまし"],
     "北海道釧路市阿寒": ["阿寒", "釧路市阿寒"],
     "北海道釧路市": ["釧路市", "釧路", "Kushiro"],
-    "東京都大田区": ["大田区", "Ohta", "Ōta-ku"],
+    "東京都大田区": ["大田区", "Ohta", "Ōta-ku", "羽田空港", "Haneda Airport", "今夜の羽田"],
     "神奈川県": ["神奈川", "Kanagawa Prefecture", "kanagawa-ken", "かながわ"],
     "神奈川県横浜市": ["横浜", "横浜市港北区日吉1丁目", "weather in Yokohama"],
     "北海道": ["北海道", "Hokkaido", "ほっかいどう"],
@@ -128,10 +134,20 @@ def test_what_is_not_found_brings_places_that_look_or_sound_alike(small: Gazette
     assert suggested("札幌氏") == ["北海道札幌市"]
     assert suggested("Saporo") == ["北海道札幌市"]
     assert suggested("しんじゅ") == ["東京都新宿区"]
+    assert suggested("札幌の隣の町") == ["北海道札幌市"]
     assert suggested("Paris") == []
     assert suggested("存在しない") == []
     assert suggested("") == []
     assert suggested("、、 ()") == []
+
+
+def test_every_landmark_is_in_a_municipality_of_the_agencys_table(japan: Gazetteer) -> None:
+    lines = (files("mcp_servers.weather") / "landmarks.tsv").read_text("utf-8").splitlines()
+    listed = {name: target for names_, target in (line.split("\t") for line in lines) for name in names_.split(",")}
+    assert [target for target in listed.values() if names(japan, target) != [target]] == []
+    # A name that the table has means that place.
+    missing = [name for name in listed if len(japan.find(name).areas()) != 1]
+    assert missing == []
 
 
 def test_a_code_is_a_name_too(small: Gazetteer) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mcp_servers.knowledge.ocr.rules import correct_long_marks, decisions, is_mark, listed_words
+from mcp_servers.knowledge.ocr.rules import HALF_LONG, correct_long_marks, decisions, is_mark, listed_words
 from tests.support.ocr_texts import (
     DASHES,
     half_width,
@@ -108,6 +108,11 @@ def test_every_open_place_is_decided_and_marked_where_both_readings_are_words() 
     assert decisions("ロンドン-パリ、コンピュ-タ、ユーザ-ID") == [(4, "-", True), (12, "ー", True), (18, "ー", False)]
 
 
+def test_a_compound_of_the_list_decides_its_letter_and_radicals_and_narrow_marks_are_long_ones() -> None:
+    assert correct_long_marks("キャリ-パスとデ⼀タとサｰバｰ") == "キャリアパスとデータとサーバー"
+    assert correct_long_marks("ツア一一行と一一〇番") == "ツアー一行と一一〇番"
+
+
 def test_the_letter_comes_from_the_text_if_it_has_the_word_and_is_unsure_otherwise() -> None:
     (place,) = decisions("マイナビキャリ-では、キャリアコンサルティングを提供しています。")
     assert place == (7, "ア", True)
@@ -140,7 +145,7 @@ def test_only_open_places_change_the_length_stays_and_once_is_enough(text: str) 
     changed = {at for at, (before, after) in enumerate(zip(text, corrected, strict=True)) if before != after}
     decided = {place.position: place.character for place in decisions(text)}
     assert changed == {at for at, character in decided.items() if character != text[at]}
-    assert all(is_mark(text[at]) and corrected[at] == decided[at] for at in changed)
+    assert all((is_mark(text[at]) or text[at] == HALF_LONG) and corrected[at] == decided[at] for at in changed)
     assert correct_long_marks(corrected) == corrected
 
 
