@@ -49,7 +49,7 @@ def test_a_schema_becomes_fields_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": 1}}, {"required": 3}])
-def test_what_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
+def test_a_schema_that_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
     assert fields_of(schema) == ()
     assert problems(schema, {}) == ()
 
@@ -72,7 +72,7 @@ def test_what_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
         ("deep", "words", "words"),
     ],
 )
-def test_what_was_typed_becomes_a_value(name: str, typed: str, value: Any) -> None:
+def test_typed_text_becomes_a_value(name: str, typed: str, value: Any) -> None:
     assert field(name).read(typed) == value
 
 
@@ -113,7 +113,7 @@ def test_formats_are_checked(name: str, good: str, bad: str) -> None:
     assert problems(schema, {"it": bad})[0].startswith("it: must be a")
 
 
-def test_what_was_left_out_gets_its_default_and_a_title_its_value() -> None:
+def test_an_omitted_field_gets_its_default_and_a_title_its_value() -> None:
     answer = filled(SCHEMA, {"name": "Ann", "age": None, "size": "Large", "many": ["Small"]})
     assert answer == {"name": "Ann", "age": 30, "score": 9.5, "sure": False, "size": "l", "many": ["s"]}
     assert problems(SCHEMA, answer) == ()

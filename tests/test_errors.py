@@ -20,7 +20,7 @@ def test_what_a_runtime_tells_in_passing_is_not_its_last_word() -> None:
     assert "exited with code 70" in str(WorkerDiedError(70, "loading"))
 
 
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+def test_a_signal_without_a_name_is_shown_by_its_number() -> None:
     assert WorkerDiedError(-99, "answering").signal_name == "signal 99"
 
 
@@ -29,7 +29,7 @@ def test_a_prompt_that_is_too_long_says_by_how_much() -> None:
     assert "has at least 900 tokens, 400 more than" in str(PromptTooLongError(900, 500, is_partial=True))
 
 
-def test_a_failure_of_the_runtime_says_what_it_failed() -> None:
+def test_a_failure_of_the_runtime_names_the_failed_request() -> None:
     assert str(RunRejectedError("no")).startswith("the runtime failed this answer: no; ask again")
     assert str(RunRejectedError("no", task=EVALUATION)).startswith("the runtime failed this evaluation: no;")
     assert str(RunRejectedError("no", task=CALL)).startswith("the runtime failed this call: no;")

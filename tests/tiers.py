@@ -58,7 +58,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     "system": (
         "tests/surfaces/cli/test_setup.py::test_on_a_board_",
         "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
-        "tests/surfaces/cli/test_setup.py::test_what_was_changed_",
+        "tests/surfaces/cli/test_setup.py::test_files_changed_since_then_",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_systemd.py",
         "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",

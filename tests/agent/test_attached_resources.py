@@ -98,7 +98,7 @@ async def test_an_address_ends_where_the_sentence_goes_on(text: str, words: str,
 @pytest.mark.parametrize(
     "text", ["me@notes:x", "@other:memo://monday", "@notes", "@notes: x", "notes:memo://monday", ""]
 )
-async def test_what_is_no_mention_stays_as_it_is(text: str) -> None:
+async def test_text_that_is_not_a_mention_is_unchanged(text: str) -> None:
     assert await attached(text) == (Question(text), [])
 
 

@@ -119,7 +119,7 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("how", ["cancelled", "gone"])
-async def test_an_answer_left_at_any_event_leaves_a_history_that_knows_what_was_done(parallel: bool, how: str) -> None:
+async def test_an_answer_left_at_any_event_leaves_a_history_of_the_calls_that_ran(parallel: bool, how: str) -> None:
     whole, _ = await left_at(0, how, parallel=parallel)
     assert len(whole) > 20
     for number in range(1, len(whole)):

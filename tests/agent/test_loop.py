@@ -171,7 +171,7 @@ async def test_a_call_that_worked_gives_new_repairs() -> None:
     assert events[-1] == End("answered")
 
 
-async def test_at_the_round_limit_the_model_is_told_and_answers_in_text() -> None:
+async def test_at_the_round_limit_the_model_is_asked_for_text_and_answers() -> None:
     rounds = [[call(location="a")], [call(location="b")], [Text("What I have.")]]
     events, model, _, conversation = await answer(rounds, settings=LoopSettings(max_rounds=2))
     assert model.asked[2][0][-1].text == ROUND_LIMIT_NOTE
@@ -180,7 +180,7 @@ async def test_at_the_round_limit_the_model_is_told_and_answers_in_text() -> Non
     assert conversation.messages[-1].role == "assistant"
 
 
-async def test_a_call_after_the_round_limit_is_not_run_and_something_is_said() -> None:
+async def test_a_call_after_the_round_limit_is_not_run_and_the_reason_is_shown() -> None:
     rounds = [[call(location="a")], [call(location="b")]]
     events, _, tools, conversation = await answer(rounds, settings=LoopSettings(max_rounds=1))
     assert len(tools.calls) == 1
@@ -210,7 +210,7 @@ async def test_a_machine_that_fails_ends_the_answer_and_says_why() -> None:
     assert [message.role for message in conversation.messages] == ["user", "assistant"]
 
 
-async def test_a_question_that_does_not_fit_does_not_stand_in_the_way_of_the_next() -> None:
+async def test_a_question_that_does_not_fit_does_not_hinder_the_next() -> None:
     conversation = Conversation()
     conversation.add(Message("system", "s"))
     events, _, _, _ = await answer([Round([], error=PromptTooLongError(900, 500))], conversation=conversation)
@@ -342,7 +342,7 @@ async def test_calls_that_were_complete_when_the_limit_came_are_run() -> None:
     assert events[-1] == End("answered")
 
 
-async def test_an_answer_without_a_word_is_said_to_be_one() -> None:
+async def test_an_answer_without_a_word_is_reported_as_empty() -> None:
     for silent in ([], [Text(" \n")], [Thinking("hm")]):
         events, _, _, _ = await answer([silent])
         assert events[len(silent) :] == [Status(SILENCE), End("answered")]
@@ -356,7 +356,7 @@ async def test_with_no_rounds_for_tools_the_question_stays_as_it_was_asked() -> 
     assert events[-1] == End("round_limit")
 
 
-async def test_a_round_that_does_not_fit_leaves_what_was_done_in_the_history() -> None:
+async def test_a_round_that_does_not_fit_leaves_its_calls_and_results_in_the_history() -> None:
     rounds = [Round([call(location="a")]), Round([], error=PromptTooLongError(900, 500))]
     events, _, _, conversation = await answer(rounds)
     assert events[-1] == End("failed", str(PromptTooLongError(900, 500)))

@@ -38,7 +38,7 @@ async def test_an_answer_that_is_nothing_but_a_call_becomes_a_sentence() -> None
     assert await heard(CALL) == ([FAILED, Text(SENTENCES["en"]), USAGE, END], SENTENCES["en"])
 
 
-async def test_words_beside_a_call_are_what_is_left() -> None:
+async def test_the_words_around_a_call_are_the_text_of_the_answer() -> None:
     assert await heard(f"Let me see. {CALL}") == ([Text("Let me see. "), FAILED, USAGE, END], "Let me see. ")
 
 
@@ -53,9 +53,9 @@ async def test_words_beside_a_call_are_what_is_left() -> None:
         "",
     ],
 )
-async def test_what_is_asked_for_as_text_stays_text(text: str) -> None:
+async def test_an_answer_requested_as_text_stays_text(text: str) -> None:
     assert await heard(text) == ([*([Text(text)] if text else []), USAGE, END], text)
 
 
-async def test_where_there_are_tools_the_model_is_read_elsewhere() -> None:
+async def test_with_tools_the_filter_leaves_the_markup_to_the_detector() -> None:
     assert await heard(CALL, has_tools=True) == ([Text(CALL), USAGE, END], CALL)

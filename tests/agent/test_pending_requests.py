@@ -38,7 +38,7 @@ class Stream:
 
 
 @pytest.mark.anyio
-async def test_an_answer_by_id_reaches_whoever_asked() -> None:
+async def test_an_answer_by_id_reaches_the_caller_with_that_question() -> None:
     questions = PendingRequests()
     stream = Stream(questions, "conversation")
     asker = StreamApprover(questions, stream.emit)
@@ -55,7 +55,7 @@ async def test_an_answer_by_id_reaches_whoever_asked() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_question_that_nobody_answers_is_refused() -> None:
+async def test_a_question_without_an_answer_is_refused() -> None:
     questions = PendingRequests(patience_s=0.01)
     stream = Stream(questions)
     asker = StreamApprover(questions, stream.emit)
@@ -115,7 +115,7 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
 
 
 @pytest.mark.anyio
-async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() -> None:
+async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits() -> None:
     questions = PendingRequests()
     with anyio.fail_after(60):
         # One that never was, or is over already, is not waited for.

@@ -49,7 +49,7 @@ async def test_without_a_system_text_the_instructions_are_one() -> None:
     assert at.conversation.messages[0] == Message("system", "Notes are in English.")
 
 
-async def test_a_server_that_comes_later_is_told_of_in_the_turn_of_that_moment() -> None:
+async def test_a_server_that_connects_later_is_announced_in_the_turn_of_that_moment() -> None:
     at = desk(standing=["Notes are in English."])
     await at.ask("Hello", [Text("Hi.")])
     at.toolbox.standing = ["A new server.", "Notes are in English."]
@@ -67,7 +67,7 @@ async def test_a_server_that_goes_leaves_the_system_text_as_it_is() -> None:
     assert system_of(at.conversation) == "Notes are in English."
 
 
-async def test_a_conversation_that_is_resumed_is_not_told_twice() -> None:
+async def test_a_resumed_conversation_does_not_repeat_its_announcements() -> None:
     at = desk(standing=["Notes are in English."])
     await at.ask("Hello", [Text("Hi.")])
     again = replace(at, conversation=Conversation(messages=list(at.conversation.messages)))
@@ -76,7 +76,7 @@ async def test_a_conversation_that_is_resumed_is_not_told_twice() -> None:
     assert [message.context for message in again.questions] == ["", ""]
 
 
-async def test_without_tools_nothing_is_told_of_servers() -> None:
+async def test_without_tools_no_server_is_announced() -> None:
     at = desk(standing=["Notes are in English."], automatic=["search_notes"])
     await at.ask("Hello", [Text("Hi.")], tools=False)
     assert at.conversation.messages == [Message("user", "Hello"), Message("assistant", "Hi.")]
@@ -173,7 +173,7 @@ async def test_an_answer_that_is_stopped_before_the_model_leaves_the_conversatio
     assert at.conversation.listed_tools is None
 
 
-async def test_a_question_that_does_not_fit_takes_back_what_its_turn_told() -> None:
+async def test_a_question_that_does_not_fit_takes_back_the_announcements_of_its_turn() -> None:
     at = desk()
     await at.ask("A question far too long", Round([], error=PromptTooLongError(9000, 4096)))
     assert at.conversation.listed_tools is None
@@ -218,7 +218,7 @@ def notes_of(at: Desk) -> list[str]:
     return [message.text for message in at.conversation.messages if message.role == "tool"]
 
 
-async def test_a_response_instruction_is_said_once_per_server_in_an_answer() -> None:
+async def test_a_response_instruction_appears_once_per_server_in_an_answer() -> None:
     at = desk(after={"notes": "Name the note.", "press": "Name the paper."})
     await at.ask(
         "News?",
@@ -232,7 +232,7 @@ async def test_a_response_instruction_is_said_once_per_server_in_an_answer() -> 
     assert notes_of(at)[-1] == "Name the note."
 
 
-async def test_what_was_said_with_the_automatic_context_is_not_said_again() -> None:
+async def test_an_instruction_given_with_the_automatic_context_is_not_repeated() -> None:
     at = desk(automatic=["search_notes"], after={"notes": "Name the note.", "press": "Name the paper."})
     await at.ask("News?", [called("search_notes", query="b"), called("latest_news", topic="c")], [Text("None.")])
     assert at.questions[0].context.endswith("\n\nName the note.")
@@ -283,7 +283,7 @@ def test_a_question_that_names_its_subject_is_searched_alone(question: str) -> N
     assert with_earlier_words(question, ["リモートワーク手当の金額は？"]) == question
 
 
-def test_a_long_text_is_no_follow_up_whatever_stands_in_it() -> None:
+def test_a_long_text_is_no_follow_up_with_any_content() -> None:
     # Megabytes would be read in the event loop, which holds up every other answer.
     pasted = "What about it? " * 100
     assert with_earlier_words(pasted, ["リモートワーク手当の金額は？"]) == pasted

@@ -79,7 +79,7 @@ async def test_a_call_that_may_change_something_waits_for_those_before_and_those
     assert [result.text for result in results] == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_tool_that_does_not_say_what_it_does_runs_alone() -> None:
+async def test_a_tool_of_unknown_effect_runs_alone() -> None:
     clock, _, _ = await run(calls(("ask", 3), ("ask", 2), ("unheard_of", 1)))
     assert clock.log == ["+0", "-0", "+1", "-1", "+2", "-2"]
 

@@ -72,14 +72,14 @@ async def test_the_owner_may_always_or_never_have_tools_chosen(
     assert at.listed == [expected]
 
 
-async def test_a_forced_tool_is_in_the_list_whatever_the_question_is_and_the_budget_says() -> None:
+async def test_a_forced_tool_is_in_the_list_for_every_question_and_budget() -> None:
     at = desk(budget=TOKENS_EACH)
     await at.ask("Weather?", [Text("Rang.")], forced="switch_bell")
     assert at.listed == [("find_tools", "switch_bell")]
     assert at.model.asked[0][2].forced_tool == "switch_bell"
 
 
-async def test_a_tool_that_is_forced_later_is_told_in_the_turn() -> None:
+async def test_a_tool_that_is_forced_later_is_announced_in_the_turn() -> None:
     at = desk()
     await at.ask("Weather?", [Text("Sunny.")])
     await at.ask("Now!", [Text("Rang.")], forced="switch_bell")
@@ -90,7 +90,7 @@ async def test_a_tool_that_is_forced_later_is_told_in_the_turn() -> None:
 # --- find_tools ------------------------------------------------------------------------------------------------------
 
 
-async def test_find_tools_tells_what_fits_and_what_it_found_can_be_called_at_once() -> None:
+async def test_find_tools_lists_the_fitting_tools_which_can_be_called_at_once() -> None:
     at = desk()
     rounds = (
         [ToolCallDetected("find_tools", {"query": "read a file"})],
@@ -118,13 +118,13 @@ async def test_find_tools_names_alternatives_and_finds_them_by_name() -> None:
     assert at.conversation.messages[-2].results[0].text.startswith("switch_lamp17(")
 
 
-async def test_find_tools_says_when_there_is_nothing() -> None:
+async def test_find_tools_reports_an_empty_result() -> None:
     at = desk()
     await at.ask("Weather?", [ToolCallDetected("find_tools", {"query": "ほげ"})], [Text("Sorry.")])
     assert at.conversation.messages[2].results[0].text.startswith("No tool fits 'ほげ'.")
 
 
-def test_find_tools_says_what_there_is_to_find_and_gives_way_to_a_servers_tool_of_its_name() -> None:
+def test_find_tools_describes_its_choice_and_yields_to_a_servers_tool_of_its_name() -> None:
     assert find_tools_spec(MANY).description.endswith("There are 13 tools, of: sky, post, disk, home.")
     taken = [*MANY, takes("find_tools"), takes("find_more_tools")]
     assert find_tools_spec(taken).name == "host_find_tools"
@@ -133,7 +133,7 @@ def test_find_tools_says_what_there_is_to_find_and_gives_way_to_a_servers_tool_o
 # --- later questions -------------------------------------------------------------------------------------------------
 
 
-async def test_a_later_question_about_something_else_is_told_of_the_tools_for_it_once() -> None:
+async def test_a_later_question_on_another_subject_announces_its_tools_once() -> None:
     at = desk()
     await at.ask("Weather?", [Text("Sunny.")])
     await at.ask("Send an e-mail to Bob", [Text("Sent.")])
@@ -143,7 +143,7 @@ async def test_a_later_question_about_something_else_is_told_of_the_tools_for_it
     assert [message.context for message in at.questions] == ["", context, ""]
 
 
-async def test_a_later_question_that_says_little_is_told_of_no_tools() -> None:
+async def test_a_later_question_with_few_words_announces_no_tools() -> None:
     at = desk()
     await at.ask("Weather?", [Text("Sunny.")])
     for words in ("ありがとう", "Thanks!", "もっと詳しく教えて", "Why?"):
@@ -151,7 +151,7 @@ async def test_a_later_question_that_says_little_is_told_of_no_tools() -> None:
     assert [message.context for message in at.questions] == [""] * 5
 
 
-async def test_a_server_that_comes_later_is_told_of_when_all_tools_still_fit() -> None:
+async def test_a_server_that_connects_later_is_announced_when_all_tools_still_fit() -> None:
     at = desk([WEATHER, MAIL])
     await at.ask("Hello", [Text("Hi.")])
     at.toolbox.specs = [FILES, WEATHER, MAIL]
@@ -180,7 +180,7 @@ async def test_where_there_were_no_tools_the_first_ones_that_come_are_listed() -
     assert at.listed == [(), ("get_weather",)]
 
 
-async def test_a_tool_that_changes_is_told_anew_and_called_as_it_is_now() -> None:
+async def test_a_changed_tool_is_announced_again_and_called_in_its_new_form() -> None:
     at = desk([WEATHER])
     await at.ask("Hello", [Text("Hi.")])
     changed = takes("get_weather", "Weather of a place.", "sky", city="string")

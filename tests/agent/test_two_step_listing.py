@@ -51,7 +51,7 @@ async def test_the_first_call_is_answered_with_the_parameters_and_the_second_one
     assert at.conversation.messages[0].text == TWO_STEPS_NOTE
 
 
-async def test_parameters_are_told_once_in_a_conversation() -> None:
+async def test_parameters_are_shown_once_in_a_conversation() -> None:
     at = desk()
     await at.ask("Weather?", [call()], [call(location="東京")], [Text("Sunny.")])
     await at.ask("And in Osaka?", [call(location="大阪")], [Text("Sunny.")])
@@ -73,13 +73,13 @@ def test_a_call_that_guesses_wrong_is_not_run(arguments: dict[str, str]) -> None
     assert runs == (arguments == {"location": ""})
 
 
-async def test_optional_parameters_are_told_too() -> None:
+async def test_optional_parameters_are_shown_too() -> None:
     at = desk()
     await at.ask("Tell Bob", [call("tell")], [call("tell", whom="Bob")], [Text("Done.")])
     assert [made.arguments for made in at.toolbox.calls] == [{"whom": "Bob"}]
 
 
-async def test_of_several_tools_all_are_told_and_none_is_forced() -> None:
+async def test_of_several_tools_all_are_shown_and_none_is_forced() -> None:
     at = desk()
     rounds = ([call(), call("tell")], [call(location="東京"), call("tell", whom="Bob")], [Text("Done.")])
     await at.ask("Tell Bob the weather", *rounds)
@@ -87,7 +87,7 @@ async def test_of_several_tools_all_are_told_and_none_is_forced() -> None:
     assert [made.name for made in at.toolbox.calls] == ["get_weather", "tell"]
 
 
-async def test_being_told_parameters_is_no_round_of_tools() -> None:
+async def test_showing_parameters_is_no_round_of_tools() -> None:
     at = desk(max_rounds=1)
     events = await at.ask("Weather?", [call()], [call(location="東京")], [Text("Sunny.")])
     assert [made.arguments for made in at.toolbox.calls] == [{"location": "東京"}]

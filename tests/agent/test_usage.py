@@ -23,7 +23,7 @@ def test_an_answer_costs_what_its_rounds_evaluated_and_wrote() -> None:
     assert bill.settle() == 0
 
 
-def test_a_round_without_figures_costs_what_it_was_given_to_read_and_the_pieces_that_came() -> None:
+def test_a_round_without_figures_costs_its_prompt_and_the_pieces_that_came() -> None:
     bill, conversation = UsageCounter(), Conversation()
     with bill.of(conversation) as count:
         count(usage(80, 7))

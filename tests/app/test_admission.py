@@ -63,7 +63,7 @@ async def test_all_keys_together_hold_a_number_of_long_bodies_and_short_ones_are
     assert admission.bodies.taken.total() == BODIES * LIMIT
 
 
-async def test_a_body_of_unknown_length_gives_back_what_it_does_not_need() -> None:
+async def test_a_body_of_unknown_length_gives_back_its_unused_reservation() -> None:
     admission = Admission()
     long, short = await admission.hold("a", LIMIT, LIMIT), await admission.hold("b", LIMIT, LIMIT)
     long.shrink(UNCOUNTED_BYTES + 1)
@@ -96,7 +96,7 @@ async def test_who_waits_too_long_or_behind_too_many_is_refused() -> None:
     await take()
 
 
-async def test_one_piece_of_work_runs_at_a_time_and_keys_take_turns_whatever_each_has_waiting() -> None:
+async def test_one_piece_of_work_runs_at_a_time_and_keys_take_turns_with_any_queue() -> None:
     admission, order = Admission(), list[str]()
     running, begin = threading.Lock(), threading.Event()
 

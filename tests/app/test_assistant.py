@@ -47,7 +47,7 @@ def words_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
-async def test_what_is_being_started_is_announced_once(tmp_path: Path) -> None:
+async def test_a_server_that_is_starting_is_announced_once(tmp_path: Path) -> None:
     async with demo_app(tmp_path) as app:
         assert app.starting() == (Status("[NPU: Loading model 'demo']"),)
         assert app.starting() == ()
@@ -134,7 +134,7 @@ async def test_a_limit_of_tokens_ends_the_answer_and_says_so(tmp_path: Path) -> 
                 assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
 
 
-async def test_a_model_that_is_not_there_is_an_error_before_anything_starts(tmp_path: Path) -> None:
+async def test_a_missing_model_is_an_error_before_anything_starts(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
     demo.config.write_text('[model]\nname = "llama-9000"\n', encoding="utf-8")
     with pytest.raises(ModelNotFoundError, match="llama-9000"):

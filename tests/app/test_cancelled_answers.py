@@ -64,7 +64,7 @@ async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_nobody_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(
+async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(
     tmp_path: Path, leaves: bool
 ) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:

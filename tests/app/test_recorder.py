@@ -145,11 +145,13 @@ KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[StoredTurn]]] = {
 
 
 @pytest.mark.parametrize(("said", "words", "ending", "turns"), KEPT.values(), ids=KEPT)
-def test_of_an_answer_is_kept(said: Sequence[Message], words: str, ending: Ending, turns: list[StoredTurn]) -> None:
+def test_the_parts_of_an_answer_are_stored(
+    said: Sequence[Message], words: str, ending: Ending, turns: list[StoredTurn]
+) -> None:
     assert turns_of(said, words, ending, asked_at=1.0, ended_at=2.0) == turns
 
 
-def test_a_kept_conversation_is_told_to_the_model_as_far_as_it_has_words() -> None:
+def test_a_stored_conversation_is_shown_to_the_model_without_empty_answers() -> None:
     turns = (
         QUESTION,
         assistant("Noon.", "token_limit", "so"),
@@ -175,7 +177,7 @@ def test_a_kept_conversation_is_told_to_the_model_as_far_as_it_has_words() -> No
     )
 
 
-async def test_the_end_of_an_answer_comes_when_it_is_kept_and_not_before(tmp_path: Path) -> None:
+async def test_the_end_of_an_answer_comes_after_it_is_stored_and_not_before(tmp_path: Path) -> None:
     stored: list[tuple[str, str]] = []
     async with keeping_in(tmp_path) as (keeping, _):
         conversation = Conversation("c1")
@@ -193,7 +195,7 @@ async def test_the_end_of_an_answer_comes_when_it_is_kept_and_not_before(tmp_pat
 
 
 @pytest.mark.parametrize("error", [UsageError("no such thing"), KeyError("a mistake of ours")])
-async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Exception) -> None:
+async def test_an_answer_that_fails_is_stored_as_failed(tmp_path: Path, error: Exception) -> None:
     async def work(stream: AnswerStream) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
         raise error
@@ -211,7 +213,7 @@ async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Excep
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Path, is_left: bool) -> None:
+async def test_an_answer_that_is_stopped_is_stored_with_the_text_so_far(tmp_path: Path, is_left: bool) -> None:
     async def work(stream: AnswerStream) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
         await stream.emit([Text("Bec")])
@@ -366,7 +368,7 @@ async def test_an_answer_whose_conversation_is_deleted_elsewhere_ends_and_is_not
     assert it.stored() == []
 
 
-async def test_a_question_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
+async def test_a_question_that_is_too_long_is_not_stored(tmp_path: Path) -> None:
     async with keeping_in(tmp_path) as (keeping, database):
         conversation = Conversation("c1")
         too_long = End("failed", "too long", PromptTooLongError(9, 8))
@@ -406,7 +408,7 @@ READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name
 
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize(("spoil", "mend", "found", "remedy"), [FULL, READ_ONLY], ids=["full", "read-only"])
-async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_nor_what_comes_later(
+async def test_a_full_disk_is_reported_and_costs_neither_the_answer_nor_later_ones(
     tmp_path: Path, spoil: str, mend: str, found: str, remedy: str, *, stopped: bool
 ) -> None:
     async def stop(stream: AnswerStream) -> None:
@@ -451,7 +453,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         assert (problems[1:], database.failing) == (["[State: data is saved again.]"], None)
 
 
-async def test_a_file_that_cannot_be_used_is_said_once_for_a_conversation(tmp_path: Path) -> None:
+async def test_an_unusable_file_is_reported_once_for_a_conversation(tmp_path: Path) -> None:
     (tmp_path / "state.db").mkdir()
     problems: list[str] = []
     async with keeping_in(tmp_path, problems.append) as (keeping, _):
@@ -467,7 +469,7 @@ async def test_a_file_that_cannot_be_used_is_said_once_for_a_conversation(tmp_pa
     assert len(problems) == 1
 
 
-async def test_a_conversation_that_goes_on_elsewhere_is_kept_whole_and_said_to_be(tmp_path: Path) -> None:
+async def test_a_conversation_that_goes_on_elsewhere_is_stored_whole_and_reported(tmp_path: Path) -> None:
     async with keeping_in(tmp_path) as (keeping, database):
         conversation, other = Conversation("c1"), Conversation("c1")
         for each, question in ((conversation, "One?"), (other, "Two?")):
@@ -533,7 +535,7 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
             assert app.resume(kept).messages[0] == Message("system", first)
 
 
-async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_read(tmp_path: Path) -> None:
+async def test_a_call_that_could_not_run_is_stored_as_the_sentence_the_reader_saw(tmp_path: Path) -> None:
     async with running(make_features(tmp_path, (DESK,))) as app:
         conversation = app.new_conversation()
         options = AnswerOptions(tools=False, save=True)
@@ -545,7 +547,7 @@ async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_rea
         assert read.strip() == SENTENCES["en"]
 
 
-async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: Path) -> None:
+async def test_expired_conversations_are_removed_when_the_assistant_starts(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, (), extra="[service]\nhistory_conversations = 1\n")
     async with open_store(path=state_of(demo), required=True) as memory:
         for name in ("c1", "c2"):
@@ -557,7 +559,7 @@ async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: P
         assert [call.conversation for call in await app.store.calls.latest(5)] == ["c2"]
 
 
-async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:
+async def test_a_cleaning_that_fails_is_reported(tmp_path: Path) -> None:
     said: list[str] = []
     with anyio.CancelScope() as scope:
 

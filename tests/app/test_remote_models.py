@@ -198,7 +198,7 @@ def test_a_provider_that_cannot_work_is_refused_with_its_key(tmp_path: Path, tex
         config_of(tmp_path, text)
 
 
-def test_what_has_no_effect_beside_a_service_is_said(tmp_path: Path) -> None:
+def test_keys_without_effect_for_a_model_service_are_named(tmp_path: Path) -> None:
     text = provider("http://x") + '[provider.fallback]\nkind = "openai"\nmodel = "m"\nbase_url = "http://x"\n'
     config = config_of(tmp_path, f'{text}[agent]\nembedding_model = "qwen3-0.6b"\n')
     assert [line.split(" has no effect")[0] for line in config_warnings(config)[1:]] == [

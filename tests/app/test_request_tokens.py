@@ -41,7 +41,7 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".so")
 
 
-async def test_a_token_opens_its_server_for_one_answer_and_is_kept_nowhere(
+async def test_a_token_opens_its_server_for_one_answer_and_is_stored_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

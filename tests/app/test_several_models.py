@@ -23,9 +23,7 @@ CHOOSING = '[agent]\nauto_select = true\nembedding_model = "demo"\n'
 TOOLS = '[[servers]]\nname = "here"\ntools = [{name = "clock"}, {name = "calculator"}]\n'
 
 
-async def test_a_model_beside_the_chat_model_has_a_domain_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_second_model_has_a_domain_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = make_demo(tmp_path, ())
     log = tmp_path / "calls.jsonl"
     for name, value in {**demo.environment, "RKLLM_EMULATOR_LOG": str(log)}.items():
@@ -57,7 +55,7 @@ async def test_the_embedding_model_is_asked_when_tools_have_to_be_chosen(
     assert '"mode": "hidden"' in log.read_text("utf-8")
 
 
-async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_model_is_named(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
     with pytest.raises(ModelNotFoundError, match="nowhere"):
         async with open_auxiliary_models(load_config(demo.config), ["nowhere"]):

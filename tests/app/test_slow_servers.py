@@ -86,7 +86,7 @@ async def test_an_answer_goes_on_without_a_server_that_is_not_known_and_says_so_
         assert lines(await ask(app, "Hello")) == []
 
 
-async def test_its_tools_join_the_next_question_behind_what_was_read_before(tmp_path: Path) -> None:
+async def test_the_tools_of_a_late_server_join_the_next_question_behind_the_evaluated_prompt(tmp_path: Path) -> None:
     async with assistant(tmp_path) as app:
         await clock_ready(app)
         conversation = app.new_conversation()
@@ -181,7 +181,7 @@ async def test_a_question_that_a_ready_tool_answers_waits_for_no_other_server(tm
     assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
 
 
-async def test_the_wait_is_told_in_japanese_and_can_be_cancelled(tmp_path: Path) -> None:
+async def test_the_wait_is_announced_in_japanese_and_can_be_cancelled(tmp_path: Path) -> None:
     await remember(tmp_path)
     async with assistant(tmp_path) as app:
         await clock_ready(app)

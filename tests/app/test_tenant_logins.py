@@ -121,7 +121,7 @@ async def test_two_tenants_with_accounts_at_one_address_never_use_each_others(tm
             assert len(next(iter(kept(tmp_path, "").values()))) == 2
 
 
-async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_login_belongs_to_its_tenant_alone(tmp_path: Path) -> None:
     server = Accounts()
 
     async def browse(name: str, url: str) -> None:

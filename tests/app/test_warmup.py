@@ -89,7 +89,7 @@ async def test_the_second_start_reads_system_text_and_tools_from_disk(tmp_path: 
         assert usage.prefilled_tokens == usage.prompt_tokens - len(head) < 0.05 * usage.prompt_tokens
 
 
-async def test_other_tools_are_another_prefix_and_both_are_kept(tmp_path: Path) -> None:
+async def test_other_tools_are_another_prefix_and_both_are_stored(tmp_path: Path) -> None:
     for servers in (True, False, True, False):
         async with started(tmp_path, KEPT, servers=servers) as opened:
             usage = await opened.ask()
@@ -98,7 +98,7 @@ async def test_other_tools_are_another_prefix_and_both_are_kept(tmp_path: Path) 
     assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
 
 
-async def test_the_head_is_prefilled_while_nobody_has_asked_anything(tmp_path: Path) -> None:
+async def test_the_head_is_prefilled_before_the_first_question(tmp_path: Path) -> None:
     async with started(tmp_path) as opened:
         await opened.warm()
         usage = await opened.ask()
@@ -109,7 +109,7 @@ async def test_the_head_is_prefilled_while_nobody_has_asked_anything(tmp_path: P
 @pytest.mark.parametrize(
     ("model", "one_shot"), [('name = "demo"\nwarm_up = false\n', False), ("", True)], ids=["switched off", "one shot"]
 )
-async def test_nothing_is_prefilled_in_advance_where_that_saves_nobody_time(
+async def test_no_prompt_is_prefilled_in_advance_where_that_saves_no_time(
     tmp_path: Path, model: str, one_shot: bool
 ) -> None:
     async with started(tmp_path, model, one_shot=one_shot, servers=False) as opened:
@@ -139,7 +139,7 @@ async def test_a_family_that_cannot_keep_prompts_is_left_alone_and_the_wish_is_a
     assert opened.about_prompts == ["[NPU: model 'recurrent' cannot keep prompts; prompt_cache has no effect]"]
 
 
-async def test_a_cache_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
+async def test_a_cache_that_cannot_be_written_costs_no_answer(tmp_path: Path) -> None:
     (tmp_path / ".cache").write_text("in the way")
     async with started(tmp_path, KEPT, servers=False) as opened:
         await opened.ask()

@@ -75,7 +75,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "text"), CASES)
-async def test_a_tool_of_a_folder_answers_or_names_what_is_wrong(
+async def test_a_tool_of_a_folder_answers_or_names_its_problem(
     folder: Path, tool: str, arguments: dict[str, Any], text: str
 ) -> None:
     assert await call(folder, tool, **arguments) == text
@@ -106,7 +106,7 @@ async def test_a_large_file_and_a_large_folder_are_cut_with_a_word_about_it(fold
     assert (len(listed), listed[-1]) == (MOST_LISTED + 1, "… and 1 more")
 
 
-async def test_a_folder_stands_beside_other_tools_and_a_missing_one_is_named(folder: Path) -> None:
+async def test_a_folder_works_with_other_tools_and_a_missing_one_is_named(folder: Path) -> None:
     spec = BuiltinServer(name="b", folder=folder, tools=(BuiltinTool(name="clock"),))
     async with open_builtin(spec, LastLines().add) as tools:
         names = ["list_directory", "read_text_file", "search_files", "clock"]

@@ -72,7 +72,7 @@ NOT_SUMS = [
 
 
 @pytest.mark.parametrize(("expression", "reason"), NOT_SUMS)
-def test_what_has_no_value_is_said(expression: str, reason: str) -> None:
+def test_an_expression_without_a_value_is_reported(expression: str, reason: str) -> None:
     with pytest.raises(LocalToolError, match=reason):
         calculate(expression)
 
@@ -157,13 +157,13 @@ TIMES: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "part"), TIMES)
-def test_a_moment_is_told_for_machines_and_for_readers_of_japanese(arguments: dict[str, str], part: str) -> None:
+def test_a_moment_is_written_for_machines_and_for_readers_of_japanese(arguments: dict[str, str], part: str) -> None:
     assert part in clock(**arguments)
 
 
 @pytest.mark.parametrize(
     "arguments", [{"timezone": "Atlantis"}, {"time": "noonish"}, {"time": "25:00"}, {"timezone": "../x"}]
 )
-def test_a_time_or_a_place_that_is_none_is_said(arguments: dict[str, str]) -> None:
+def test_an_unknown_time_or_place_is_reported(arguments: dict[str, str]) -> None:
     with pytest.raises(LocalToolError, match=r"is not known|is not a time"):
         clock(**arguments)

@@ -106,7 +106,7 @@ async def test_another_answer_to_the_same_question_and_an_edit_begin_where_they_
     assert program.engine.prefilled[3] < 30
 
 
-async def test_going_back_to_what_another_branch_said_finds_its_very_tokens() -> None:
+async def test_going_back_to_the_text_of_another_branch_finds_its_very_tokens() -> None:
     program = Program()
     question = [Message("user", "One?")]
     # A thought is in the ids alone: whoever renders the turn again leaves it out.
@@ -139,7 +139,7 @@ async def test_two_answers_under_way_never_share_a_conversation() -> None:
     assert len(program.cache) == 2
 
 
-async def test_an_answer_that_nobody_saw_leaves_what_was_there() -> None:
+async def test_an_answer_that_was_not_read_leaves_the_earlier_threads() -> None:
     program = Program()
     question = [Message("user", "One?")]
     said = [*question, await program.ask(question, f"First.{END}"), Message("user", "Two?")]
@@ -179,7 +179,7 @@ async def test_what_the_model_did_not_say_here_is_read_from_the_request() -> Non
     assert [call.id for call in seen.calls] == ["call_5"]
 
 
-async def test_only_so_many_are_kept_and_those_that_are_used_stay() -> None:
+async def test_the_number_of_threads_is_limited_and_recently_used_ones_stay() -> None:
     program = Program(kept=2)
     said: dict[str, list[Message]] = {}
     for name in ("a", "b"):
@@ -208,7 +208,7 @@ async def test_a_conversation_that_has_a_system_text_of_its_own_takes_the_reques
     assert default.conversation.messages == [Message("system", "The owner's.")]
 
 
-async def test_what_is_kept_does_not_grow_without_end() -> None:
+async def test_the_stored_characters_are_limited() -> None:
     program = Program()
     program.cache = ConversationCache(characters=500)
     for name in ("a", "b", "c"):
@@ -219,7 +219,7 @@ async def test_what_is_kept_does_not_grow_without_end() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"kept": 3}, {"characters": 1000}])
-async def test_where_there_are_too_many_the_tenant_with_the_most_loses_one(limit: dict[str, int]) -> None:
+async def test_at_the_limit_the_tenant_with_the_most_threads_loses_one(limit: dict[str, int]) -> None:
     program = Program()
     program.cache = ConversationCache(**limit)
     ann, bob = (replace(program.owner, tenant=name) for name in ("ann", "bob"))

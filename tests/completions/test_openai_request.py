@@ -135,7 +135,7 @@ def test_every_parameter_becomes_a_wish(fields: Json, options: ModelOptions) -> 
     assert request(**fields).options == options
 
 
-def test_what_programs_send_beside_that_is_ignored() -> None:
+def test_unknown_fields_of_programs_are_ignored() -> None:
     sent: Json = {
         "user": "u",
         "seed": 1,
@@ -276,7 +276,7 @@ def test_a_history_whose_calls_and_results_do_not_fit_is_repaired(history: list[
         ("{" * 70_000, {"arguments": "{" * 70_000}),
     ],
 )
-def test_arguments_in_a_history_are_read_leniently_and_else_kept(written: Any, read: Json) -> None:
+def test_arguments_in_a_history_are_read_leniently_or_left_unchanged(written: Any, read: Json) -> None:
     said = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": written}}]}
     assert request(USER, said, result("a")).messages[1].calls == (ToolCall("a", "f", read),)
 
@@ -352,5 +352,5 @@ def test_a_call_that_is_echoed_with_its_arguments_as_an_object_is_understood() -
         (Sampling(top_k=7), SamplingOverrides(top_p=0.5), Sampling(top_k=7, top_p=0.5)),
     ],
 )
-def test_a_wish_changes_what_it_names(base: Sampling, wish: SamplingOverrides, sampling: Sampling) -> None:
+def test_a_requested_option_changes_only_its_field(base: Sampling, wish: SamplingOverrides, sampling: Sampling) -> None:
     assert wish.over(base) == sampling

@@ -63,7 +63,7 @@ def test_without_a_schema_any_object_will_do_and_nothing_else() -> None:
         ResponseFormat().read("[1, 2]")
 
 
-def test_the_model_is_told_the_schema_without_what_does_not_help_it() -> None:
+def test_the_model_sees_the_schema_without_the_keywords_that_do_not_help_it() -> None:
     told = ResponseFormat(CITY, "a trip").told()
     assert '"days":{"type":"integer","minimum":1}' in told
     assert '"title"' not in told

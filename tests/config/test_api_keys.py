@@ -88,7 +88,9 @@ def test_an_entry_that_is_neither_a_key_nor_a_hash_is_refused(entry: str, proble
         ('[service]\napi_keys = ["k"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "give each tenant a separate key"),
     ],
 )
-def test_what_would_let_anybody_in_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+def test_a_configuration_that_would_open_the_service_to_all_is_refused(
+    text: str, sentence: str, tmp_path: Path
+) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text, "utf-8")
     with pytest.raises(ConfigError, match=sentence):

@@ -41,7 +41,7 @@ def test_an_added_server_leaves_the_rest_as_it_was_written(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_a_missing_file_is_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config.toml"
     add_servers(path, [{"name": "a", "url": "http://h"}])
     assert path.read_text() == '[[servers]]\nname = "a"\nurl = "http://h"\n'
@@ -59,7 +59,7 @@ def test_a_removed_server_takes_its_comment_and_tables_with_it(tmp_path: Path) -
     assert "# the weather" not in path.read_text()
 
 
-def test_removing_what_is_not_there_names_what_is(tmp_path: Path) -> None:
+def test_removing_a_missing_server_names_the_existing_ones(tmp_path: Path) -> None:
     path = tmp_path / "mcp_config.toml"
     path.write_text(TOML)
     with pytest.raises(ConfigError) as caught:
@@ -94,7 +94,7 @@ def test_json_keeps_the_shape_it_has(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["mcpServers"] == {"b": {"url": "http://h"}}
 
 
-def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_with_the_name_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     path = tmp_path / "file" / "config.toml"
     with pytest.raises(ConfigError) as caught:

@@ -32,7 +32,7 @@ def server(line: str) -> str:
     return f'[[servers]]\nname = "a"\ncommand = "x"\n{line}\n'
 
 
-def test_without_a_file_the_defaults_hold_and_there_are_no_servers(tmp_path: Path) -> None:
+def test_without_a_file_the_defaults_hold_without_any_server(tmp_path: Path) -> None:
     config = load_config(env={"HOME": str(tmp_path)}, cwd=tmp_path)
     assert (config, config.origin.source, config.servers, config.agent.max_rounds) == (Config(), None, (), 8)
 
@@ -177,7 +177,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
         ),
     ],
 )
-def test_what_cannot_be_used_is_named_with_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_unusable_value_is_named_with_the_allowed_ones(tmp_path: Path, text: str, expected: str) -> None:
     assert complaint(tmp_path, text) == f"mcp_config.toml: {expected}"
 
 
@@ -320,7 +320,7 @@ def test_the_command_line_overrides_model_runtime_and_tools(tmp_path: Path) -> N
     assert (by_path.origin.source, by_path.active_servers) == (config.origin.source, config.servers)
 
 
-def test_the_demos_configuration_works_as_it_stands() -> None:
+def test_the_demos_configuration_works_unchanged() -> None:
     config = load_config(REPOSITORY / "models" / "demo" / "mcp_config.toml", env={})
     assert [server.name for server in config.active_servers] == ["weather", "time", "files"]
 

@@ -95,7 +95,7 @@ def test_our_client_does_all_that_a_revision_requires(client: str, revision: str
     assert failed(found) - {TIMED} == set(), evidence(tmp_path, failed(found))
 
 
-def test_our_client_comes_back_to_a_broken_stream_in_the_time_it_was_told(client: str) -> None:
+def test_our_client_comes_back_to_a_broken_stream_after_the_requested_time(client: str) -> None:
     done = run("client", "--command", client, "--scenario", TIMED)
     assert "OVERALL: PASSED" in done.stdout + done.stderr, done.stdout + done.stderr
 

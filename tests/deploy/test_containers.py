@@ -56,7 +56,7 @@ def container(pod: Json) -> Json:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
-def test_a_document_says_what_it_is_and_its_selectors_find_the_pods(document: Json) -> None:
+def test_a_document_names_its_kind_and_its_selectors_find_the_pods(document: Json) -> None:
     assert {"apiVersion", "kind", "metadata"} <= set(document)
     spec = document.get("spec", {})
     if "template" in spec:
@@ -107,7 +107,7 @@ def test_a_pod_has_no_rights_but_its_device(pod: Json, container: Json) -> None:
     assert len([group for option, group in docker if option == "--group-add"]) == len(offered_paths)
 
 
-def test_every_volume_is_there_and_what_is_written_lies_on_one(pod: Json, container: Json) -> None:
+def test_every_volume_exists_and_written_files_lie_on_one(pod: Json, container: Json) -> None:
     claims = [claim["metadata"]["name"] for claim in one("StatefulSet")["spec"]["volumeClaimTemplates"]]
     volumes = [volume["name"] for volume in pod["volumes"]] + claims
     mounts: Mapping[str, Json] = {mount["name"]: mount for mount in container["volumeMounts"]}
@@ -143,7 +143,7 @@ def test_the_configuration_can_be_used_and_fits_the_pod(pod: Json, container: Js
     assert pod["terminationGracePeriodSeconds"] >= slept_s + config.service.drain_s + 15
 
 
-def test_the_probes_ask_what_is_answered_without_a_key(container: Json) -> None:
+def test_the_probes_ask_routes_that_need_no_key(container: Json) -> None:
     open_paths = {route.path for route in ROUTES if route.is_open}
     asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
     assert {name: get["path"] for name, get in asked.items()} == {

@@ -293,9 +293,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
     ],
 )
-def test_what_is_wrong_with_a_board_is_found(
-    tmp_path: Path, changes: Mapping[str, str | None], expected: CheckResult
-) -> None:
+def test_a_fault_of_a_board_is_found(tmp_path: Path, changes: Mapping[str, str | None], expected: CheckResult) -> None:
     assert found_on(tmp_path, {**RK3588, **changes})[expected.name] == expected
 
 
@@ -395,7 +393,7 @@ def test_a_recorded_machine_is_judged_as_it_is(
     assert verdicts(found_on(tmp_path, tree, subjects)) == expected
 
 
-def test_clocks_below_the_fastest_are_told_with_what_they_are(tmp_path: Path) -> None:
+def test_clocks_below_the_fastest_are_reported_with_their_values(tmp_path: Path) -> None:
     found = found_on(tmp_path, ORANGE_PI_5)
     assert found["npu clock"].found == "300 MHz, governor rknpu_ondemand"
     assert found["cpu governor"].found == (
@@ -420,7 +418,7 @@ def test_clocks_below_the_fastest_are_told_with_what_they_are(tmp_path: Path) ->
         (cpu_held_at(None), "ok", ""),
     ],
 )
-def test_a_clock_that_somebody_chose_is_compared_with_the_fastest(
+def test_a_clock_set_by_the_owner_is_compared_with_the_fastest(
     tmp_path: Path, changes: Mapping[str, str | None], status: str, clock: str
 ) -> None:
     governor = found_on(tmp_path, {**RK3588, **changes})["cpu governor"]
@@ -520,7 +518,7 @@ def test_a_model_file_is_held_against_board_runtime_and_configuration(
     assert ("model end" in found) == (runtime == "1.3.0")
 
 
-def test_a_file_that_is_no_model_is_told_and_not_fatal(tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_reported_and_not_fatal(tmp_path: Path) -> None:
     model = replace(REAL.model, file_problem="m.rkllm is a ZIP archive.", file_remedy="Unpack it.")
     found = found_on(tmp_path, RK3588, replace(REAL, model=model))
     assert found["model file"] == CheckResult("model file", "warn", "m.rkllm is a ZIP archive.", "Unpack it.")
@@ -544,9 +542,7 @@ def test_a_runtime_is_recognised_by_its_bytes(
 
 
 @pytest.mark.parametrize(("version", "emulated"), [("1.3.0", False), ("1.3.1", False), ("1.3.1", True)])
-def test_a_runtime_that_nobody_has_described_is_told_with_what_is_known(
-    tmp_path: Path, version: str, emulated: bool
-) -> None:
+def test_an_undescribed_runtime_is_reported_with_the_known_facts(tmp_path: Path, version: str, emulated: bool) -> None:
     library = replace(REAL.library, version=version, git_blob="0084abc34ab4", emulated=emulated)
     told = found_on(tmp_path, RK3588, replace(REAL, library=library)).get("runtime behaviour")
     assert (told is not None) == (version == "1.3.1" and not emulated)
@@ -556,7 +552,7 @@ def test_a_runtime_that_nobody_has_described_is_told_with_what_is_known(
         assert "one died of SIGBUS with driver 0.9.8" in told.found
 
 
-def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:
+def test_another_release_in_the_search_path_of_the_loader_is_reported(tmp_path: Path) -> None:
     others = (("/usr/lib/librkllmrt.so", "1.1.4"), ("/opt/librkllmrt.so", "1.2.3"))
     library = replace(REAL.library, version="1.2.3", others=others)
     assert found_on(tmp_path, RK3588, replace(REAL, library=library))["other libraries"] == CheckResult(
@@ -570,7 +566,7 @@ def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:
     assert "other libraries" not in found_on(tmp_path, RK3588, replace(REAL, library=same))
 
 
-def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
+def test_wrong_models_and_servers_are_reported(tmp_path: Path) -> None:
     subjects = Subjects(
         "none",
         LibraryReport("librkllmrt.so was not found.", "fail", "Install it."),

@@ -147,7 +147,7 @@ def test_what_an_abort_does_to_a_prefill_is_found(newest: Emulator, faults: list
 
 
 @pytest.mark.parametrize(("fault", "expected"), [("run-async hangs", "hangs"), ("run-async silent", "silent")])
-def test_an_asynchronous_run_that_never_calls_back_is_told_from_one_that_never_returns(
+def test_an_asynchronous_run_that_never_calls_back_is_distinguished_from_one_that_never_returns(
     newest: Emulator, fault: str, expected: str
 ) -> None:
     profile = profile_of(newest, fault, experiments="asynchronous", patience_s=20.0 if expected == "silent" else 0.5)
@@ -220,7 +220,7 @@ def test_every_fact_has_a_name_and_every_experiment_another_name() -> None:
     assert known <= set(FACTS)
 
 
-def test_every_unknown_names_an_experiment_there_is() -> None:
+def test_every_unknown_names_an_existing_experiment() -> None:
     page = (REPOSITORY / "docs" / "unknowns.md").read_text("utf-8").partition("Of models")[0]
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| **")]
     named = {name for row in rows for name in re.findall("`([a-z_ ]+)`", row[3])}

@@ -21,7 +21,7 @@ def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
     assert regenerated(page) == written, f"{page} is out of date; 'scripts/fix' writes it again"
 
 
-def test_the_tree_in_the_architecture_page_is_the_tree_there_is() -> None:
+def test_the_tree_in_the_architecture_page_is_the_tree_of_the_repository() -> None:
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
     drawn = page.partition("## The tree\n")[2].partition("\n## ")[0]
     top = set(re.findall(r"^    ([a-z_]+)/", drawn, re.MULTILINE))

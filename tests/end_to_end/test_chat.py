@@ -85,7 +85,7 @@ def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing
         assert [pid for pid in children if is_alive(pid)] == []
 
 
-def test_who_stops_an_answer_has_not_asked_what_they_pasted_behind_it(tmp_path: Path) -> None:
+def test_stopping_an_answer_drops_the_text_pasted_behind_the_question(tmp_path: Path) -> None:
     with chat(make_demo(tmp_path, servers=(), speed="")) as terminal:
         terminal.expect(PROMPT)
         terminal.send("こんにちは\rOne more question\rAnd another\r")

@@ -156,7 +156,7 @@ def test_a_question_whose_server_dies_is_taken_off_the_screen(tmp_path: Path) ->
         assert leave(terminal) == 0
 
 
-def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(tmp_path: Path) -> None:
+def test_text_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(tmp_path: Path) -> None:
     demo = make_features(tmp_path, speed="prefill 5000 decode 40")
     (tmp_path / "old.txt").write_text("stays")
     with started(demo, "chat") as terminal:

@@ -250,9 +250,7 @@ def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path)
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_the_chat_says_how_to_come_back_when_there_is_something_to_come_back_to(
-    tmp_path: Path, *, history: bool
-) -> None:
+def test_the_chat_explains_how_to_resume_a_conversation_that_can_be_resumed(tmp_path: Path, *, history: bool) -> None:
     demo = make_demo(tmp_path, (), extra="" if history else "[service]\nhistory = false\n")
     words = [GREETING, "/conversations", "/rename The greeting", "/conversations greet", "/clear", "/resume", "/quit"]
     done = demo.run("chat", stdin="\n".join(words))

@@ -124,7 +124,7 @@ async def test_a_call_works_and_one_of_a_tool_that_is_not_there_fails(tmp_path: 
         assert await called(opened, "ad", a=20, b=5) == ("There is no tool 'ad'; did you mean 'add'?", True)
 
 
-async def test_several_servers_are_connected_and_their_equal_tools_told_apart(tmp_path: Path) -> None:
+async def test_several_servers_are_connected_and_their_equal_tools_have_different_names(tmp_path: Path) -> None:
     """複数サーバとの接続."""
     async with environment(tmp_path, tiny("one"), tiny("two")) as opened:
         assert await called(opened, "mcp__one__add", a=1, b=1) == ("2", False)
@@ -170,7 +170,7 @@ def test_several_calls_are_found() -> None:
     assert [call.arguments for call in detected] == [{"location": "Tokyo"}, {"location": "Osaka"}]
 
 
-def test_where_there_is_no_call_the_text_is_the_answer() -> None:
+def test_without_a_call_the_text_is_the_answer() -> None:
     """ツール呼び出しがない場合."""
     words = 'It is [sunny]; a tool is called with "[TOOL_CALL]", and <b>tools</b> are {"name": "x"}.'
     assert found(words) == (words, [])
@@ -194,7 +194,7 @@ async def test_tools_are_used_in_a_conversation_of_several_turns(tmp_path: Path)
         ]
 
 
-async def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path) -> None:
+async def test_an_error_is_shown_and_the_conversation_goes_on(tmp_path: Path) -> None:
     """エラーハンドリング: a server that is not there, a tool that fails, and a question after both."""
     async with assistant(tmp_path, NOWHERE, TIME_SERVER) as app:
         await app.ready()
@@ -222,7 +222,7 @@ def remote(transport: str) -> Generator[str]:
             process.kill()
 
 
-async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_beside_a_local_one(tmp_path: Path) -> None:
+async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_together_with_a_local_one(tmp_path: Path) -> None:
     with ExitStack() as running:
         web = running.enter_context(remote("http"))
         events = running.enter_context(remote("sse"))

@@ -46,7 +46,7 @@ for line in sys.stdin:
 """
 
 
-def test_the_weather_of_tokyo_is_asked_of_the_agency_and_told(tmp_path: Path) -> None:
+def test_the_weather_of_tokyo_comes_from_the_agency_into_the_answer(tmp_path: Path) -> None:
     with FakeAgency() as agency:
         weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(tmp_path / "cache"))
         result = make_demo(tmp_path, [weather]).run("run", "東京の天気を教えて")
@@ -62,7 +62,7 @@ def test_the_weather_of_tokyo_is_asked_of_the_agency_and_told(tmp_path: Path) ->
     ]
 
 
-def test_an_agency_that_cannot_be_reached_is_said_and_nothing_hangs(tmp_path: Path) -> None:
+def test_an_unreachable_agency_is_reported_and_nothing_hangs(tmp_path: Path) -> None:
     weather = ("weather", ("-m", "mcp_servers.weather"), {"JMA_BASE_URL": "http://127.0.0.1:9"})
     result = make_demo(tmp_path, [weather]).run("run", "What is the weather in Tokyo?")
     assert result.returncode == 0, result.stderr
@@ -70,7 +70,7 @@ def test_an_agency_that_cannot_be_reached_is_said_and_nothing_hangs(tmp_path: Pa
 
 
 @pytest.mark.parametrize("abi", EVERY_VERSION)
-def test_json_events_come_in_order_and_the_second_round_prefills_only_what_is_new(tmp_path: Path, abi: str) -> None:
+def test_json_events_come_in_order_and_the_second_round_prefills_only_its_new_tokens(tmp_path: Path, abi: str) -> None:
     demo = make_demo(tmp_path)
     result = demo.run("run", "--json", "What time is it in London?", environment={"RKLLM_EMULATOR_ABI": abi})
     assert result.returncode == 0, result.stderr
@@ -117,7 +117,7 @@ def test_a_question_may_come_from_a_pipe_and_tools_may_be_left_out(tmp_path: Pat
     assert "[MCP: Calling" not in result.stderr
 
 
-def test_a_server_that_cannot_start_is_said_with_its_last_words_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_reported_with_its_last_words_and_the_rest_goes_on(tmp_path: Path) -> None:
     broken: PythonServer = ("broken", ("-c", "import sys; sys.exit('no database here')"), NO_VARIABLES)
     result = make_demo(tmp_path, [broken, TIME_SERVER]).run("run", "What time is it in Paris?")
     assert result.returncode == 0, result.stderr

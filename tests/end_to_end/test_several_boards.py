@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_stops_its_run_through_the_proxy(calm: Boards
     assert ends <= {"aborted"}
 
 
-async def test_somebody_with_one_request_does_not_wait_behind_somebody_with_many(calm: Boards) -> None:
+async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many(calm: Boards) -> None:
     done: list[str] = []
 
     async def one(client: httpx2.AsyncClient, key: str, number: int) -> None:
@@ -204,7 +204,9 @@ async def test_somebody_with_one_request_does_not_wait_behind_somebody_with_many
     assert done[6:].index("one") < 10
 
 
-async def test_metrics_are_asked_of_each_board_and_whoever_a_client_claims_to_be_is_dropped(calm: Boards) -> None:
+async def test_metrics_are_collected_from_each_board_and_the_identity_claimed_by_a_client_is_dropped(
+    calm: Boards,
+) -> None:
     async with client_of(calm) as client:
         assert (await client.get("/metrics")).status_code == 404
         assert (await client.get("/healthz", headers={"X-Forwarded-For": "127.0.0.1"})).status_code == 200

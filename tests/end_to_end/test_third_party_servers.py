@@ -173,7 +173,7 @@ async def test_prompts_are_filled_and_their_arguments_completed(world: World, ov
 
 @NPM
 @OVER
-async def test_whoever_subscribes_hears_of_a_changed_resource(world: World, over: str) -> None:
+async def test_a_subscriber_is_notified_of_a_changed_resource(world: World, over: str) -> None:
     heard: list[str] = []
     news = anyio.Event()
 
@@ -222,7 +222,9 @@ async def test_the_server_asks_the_model_its_owner_and_for_the_roots(world: Worl
 
 @NPM
 @OVER
-async def test_progress_is_told_and_a_call_that_is_given_up_is_cancelled_on_the_server(world: World, over: str) -> None:
+async def test_progress_is_reported_and_a_call_that_is_given_up_is_cancelled_on_the_server(
+    world: World, over: str
+) -> None:
     steps: list[tuple[float, float | None]] = []
     begun = anyio.Event()
 

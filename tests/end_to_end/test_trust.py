@@ -70,7 +70,7 @@ def test_a_file_that_is_read_and_written_back_is_equal_byte_for_byte(tmp_path: P
     assert (tmp_path / "b.txt").read_bytes() == MARKED.encode()
 
 
-def test_a_call_that_stands_in_a_file_needs_a_yes_whatever_the_configuration_allows(tmp_path: Path) -> None:
+def test_a_call_written_in_a_file_needs_approval_under_every_configuration(tmp_path: Path) -> None:
     for settings in (('always_allow = ["*"]',), ('approve = "never"',)):
         demo = scripted_demo(tmp_path, *settings)
         (tmp_path / "a.txt").touch()
@@ -96,7 +96,7 @@ def history(demo: Demo, *options: str) -> list[dict[str, object]]:
     return json.loads(demo.run("tools", "history", "--json", *options).stdout)
 
 
-def test_a_run_that_nobody_watches_writes_nothing_and_says_why_until_it_is_told_yes(tmp_path: Path) -> None:
+def test_an_unattended_run_writes_nothing_and_gives_the_reason_until_yes_is_passed(tmp_path: Path) -> None:
     with FakeAgency() as agency:
         weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(tmp_path / "cache"))
         demo = make_demo(tmp_path, [weather, NOTEBOOK])

@@ -142,14 +142,16 @@ def test_a_body_comes_in_chunks_or_larger_than_may_be_or_packed(url: str) -> Non
     ],
     ids=["a very long header", "no host", "two hosts", "TLS", "two lengths"],
 )
-def test_what_is_no_request_is_refused_and_disturbs_nobody(url: str, web: httpx2.Client, nonsense: bytes) -> None:
+def test_bytes_that_are_no_request_are_refused_and_disturb_no_other_client(
+    url: str, web: httpx2.Client, nonsense: bytes
+) -> None:
     with connection(url) as it:
         it.sendall(nonsense)
         assert it.recv(65536).startswith(b"HTTP/1.1 400 ")
     assert web.get("/healthz").status_code == 200
 
 
-def test_a_hundred_idle_connections_keep_nobody_out(url: str, web: httpx2.Client) -> None:
+def test_a_hundred_idle_connections_shut_no_client_out(url: str, web: httpx2.Client) -> None:
     with ExitStack() as stack:
         idle = [stack.enter_context(connection(url)) for _ in range(100)]
         for it in idle:
@@ -206,7 +208,7 @@ def test_no_header_makes_another_method_of_it(web: httpx2.Client, header: str) -
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "", "parrot:7b", "../parrot", "モデル", "x" * 5000])
-def test_a_model_that_there_is_not_is_named_in_the_words_of_each_api(web: httpx2.Client, name: str) -> None:
+def test_an_unknown_model_is_named_in_the_words_of_each_api(web: httpx2.Client, name: str) -> None:
     asked = {"model": name, "messages": [{"role": "user", "content": "x"}]}
     refused = web.post("/v1/chat/completions", json=asked)
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")

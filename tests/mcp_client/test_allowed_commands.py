@@ -45,7 +45,7 @@ def test_a_name_means_the_program_that_the_hosts_path_finds(tmp_path: Path) -> N
     assert not is_allowed(Path(SH), [], ["no-such-program", "sh -c 'unclosed"])
 
 
-def test_a_link_is_the_program_it_leads_to_unless_the_name_chooses_what_it_does(tmp_path: Path) -> None:
+def test_a_link_is_the_program_it_leads_to_unless_the_name_chooses_the_behaviour(tmp_path: Path) -> None:
     python = program(tmp_path, "python3.11")
     (tmp_path / "python").symlink_to(python)
     (tmp_path / "python3").symlink_to("python")
@@ -81,7 +81,7 @@ def test_npx_with_a_package_is_that_package_in_any_version(tmp_path: Path, args:
     assert is_allowed(npx, args, [str(npx)])
 
 
-def test_uvx_with_a_package_likewise(tmp_path: Path) -> None:
+def test_uvx_with_a_package_is_the_program_of_that_package(tmp_path: Path) -> None:
     uvx = program(tmp_path, "uvx")
     allowed = [f"{uvx} mcp-server-time"]
     assert is_allowed(uvx, ["mcp-server-time==2026.1", "--local-timezone", "UTC"], allowed)

@@ -17,7 +17,7 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 @ERAS
-async def test_a_server_is_told_its_roots_and_without_any_it_cannot_ask(era: str) -> None:
+async def test_a_server_receives_its_roots_and_without_any_it_cannot_ask(era: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("told", era, roots=("/srv/my data",)), asking("untold", era)]) as toolbox:
             await toolbox.connected()

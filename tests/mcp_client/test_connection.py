@@ -155,7 +155,7 @@ async def test_progress_is_passed_on_in_order() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_tools_that_change_are_listed_again_and_only_a_change_is_told(era: str) -> None:
+async def test_changed_tools_are_listed_again_and_only_a_change_is_announced(era: str) -> None:
     changed = anyio.Event()
     heard: list[str] = []
 
@@ -176,7 +176,7 @@ async def test_tools_that_change_are_listed_again_and_only_a_change_is_told(era:
     assert [line.rpartition(": ")[2] for line in heard] == ["7 tools]", "8 tools]"]
 
 
-async def test_noise_on_stdout_and_a_flood_on_stderr_hurt_nobody() -> None:
+async def test_noise_on_stdout_and_a_flood_on_stderr_harm_no_other_server() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("noisy")]) as toolbox:
             await toolbox.connected()
@@ -216,7 +216,7 @@ async def test_a_server_gets_only_the_environment_it_is_given() -> None:
             assert await said(toolbox, "mcp__rich__environment", name="PYTEST_CURRENT_TEST") != ("(no output)", False)
 
 
-async def test_log_messages_are_kept_as_last_lines() -> None:
+async def test_log_messages_are_stored_as_last_lines() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("logging")]) as toolbox:
             await toolbox.connected()

@@ -94,7 +94,7 @@ async def test_a_no_is_passed_on(era: str, action: Any) -> None:
 
 
 @ERAS
-async def test_where_nobody_is_there_a_question_is_cancelled(era: str) -> None:
+async def test_without_a_user_a_question_is_cancelled(era: str) -> None:
     async with toolbox_with(asking("forms", era)) as toolbox:
         assert await answer_of(toolbox, DENY_ALL) == {"action": "cancel"}
 
@@ -107,7 +107,7 @@ async def test_an_owner_who_breaks_down_is_one_who_does_not_answer(era: str) -> 
 
 
 @ERAS
-async def test_defaults_answer_without_anybody_where_the_configuration_says_so(era: str) -> None:
+async def test_defaults_answer_without_a_user_where_the_configuration_allows_it(era: str) -> None:
     whole = {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}, "required": ["n"]}
     async with toolbox_with(asking("forms", era, elicitation="defaults")) as toolbox:
         assert await answer_of(toolbox, DENY_ALL, schema=whole) == {"action": "accept", "content": {"n": 3}}
@@ -116,7 +116,7 @@ async def test_defaults_answer_without_anybody_where_the_configuration_says_so(e
 
 
 @ERAS
-async def test_a_server_whose_questions_are_not_wanted_is_told_so(era: str) -> None:
+async def test_a_server_whose_questions_are_switched_off_gets_a_refusal(era: str) -> None:
     async with toolbox_with(asking("forms", era, elicitation="deny")) as toolbox:
         assert "Elicitation not supported" in await answer_of(toolbox, accepting(ANN))
 
@@ -146,7 +146,7 @@ async def test_an_address_that_has_to_be_visited_first_is_shown_and_the_call_mad
 
 
 @pytest.mark.parametrize("elicitation", ["deny", "defaults"])
-async def test_an_address_to_be_visited_first_is_shown_to_nobody_where_nobody_is_to_be_asked(elicitation: str) -> None:
+async def test_an_address_to_visit_first_is_not_shown_where_no_user_may_be_asked(elicitation: str) -> None:
     owner = accepting({})
     async with toolbox_with(asking("forms", "legacy", elicitation=elicitation)) as toolbox:
         assert await answer_of(toolbox, owner, "needs_visit", after=0) == (

@@ -71,7 +71,7 @@ async def test_a_lazy_server_is_started_once_to_list_its_tools_and_then_only_whe
             assert [state.state for state in toolbox.servers()] == ["ready"]
 
 
-async def test_what_is_remembered_of_a_server_does_not_hold_for_another_command() -> None:
+async def test_the_remembered_tools_of_a_server_do_not_hold_for_another_command() -> None:
     host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", lazy=True)], host=host) as toolbox:
@@ -257,7 +257,7 @@ async def test_a_server_that_has_changed_its_era_is_asked_again(before: str, aft
                     assert [state.protocol_version for state in toolbox.servers()] == [era]
 
 
-async def test_a_server_that_dies_of_what_was_remembered_is_started_once_more_and_stays() -> None:
+async def test_a_server_that_dies_because_of_remembered_values_is_started_once_more_and_stays() -> None:
     host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         for era in (MODERN, LEGACY):
@@ -306,7 +306,7 @@ async def test_a_server_that_was_not_there_at_the_start_is_tried_again_with_a_la
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-async def test_a_program_that_cannot_be_started_is_started_once_and_told_once(
+async def test_a_program_that_cannot_be_started_is_started_once_and_reported_once(
     tmp_path: Path, *, remembers: bool
 ) -> None:
     starts, heard = tmp_path / "starts", list[str]()
@@ -332,7 +332,7 @@ async def test_a_program_that_cannot_be_started_is_started_once_and_told_once(
     assert heard == [f"[MCP: Server 'broken' is left out: {reason}]\n    no such database"]
 
 
-def test_a_start_that_nobody_asked_for_waits_longer_than_one_on_request() -> None:
+def test_an_unrequested_start_waits_longer_than_one_on_request() -> None:
     async def due() -> list[tuple[float, bool]]:
         backoff = Backoff(0.0)
         seen = [(backoff.wait_s(), backoff.is_due)]

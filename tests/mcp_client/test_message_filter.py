@@ -51,7 +51,7 @@ def test_a_schema_of_something_else_takes_any_arguments_and_is_noted() -> None:
     assert "any arguments are accepted" in notes[0]
 
 
-def test_what_is_no_tool_is_left_out_and_noted() -> None:
+def test_an_invalid_tool_is_left_out_and_noted() -> None:
     notes: list[str] = []
     result = mend_tool_list({"tools": [None, "x", {}, {"name": ""}, {"name": 3}], "nextCursor": 4}, notes.append)
     assert result == {"tools": []}

@@ -64,7 +64,7 @@ def spec(server: Protected, **settings: Any) -> RemoteServer:
     return remote_server("cloud", "http", url=f"{server.url}/mcp", **{"auth": "oauth", **settings})
 
 
-async def test_a_person_logs_in_once_and_the_token_is_kept_for_the_next_time(tmp_path: Path) -> None:
+async def test_a_person_logs_in_once_and_the_token_is_stored_for_the_next_time(tmp_path: Path) -> None:
     server, browser = Protected(), Browser()
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
@@ -86,7 +86,7 @@ async def test_a_person_logs_in_once_and_the_token_is_kept_for_the_next_time(tmp
     assert issuer.rstrip("/") == server.url
 
 
-async def test_an_expired_token_is_renewed_without_anybody(tmp_path: Path) -> None:
+async def test_an_expired_token_is_renewed_without_a_user(tmp_path: Path) -> None:
     server, browser = Protected(), Browser()
     server.expires_in = -10
     with anyio.fail_after(PATIENCE_S):
@@ -99,7 +99,7 @@ async def test_an_expired_token_is_renewed_without_anybody(tmp_path: Path) -> No
     assert {grant["grant_type"] for grant in server.grants} == {"authorization_code", "refresh_token"}
 
 
-async def test_where_nobody_can_be_asked_the_reason_says_where_to_log_in(tmp_path: Path) -> None:
+async def test_without_a_user_the_reason_names_the_place_to_log_in(tmp_path: Path) -> None:
     server = Protected()
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
@@ -254,7 +254,7 @@ async def test_a_server_leads_no_login_further_inside(tmp_path: Path, endpoint: 
     assert server.grants == []
 
 
-async def test_a_port_that_is_taken_is_said() -> None:
+async def test_a_port_in_use_is_reported() -> None:
     server = Protected()
 
     async def show(name: str, url: str) -> None:

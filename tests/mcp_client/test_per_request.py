@@ -114,7 +114,7 @@ async def test_parallel_calls_with_different_tokens_never_mix(era: str) -> None:
 
 
 @pytest.mark.parametrize("era", [MODERN, LEGACY])
-async def test_what_else_it_offers_is_for_whoever_brings_the_token(era: str) -> None:
+async def test_resources_and_prompts_are_for_the_caller_with_the_token(era: str) -> None:
     server, heard = Whoami((era,)), list[str]()
     server.inner = AskingServer((era,))
     mine = CallContext(tokens={"servicenow": "abc", "other": "def"})
@@ -241,7 +241,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_a_token_is_nowhere_in_what_is_written_logged_or_shown(
+async def test_a_token_appears_in_no_file_log_or_output(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -43,7 +43,7 @@ async def test_prompts_are_listed_with_their_arguments(era: str) -> None:
 
 
 @ERAS
-async def test_a_filled_prompt_is_turns_and_what_is_no_text_is_readable(era: str) -> None:
+async def test_a_filled_prompt_consists_of_turns_and_its_other_content_is_readable(era: str) -> None:
     async with offerings_of(asking("development", era)) as offerings:
         filled = await offerings.fill_prompt("code_review", {"language": "rust"})
         assert filled.template == REVIEW
@@ -95,7 +95,7 @@ async def test_arguments_are_completed_by_the_server(era: str) -> None:
         )
 
 
-async def test_whoever_presses_tab_gets_nothing_rather_than_an_error() -> None:
+async def test_pressing_tab_gives_no_completion_rather_than_an_error() -> None:
     specs = [tiny(), asking("advertising", "advertising"), hostile("exits")]
     async with offerings_of(*specs) as offerings:
         assert await offerings.complete_prompt("no_such_prompt", "a", "b") == ()

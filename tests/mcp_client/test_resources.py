@@ -32,7 +32,7 @@ async def toolbox_with(*specs: StdioServer) -> AsyncGenerator[Toolbox]:
 
 
 @ERAS
-async def test_resources_and_templates_are_listed_with_what_is_known_of_them(era: str) -> None:
+async def test_resources_and_templates_are_listed_with_their_known_properties(era: str) -> None:
     async with toolbox_with(asking("memos", era), tiny("nothing", era)) as toolbox:
         first, second, *_ = await toolbox.offerings.resources()
         assert first == Resource("memos", "memo://monday", "Monday", "What is to be done.", "text/plain", 9)
@@ -42,7 +42,7 @@ async def test_resources_and_templates_are_listed_with_what_is_known_of_them(era
 
 
 @ERAS
-async def test_a_resource_is_read_as_text_and_what_is_no_text_is_described(era: str) -> None:
+async def test_a_resource_is_read_as_text_and_binary_content_is_described(era: str) -> None:
     async with toolbox_with(asking("memos", era)) as toolbox:
         monday = await toolbox.offerings.read_resource("memos:memo://monday")
         assert (monday.text, monday.truncated, monday.uri) == ("Buy milk.", False, "memo://monday")
@@ -109,7 +109,7 @@ async def test_servers_that_cannot_list_cost_only_their_own_resources() -> None:
     assert any(line.startswith("[MCP: the resources of server 'exits' could not be listed: Server") for line in heard)
 
 
-async def test_a_server_that_cannot_be_asked_is_told_of_once_for_resources_and_templates() -> None:
+async def test_an_unreachable_server_is_reported_once_for_resources_and_templates() -> None:
     heard: list[str] = []
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("exits"), asking("memos")], on_status=heard.append) as box:
@@ -128,7 +128,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
 
 
 @ERAS
-async def test_whoever_subscribes_hears_of_each_change_until_he_leaves(era: str) -> None:
+async def test_a_subscriber_is_notified_of_each_change_until_it_unsubscribes(era: str) -> None:
     heard: list[str] = []
     news = anyio.Event()
 

@@ -83,7 +83,7 @@ async def said(toolbox: Toolbox, asker: Approver, conversation: str = "c", /, **
 
 
 @ERAS
-async def test_the_model_answers_once_the_owner_has_said_yes(era: str) -> None:
+async def test_the_model_answers_after_the_owners_approval(era: str) -> None:
     model, owner = Model(), Owner(["once"])
     async with toolbox_with(asking("curious", era), model) as toolbox:
         assert await said(toolbox, owner) == "qwen says Paris (stopSequence)"
@@ -117,7 +117,7 @@ async def test_a_server_that_is_allowed_need_not_be_approved(era: str) -> None:
 
 @ERAS
 @pytest.mark.parametrize("how", ["deny", "no model"])
-async def test_a_server_that_may_not_ask_is_told_so(era: str, how: str) -> None:
+async def test_a_server_that_may_not_ask_gets_a_refusal(era: str, how: str) -> None:
     spec = asking("curious", era, sampling="deny" if how == "deny" else "ask")
     async with toolbox_with(spec, None if how == "no model" else Model()) as toolbox:
         assert await said(toolbox, FixedApprover("once")) == "The call failed: Sampling not supported (code -32600)."
@@ -133,7 +133,7 @@ async def test_a_yes_for_the_conversation_holds_for_that_one() -> None:
 
 
 @pytest.mark.parametrize(("decision", "outcome"), [("always", "qwen says Paris (stopSequence)"), ("never", REFUSED)])
-async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decision, outcome: str) -> None:
+async def test_a_permanent_decision_outlives_the_toolbox(decision: Decision, outcome: str) -> None:
     grants, owner = RecentApprovals(), Owner([decision])
     for _ in range(2):
         policies = ExecutionPolicies(approvals=Approvals(grants, "ja"))

@@ -104,7 +104,7 @@ async def test_home_secrets_and_other_processes_are_not_there(tmp_path: Path) ->
 @needs_bubblewrap
 @pytest.mark.anyio
 @pytest.mark.parametrize("network", [False, True])
-async def test_the_network_is_there_only_where_that_was_said(network: bool) -> None:
+async def test_the_network_is_available_only_where_the_configuration_allows_it(network: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with opened(looking(sandbox_network=network)) as toolbox:
             said = await text(toolbox, "connect", port=listener.getsockname()[1])
@@ -149,7 +149,7 @@ async def test_our_weather_server_and_a_server_of_a_virtual_environment_work(tmp
 
 @needs_bubblewrap
 @pytest.mark.anyio
-async def test_a_named_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+async def test_a_missing_named_folder_is_reported_in_a_sentence(tmp_path: Path) -> None:
     spec = looking(sandbox_write=(tmp_path / "none",))
     with pytest.raises(ServerUnavailableError) as refused:
         await launch_of(spec, None)
@@ -162,7 +162,7 @@ async def test_a_named_folder_that_is_not_there_is_a_sentence(tmp_path: Path) ->
 
 @needs_bubblewrap
 @pytest.mark.anyio
-async def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
+async def test_a_missing_program_is_reported_as_missing() -> None:
     with pytest.raises(FileNotFoundError):
         await launch_of(altered(looking(), command="no-such-program"), None)
 
@@ -294,7 +294,7 @@ async def test_configuration_and_state_are_hidden_wherever_they_lie(
     assert "looking" in config.read_text("utf-8")
 
 
-def test_what_is_named_inside_the_state_is_hidden_as_well(tmp_path: Path) -> None:
+def test_a_named_path_inside_the_state_folder_is_hidden_as_well(tmp_path: Path) -> None:
     state = make(tmp_path / "state" / "tenants" / "a.db").parent.parent
     spec = local_server("s", sandbox=True, sandbox_read=(state / "tenants", state / "tenants" / "a.db"))
     program = make(tmp_path / "bin" / "server", mode=0o755)
@@ -322,7 +322,7 @@ def test_scripts_that_name_each_other_for_ever_come_to_an_end(tmp_path: Path) ->
     assert places(one, tmp_path) == {one, other}
 
 
-def test_a_program_that_fetches_keeps_what_it_fetched_in_a_cache_of_its_own(tmp_path: Path) -> None:
+def test_a_program_that_downloads_files_has_a_cache_of_its_own(tmp_path: Path) -> None:
     spec = local_server("a b", sandbox=True, sandbox_network=True)
     caches = tmp_path / "cache"
     npx = make(tmp_path / "bin" / "npx", mode=0o755)

@@ -57,7 +57,7 @@ def test_a_server_is_tried_in_every_way_that_may_help_and_no_other(
     assert transport_fallback(spec, ServerCache(spec, Forgetful()), tried, error) == expected
 
 
-def test_what_was_remembered_and_failed_is_forgotten_and_asked_once() -> None:
+def test_a_remembered_transport_that_failed_is_forgotten_and_tried_once() -> None:
     spec = local_server("s")
     memory = ServerCache(spec, Forgetful())
     memory.keep(HANDSHAKE_AT_ONCE, ())

@@ -57,7 +57,7 @@ def test_a_bare_file_is_described_by_its_name_and_first_line(tmp_path: Path) -> 
         assert (card.name, card.template, card.emulated) == (name.removesuffix(".rkllm"), template, emulated)
 
 
-def test_what_is_missing_is_said_with_where_to_put_it(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_the_place_to_put_it(tmp_path: Path) -> None:
     place = make_model(tmp_path, "big", weights=None)
     make_model(tmp_path, "bare", tokenizer=False)
     (tmp_path / "empty").mkdir()

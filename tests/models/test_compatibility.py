@@ -43,5 +43,5 @@ def test_a_board_takes_the_files_of_its_chip(tmp_path: Path, compatible: str, pl
     assert platform_of(Machine(plant(tmp_path, {"proc/device-tree/compatible": compatible}))) == platform
 
 
-def test_memory_that_nobody_measured_is_the_file_and_a_margin() -> None:
+def test_unmeasured_memory_is_the_file_size_and_a_margin() -> None:
     assert needed_bytes(1000) == 1200

@@ -72,7 +72,7 @@ async def test_a_model_that_was_pulled_finds_japanese_for_an_english_question(
     assert [(hit.content, hit.is_weak) for hit in result.hits] == [("山", False)]
 
 
-def test_a_model_is_chosen_kept_and_removed(sources: EmbedderSources, fake: FakeHub) -> None:
+def test_a_model_is_chosen_stored_and_removed(sources: EmbedderSources, fake: FakeHub) -> None:
     first = sources.pull(NAME, None, None, quietly)
     sources.choose("")
     before = len(fake.requests)

@@ -29,7 +29,7 @@ def test_a_folder_appears_when_all_of_it_is_ready(folders: ModelFolderStore) -> 
     assert names(folders.root / "m") == ["model.rkllm", "model.toml"]
 
 
-def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(folders: ModelFolderStore) -> None:
+def test_missing_files_of_a_folder_are_added_and_its_card_stays(folders: ModelFolderStore) -> None:
     (folders.root / "m").mkdir(parents=True)
     (folders.root / "m" / "model.toml").write_text("mine")
     with folders.workspace("m") as space:
@@ -96,7 +96,7 @@ def test_a_removed_folder_tells_what_became_free(folders: ModelFolderStore, tmp_
     assert (tmp_path / "mine.rkllm").exists()
 
 
-def test_a_removed_link_leaves_what_it_points_to(folders: ModelFolderStore, tmp_path: Path) -> None:
+def test_removing_a_link_leaves_its_target(folders: ModelFolderStore, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "model.rkllm").write_bytes(bytes(5000))
     folders.root.mkdir()

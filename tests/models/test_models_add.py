@@ -172,7 +172,7 @@ def test_an_unknown_model_needs_a_template(sources: ModelSources, tmp_path: Path
         add(sources, Addition(path, template="qwen9"), NO_PERSON, quietly)
 
 
-def test_a_tokenizer_that_is_not_there_is_asked_for(sources: ModelSources, mine: Path, tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_requested(sources: ModelSources, mine: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "original"
     elsewhere.mkdir()
     (mine.parent / "tokenizer.json").rename(elsewhere / "tokenizer.json")
@@ -226,7 +226,7 @@ def test_a_file_for_another_chip_is_refused_unless_it_is_meant(sources: ModelSou
     assert sources.fitness_of(folder).reason == "for RK3576"
 
 
-def test_what_is_no_model_is_told_apart(sources: ModelSources, tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_distinguished(sources: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "demo.rkllm").write_text("RKLLM-EMULATOR 1\n")
     with pytest.raises(ModelFileError, match="is a script for the emulated runtime"):
         add(sources, Addition(tmp_path / "demo.rkllm"), NO_PERSON, quietly)

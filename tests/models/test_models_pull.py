@@ -99,7 +99,7 @@ def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(sources: ModelSo
     assert load_model("qwen2.5-1.5b", sources.directories) == folder
 
 
-def test_what_is_here_is_not_fetched_again(sources: ModelSources, fake: FakeHub, said: list[str]) -> None:
+def test_existing_files_are_not_fetched_again(sources: ModelSources, fake: FakeHub, said: list[str]) -> None:
     folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
     fake.requests.clear()
     assert pull(sources, Pull("qwen2.5-1.5b"), quietly) == folder
@@ -228,7 +228,7 @@ def test_a_repository_of_ones_own_is_spoken_to_as_its_family(sources: ModelSourc
     assert said == ["mine uses the chat template of qwen2.5-1.5b"]
 
 
-def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(sources: ModelSources) -> None:
+def test_another_file_of_the_catalogues_repository_is_checked_by_its_content(sources: ModelSources) -> None:
     with pytest.raises(ModelFileError, match="is a web page"):
         pull(sources, Pull("qwen2.5-1.5b", file="page.rkllm"), quietly)
 
@@ -294,7 +294,7 @@ def test_of_several_files_one_has_to_be_named(sources: ModelSources, fake: FakeH
         pull(sources, Pull("qwen2.5-1.5b"), quietly)
 
 
-def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(sources: ModelSources, fake: FakeHub) -> None:
+def test_a_gated_tokenizer_is_taken_from_the_repository_of_the_file(sources: ModelSources, fake: FakeHub) -> None:
     not_accepted(fake)
     fake.files["them/Qwen2.5-1.5B-rkllm"]["tokenizer.json"] = TOKENIZER
     assert pull(sources, Pull("qwen2.5-1.5b"), quietly).tokenizer.read_bytes() == TOKENIZER

@@ -91,7 +91,7 @@ def test_the_cache_of_a_token_follows_from_layers_and_heads(
     assert read(container(pairs)).cache_bytes_per_token == expected
 
 
-def test_some_tokens_of_the_vocabulary_are_read_as_far_as_the_mask_is_known(
+def test_some_tokens_of_the_vocabulary_are_read_within_the_known_part_of_the_mask(
     read: Callable[[bytes], RkllmFile],
 ) -> None:
     tokens: list[object] = [f"word{number}" for number in range(1000)]
@@ -100,7 +100,7 @@ def test_some_tokens_of_the_vocabulary_are_read_as_far_as_the_mask_is_known(
     assert samples == {number: f"word{number}" for number in range(0, 1000, 10) if number != 500}
 
 
-def test_a_value_is_read_as_far_as_the_keys_tell_the_mask(read: Callable[[bytes], RkllmFile]) -> None:
+def test_a_value_is_read_within_the_part_of_the_mask_that_the_keys_reveal(read: Callable[[bytes], RkllmFile]) -> None:
     long_name = "DeepSeek-R1-Distill-Qwen-1.5B-and-then-some-words-that-nobody-needs"
     short = {"general.architecture": "qwen2", "general.name": long_name, "rkllm.platform": "rk3588"}
     assert read(container(short)).name == long_name[:20]
@@ -109,7 +109,7 @@ def test_a_value_is_read_as_far_as_the_keys_tell_the_mask(read: Callable[[bytes]
     assert read(container(short)).platform == "RK3588"
 
 
-def test_a_key_that_nobody_knows_tells_nothing(read: Callable[[bytes], RkllmFile]) -> None:
+def test_an_unknown_key_reveals_no_part_of_the_mask(read: Callable[[bytes], RkllmFile]) -> None:
     # As long as a known key, and the same in the first twenty bytes: taken for it, the others would read as noise.
     impostor = "tokenizer.ggml.eos_tree_map"
     found = read(container({impostor: 3, **QWEN, "rkllm.something.nobody.has.heard.of.yet": "x"}))
@@ -186,7 +186,7 @@ def test_a_strange_value_is_none(read: Callable[[bytes], RkllmFile], pairs: dict
         ),
     ],
 )
-def test_what_is_no_whole_rkllm_file_is_named(
+def test_a_file_that_is_no_whole_rkllm_file_is_named(
     read: Callable[[bytes], RkllmFile], tmp_path: Path, contents: bytes, sentence: str
 ) -> None:
     with pytest.raises(ModelFileError) as caught:

@@ -242,7 +242,7 @@ def test_log_levels_add_a_table_and_then_the_tokens(libraries: dict[str, Path], 
         assert line in details
 
 
-def test_a_slow_script_takes_its_time_unless_told_to_be_flat(libraries: dict[str, Path], tmp_path: Path) -> None:
+def test_a_slow_script_takes_its_time_unless_the_speed_is_flat(libraries: dict[str, Path], tmp_path: Path) -> None:
     model, log = write_model(tmp_path, "speed prefill 1 decode 1\nrule\n say hello\n"), tmp_path / "calls.jsonl"
     played = play(libraries["1.3.0"], model, "x\n", RKLLM_EMULATOR_SPEED="flat", RKLLM_EMULATOR_LOG=str(log))
     assert played.answers[0]["text"] == "hello"

@@ -43,7 +43,7 @@ def test_without_the_library_one_sentence_says_what_to_do(libraries: dict[str, P
     assert str(tmp_path).encode() in line
 
 
-def test_a_library_of_another_release_says_what_it_lacks(libraries: dict[str, Path], tmp_path: Path) -> None:
+def test_a_library_of_another_release_names_its_missing_functions(libraries: dict[str, Path], tmp_path: Path) -> None:
     source = tmp_path / "old.c"
     source.write_text("void llama_backend_init(void) {}\n")
     for name in ("libllama.so", "libggml.so"):

@@ -84,7 +84,7 @@ async def test_an_api_that_says_nothing_is_given_up() -> None:
         assert await call(source, "get_it") == f"error: The API at {api.url} did not answer in time."
 
 
-async def test_an_api_that_is_not_there_is_a_result_too() -> None:
+async def test_a_missing_api_is_a_result_too() -> None:
     async with opened(getting("/x"), "http://127.0.0.1:1") as source:
         said = await call(source, "get_it")
     assert said.startswith("error: The API at http://127.0.0.1:1 cannot be reached: ")

@@ -70,7 +70,7 @@ def test_names_are_safe_and_no_two_are_the_same() -> None:
     assert names[5:] == ["get_c", "get_root", "get_root_2"]
 
 
-def test_the_arguments_are_those_of_path_query_header_cookie_and_body_with_what_is_required() -> None:
+def test_the_arguments_are_those_of_path_query_header_cookie_and_body_with_the_required_ones() -> None:
     shared = [{"name": "id", "in": "path", "required": True, "schema": TEXT}, {"$ref": "#/components/parameters/Page"}]
     operation = {
         "summary": "Change a thing",
@@ -168,7 +168,7 @@ COMPONENTS = {
 
 
 @pytest.mark.parametrize(("schema", "shown"), SCHEMAS)
-def test_a_model_is_shown_of_a_schema_what_it_needs(schema: Any, shown: Any) -> None:
+def test_a_model_is_shown_the_necessary_parts_of_a_schema(schema: Any, shown: Any) -> None:
     assert schema_of(schema, **COMPONENTS) == shown
 
 
@@ -257,7 +257,7 @@ loop: &loop [*loop]
 @pytest.mark.parametrize(
     "text", ["", "[1]", "a: b: c", "{", "\t", "- x", b"\xff\xfe\x00", b"\x80abc", '{"a":' * 100_000]
 )
-def test_what_is_no_document_is_a_reason(text: str | bytes) -> None:
+def test_a_file_that_is_no_document_gives_a_reason(text: str | bytes) -> None:
     with pytest.raises(DocumentError):
         parse_document(text)
 
@@ -294,7 +294,7 @@ SWAGGER: dict[str, Any] = {
 }
 
 
-def test_swagger_2_is_read_as_what_it_means() -> None:
+def test_swagger_2_is_read_by_its_meaning() -> None:
     get, post, put = convert(SWAGGER).operations
     assert get.address == "https://h/v1"
     assert get.input_schema["properties"] == {

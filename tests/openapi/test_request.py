@@ -160,7 +160,7 @@ async def test_every_type_of_body_arrives_as_it_was_meant() -> None:
     assert seen == [(kind, wanted) for *_, kind, wanted in BODIES]
 
 
-async def test_what_cannot_be_sent_is_said_before_anything_is_sent() -> None:
+async def test_unsendable_arguments_are_reported_before_anything_is_sent() -> None:
     paths = {
         "/echo/{id}": {
             "delete": {

@@ -235,7 +235,7 @@ async def test_reading_is_marked_read_only_and_deleting_destructive() -> None:
     }
 
 
-async def test_notes_say_what_was_left_out() -> None:
+async def test_notes_name_the_omitted_parts() -> None:
     document = specification(
         {"/x": {"get": {"parameters": [{"$ref": "other.yaml#/p"}]}, "post": {"parameters": [{"$ref": "#/nowhere"}]}}}
     )

@@ -307,7 +307,7 @@ def test_a_compaction_looks_at_what_stays_and_not_at_all_that_goes() -> None:
     assert len(asked) == 11 + 2 + 11
 
 
-def test_turns_that_are_kept_are_not_encoded_again() -> None:
+def test_stored_turns_are_not_encoded_again() -> None:
     vocabulary = CountingVocabulary(DEMO_TOKENIZER.read_text("utf-8"))
     conversation = ConversationPrompt(vocabulary, TEMPLATES["qwen2.5"])
     messages = [SYSTEM]

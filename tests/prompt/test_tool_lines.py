@@ -25,7 +25,7 @@ def test_a_tool_is_one_line_with_types_enums_and_what_may_be_left_out() -> None:
     )
 
 
-def test_descriptions_are_kept_whole_on_one_line() -> None:
+def test_descriptions_appear_whole_on_one_line() -> None:
     tool = ToolSpec(
         "f", "Does\n  this.\n\nAnd that", {"properties": {"a": {"description": "one\ntwo"}, "b": {"description": "x"}}}
     )
@@ -72,7 +72,7 @@ def test_no_description_ends_the_list() -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-def test_a_compact_list_stands_where_the_other_stands_and_costs_less(template: ChatTemplate) -> None:
+def test_a_compact_list_replaces_the_other_list_and_costs_less(template: ChatTemplate) -> None:
     form = template.tool_form
     compact = form.listed_as("compact")
     assert form.listed_as("json") == form

@@ -59,7 +59,7 @@ async def test_words_thinking_calls_and_the_cost_come_as_events(size: int) -> No
     }
 
 
-async def test_what_was_thought_before_a_call_goes_back_with_its_result_and_not_after_the_answer() -> None:
+async def test_the_thought_before_a_call_goes_back_with_its_result_and_not_after_the_answer() -> None:
     call = anthropic_call("get_weather", '{"location": "A"}')
     replies = [anthropic_stream(THOUGHT, call, stop="tool_use"), anthropic_stream(anthropic_text("Sunny."))]
     conversation = question()
@@ -83,7 +83,7 @@ async def test_what_was_thought_before_a_call_goes_back_with_its_result_and_not_
     assert "thinking" not in str(service.bodies[2]["messages"])
 
 
-async def test_turns_alternate_and_none_is_empty_whatever_happened_before() -> None:
+async def test_turns_alternate_and_none_is_empty_after_any_history() -> None:
     conversation = Conversation(
         messages=[
             Message("assistant", "Welcome."),
@@ -135,7 +135,7 @@ async def test_limits_and_sampling_reach_the_service() -> None:
     assert conversation.messages[-1].cut
 
 
-async def test_a_call_that_the_limit_cut_is_told_and_a_refusal_said() -> None:
+async def test_a_call_that_the_limit_cut_is_described_and_a_refusal_is_text() -> None:
     cut = anthropic_stream(anthropic_call("get_weather", '{"location": "T'), stop="max_tokens")
     refused = anthropic_stream(anthropic_text("I"), stop="refusal")
     with ChatService(Reply(pieces=cut), Reply(pieces=refused)) as service, anyio.fail_after(60):

@@ -98,7 +98,7 @@ async def test_silence_stays_silence_without_its_rule() -> None:
 @pytest.mark.parametrize(
     "second", ["kyo.", "It is sunny in Tokyo.", "It is"], ids=["goes on", "begins again", "only repeats"]
 )
-async def test_what_was_shown_is_not_repeated_and_both_parts_are_one_turn(second: str) -> None:
+async def test_shown_text_is_not_repeated_and_both_parts_are_one_turn(second: str) -> None:
     service, conversation = ChatService(openai_reply(second)), question()
     first = Round([Text("It is sunny "), Text("in To")], RunRejectedError("no"))
     async with both([first], service, ["failed"]) as (model, _):
@@ -139,7 +139,7 @@ async def test_the_second_makes_the_rest_of_the_answer_and_the_first_the_next_on
     assert conversation.next_call_id() == "call_2"
 
 
-async def test_while_the_first_answers_somebody_the_second_answers_the_others_if_told_so() -> None:
+async def test_while_the_first_model_answers_the_second_answers_others_if_configured() -> None:
     service = ChatService(openai_reply("Theirs."))
     rounds = [Round([Text("Slow")], never_ends=True), Round([Text("Mine.")])]
     async with both(rounds, service, ["busy"]) as (model, _):

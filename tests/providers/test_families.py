@@ -40,7 +40,7 @@ def joined(events: list[ModelEvent], kind: type[Text] | type[Thinking]) -> str:
 
 
 @every_family
-async def test_a_round_with_a_tool_is_read_and_costs_only_what_is_new(template: ChatTemplate) -> None:
+async def test_a_round_with_a_tool_is_read_and_costs_only_its_new_tokens(template: ChatTemplate) -> None:
     written = "".join(segment.text for segment in template.tool_form.calls([CALL]))
     end_of_call = template.end_of_turn if template.calls_end_turn is None else template.stop[0]
     model, engine = model_of(template, written + end_of_call, f"Sunny.{template.end_of_turn}")
@@ -70,7 +70,7 @@ async def test_a_round_with_a_tool_is_read_and_costs_only_what_is_new(template: 
         ("gemma4", "<|channel>thought\nWell.<channel|>Sunny."),
     ],
 )
-async def test_thinking_is_told_from_the_answer(name: str, answer: str) -> None:
+async def test_thinking_is_separated_from_the_answer(name: str, answer: str) -> None:
     template = TEMPLATES[name]
     model, _ = model_of(template, answer + template.end_of_turn, thinking=True)
     conversation = Conversation()

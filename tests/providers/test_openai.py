@@ -106,7 +106,7 @@ async def test_however_the_stream_is_cut_the_same_calls_come(size: int) -> None:
     ],
     ids=["one index", "no index", "repeated names"],
 )
-async def test_calls_are_told_apart_however_a_service_numbers_them(deltas: list[dict[str, Any]]) -> None:
+async def test_calls_are_separated_with_any_numbering_of_a_service(deltas: list[dict[str, Any]]) -> None:
     with ChatService(Reply(pieces=openai_stream(*deltas, finish="tool_calls"))) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, question(), [WEATHER])
@@ -114,7 +114,7 @@ async def test_calls_are_told_apart_however_a_service_numbers_them(deltas: list[
     assert calls == [("get_weather", {"location": "A"}), ("get_weather", {"location": "B"})]
 
 
-async def test_bad_arguments_are_repaired_or_told_to_the_model() -> None:
+async def test_bad_arguments_are_repaired_or_reported_to_the_model() -> None:
     stream = openai_stream(
         openai_call("get_weather", "{'location': 'Tokyo',}", id="a"),
         openai_call("get_weather", '{"location": ', id="b", index=1),
@@ -222,7 +222,7 @@ async def test_names_are_made_safe_without_clashes_and_found_again() -> None:
     assert (call.name, call.arguments) == ("気温", {})
 
 
-async def test_tools_that_were_told_later_are_declared_and_others_may_be_called() -> None:
+async def test_tools_announced_later_are_declared_and_others_may_be_called() -> None:
     told, other = ToolSpec("told", "Told"), ToolSpec("other", "Other")
     conversation = question()
     conversation.told_tools["told"] = told
@@ -235,7 +235,7 @@ async def test_tools_that_were_told_later_are_declared_and_others_may_be_called(
 
 
 @pytest.mark.parametrize(("status", "message"), TOOLS_REFUSED)
-async def test_a_model_without_tools_is_asked_without_them_and_that_is_said_once(status: int, message: str) -> None:
+async def test_a_model_without_tools_is_asked_without_them_with_one_notice(status: int, message: str) -> None:
     replies = (refusal(status, message), openai_reply("No tools."), openai_reply("Again."))
     conversation = question()
     with ChatService(*replies) as service, anyio.fail_after(60):
@@ -250,7 +250,7 @@ async def test_a_model_without_tools_is_asked_without_them_and_that_is_said_once
     assert [message.role for message in conversation.messages] == ["system", "user", "assistant", "user", "assistant"]
 
 
-async def test_where_tools_are_switched_off_what_was_called_before_is_told_in_words() -> None:
+async def test_where_tools_are_switched_off_earlier_calls_are_described_in_words() -> None:
     conversation = Conversation(
         messages=[
             Message("user", "Weather?"),
@@ -312,7 +312,7 @@ async def test_leaving_in_the_middle_closes_the_connection_and_keeps_what_came()
 
 
 @pytest.mark.parametrize("ending", ["hang", "silence"])
-async def test_cancelling_closes_the_connection_at_once_whatever_it_waits_for(ending: Any) -> None:
+async def test_cancelling_closes_the_connection_at_once_in_every_phase(ending: Any) -> None:
     conversation = question()
     with ChatService(Reply(ending=ending)) as service, anyio.fail_after(60):
         async with asked(service) as model, anyio.create_task_group() as tasks:
@@ -353,7 +353,7 @@ async def test_older_turns_are_left_out_where_the_window_is_known() -> None:
     assert len(conversation.messages) == 43
 
 
-async def test_what_a_service_holds_back_is_said() -> None:
+async def test_an_answer_withheld_by_a_service_is_reported() -> None:
     stream = openai_stream({"content": "I"}, finish="content_filter")
     with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
@@ -361,7 +361,7 @@ async def test_what_a_service_holds_back_is_said() -> None:
     assert [event.kind for event in events] == ["text", "status", "usage"]
 
 
-async def test_a_service_of_ones_own_is_not_told_what_the_environment_says_of_openai(
+async def test_a_service_of_ones_own_gets_none_of_the_environments_openai_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):

@@ -28,7 +28,7 @@ def test_the_last_long_prefill_says_how_long_the_next_takes(prefilled: int, seco
     assert readings.estimate(500) == PromptProgress(500, seconds)
 
 
-def test_what_was_measured_of_the_runtime_is_believed_first() -> None:
+def test_the_measured_behaviour_of_the_runtime_comes_first() -> None:
     readings = PrefillProgress(lambda tokens: 7.0 if tokens > 100 else None)
     readings.measured(stats(1000.0), 100)
     assert (readings.estimate(500).seconds, readings.estimate(50).seconds) == (7.0, 0.5)

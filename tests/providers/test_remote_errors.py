@@ -138,7 +138,7 @@ async def test_an_answer_that_breaks_off_keeps_what_came(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_error_in_the_middle_of_a_stream_is_said(kind: Kind) -> None:
+async def test_an_error_in_the_middle_of_a_stream_is_reported(kind: Kind) -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with ChatService(Reply(pieces=[*HALF[kind], sse(body, "error")])) as service, anyio.fail_after(60):
         async with asked(service, kind) as model:
@@ -150,7 +150,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_said(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"", b'data: "text"\n\ndata: [1]\n\n'])
-async def test_something_else_than_a_chat_service_is_told_from_one(kind: Kind, body: bytes) -> None:
+async def test_another_kind_of_service_is_distinguished_from_a_chat_service(kind: Kind, body: bytes) -> None:
     with ChatService(Reply(pieces=[body] if body else [])) as service, anyio.fail_after(60):
         async with asked(service, kind) as model:
             with pytest.raises(GenerationError) as caught:
@@ -179,7 +179,7 @@ async def test_a_silent_service_is_waited_for_no_longer_than_it_may_be(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nobody_listening_is_said_with_the_address_to_check(kind: Kind) -> None:
+async def test_a_refused_connection_is_reported_with_the_address_to_check(kind: Kind) -> None:
     with ChatService() as service:
         gone = settings(service, kind)
     with anyio.fail_after(60):
@@ -189,7 +189,7 @@ async def test_nobody_listening_is_said_with_the_address_to_check(kind: Kind) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_redirect_is_not_followed_so_that_nobody_else_gets_the_question(kind: Kind) -> None:
+async def test_a_redirect_is_not_followed_so_that_no_other_service_gets_the_question(kind: Kind) -> None:
     with ChatService(openai_reply("got it")) as elsewhere, ChatService() as service, anyio.fail_after(60):
         service.replies.append(Reply(307, (), {"Location": f"{elsewhere.url}/v1/chat/completions"}))
         async with asked(service, kind) as model:

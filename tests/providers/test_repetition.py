@@ -18,7 +18,7 @@ def _ended_after(ids: list[int]) -> int | None:
 
 
 @pytest.mark.parametrize("period", [1, 7, 29, 30, 31, 80])
-def test_four_times_the_same_thirty_tokens_are_a_loop_whatever_their_period(period: int) -> None:
+def test_four_times_the_same_thirty_tokens_are_a_loop_with_any_period(period: int) -> None:
     start = list(range(1000, 1050))
     needed = 30 + max(3, -(-90 // period)) * period
     assert _ended_after([*start, *(list(range(period)) * 200)]) == len(start) + needed

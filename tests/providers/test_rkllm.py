@@ -60,7 +60,7 @@ async def test_an_answer_streams_and_becomes_a_turn_without_its_stop_token() -> 
 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(4.0, True), (0.5, False), (None, False)])
-async def test_a_prefill_that_takes_long_is_told_before_it_begins(seconds: float | None, is_told: bool) -> None:
+async def test_a_long_prefill_is_announced_before_it_begins(seconds: float | None, is_told: bool) -> None:
     scripted = ScriptedEngine(demo_vocabulary(), ["Hello there.<|im_end|>"])
     template = TEMPLATES["qwen2.5"]
     form = ModelForm(demo_vocabulary(), template, template.tool_form.syntaxes)
@@ -70,7 +70,7 @@ async def test_a_prefill_that_takes_long_is_told_before_it_begins(seconds: float
     assert events[0] == told[0] if is_told else joined(events[:1])
 
 
-async def test_a_call_gets_an_id_and_is_kept_in_the_turn() -> None:
+async def test_a_call_gets_an_id_and_is_stored_in_the_turn() -> None:
     model, _ = model_of(CALL)
     conversation = question()
     events = await respond(model, conversation)
@@ -79,7 +79,7 @@ async def test_a_call_gets_an_id_and_is_kept_in_the_turn() -> None:
     assert [c.id for c in conversation.messages[-1].calls] == ["call_1"]
 
 
-async def test_every_round_prefills_only_what_is_new() -> None:
+async def test_every_round_prefills_only_its_new_tokens() -> None:
     model, engine = model_of(CALL, "It is sunny.<|im_end|>", "Bye.<|im_end|>")
     conversation = question("Weather in Tokyo?")
     await respond(model, conversation)
@@ -206,7 +206,7 @@ async def test_others_go_on_while_a_long_text_becomes_tokens() -> None:
     assert turns > 0
 
 
-async def test_what_was_left_out_to_fit_is_said() -> None:
+async def test_parts_left_out_to_fit_are_reported() -> None:
     model, _ = model_of("ok<|im_end|>", context_tokens=700)
     conversation = Conversation()
     for _ in range(10):

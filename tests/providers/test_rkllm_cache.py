@@ -64,7 +64,7 @@ async def test_a_token_more_or_less_is_no_alarm(overhead_tokens: int, alarms: in
     assert len(world.excesses()) == alarms
 
 
-async def test_nothing_is_said_of_a_cache_that_a_failed_run_lost() -> None:
+async def test_a_cache_lost_in_a_failed_run_is_not_reported() -> None:
     world = World()
     conversation = Conversation()
     await world.ask(conversation, "First?", *ENDINGS["a run that fails in the middle"])
@@ -82,7 +82,7 @@ async def test_an_answer_that_calls_a_tool_announces_the_run_that_brings_the_res
     assert world.engine.prompts[1][: len(expected) - 1] == expected[:-1]
 
 
-async def test_what_was_announced_is_taken_back_when_its_own_answer_is_over() -> None:
+async def test_an_announced_run_is_withdrawn_when_its_own_answer_is_over() -> None:
     world = World()
     conversation = Conversation()
     await world.ask(conversation, "Weather?", f"{called('Tokyo')}{END}", f"Sunny.{END}")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("reports", [True, False])
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_the_next_prompt_begins_with_what_was_evaluated_after(
+async def test_the_next_prompt_begins_with_the_tokens_evaluated_after_it(
     ending: str, template: str, reports: bool, delivers_stops: bool
 ) -> None:
     world = World(template, reports=reports, delivers_stops=delivers_stops)
@@ -41,7 +41,7 @@ async def test_the_next_prompt_begins_with_what_was_evaluated_after(
 
 
 @pytest.mark.parametrize("ending", ["an answer", "two calls", "a call that cannot be read", "calls for ever"])
-async def test_the_next_prompt_begins_with_what_was_evaluated_wherever_an_answer_was_stopped(ending: str) -> None:
+async def test_the_next_prompt_begins_with_the_evaluated_tokens_at_every_stop_of_an_answer(ending: str) -> None:
     for stop_after in range(1, 30):
         world = World()
         conversation = Conversation()
@@ -131,7 +131,7 @@ async def test_what_a_model_thought_stays_in_front_of_the_npu_until_turns_are_re
     assert "assistant\nYes.<|im_end|>\n<|im_start|>user\nTwo?" in vocabulary.decode(engine.prompts[2])
 
 
-async def test_an_event_that_nobody_waited_for_is_in_the_turn_all_the_same() -> None:
+async def test_an_event_without_a_reader_is_in_the_turn_all_the_same() -> None:
     world = World()
     world.engine.answers[:] = [f"See {called('Tokyo')} {called('Osaka')}"]
     conversation = Conversation()

@@ -55,7 +55,7 @@ async def test_nothing_was_seen_so_the_same_prompt_is_run_again(shown: str) -> N
     world.assert_ready(conversation)
 
 
-async def test_what_was_seen_is_not_taken_back() -> None:
+async def test_shown_text_is_not_taken_back() -> None:
     world = World()
     conversation = Conversation()
     await world.ask(conversation, "Hi?", Play("Well, ", died(3)))
@@ -84,7 +84,7 @@ async def test_a_refusal_is_no_death() -> None:
     assert "the runtime failed this answer: no" in str(world.events[-1])
 
 
-async def test_a_runtime_that_hung_is_said_to_have_been_ended() -> None:
+async def test_a_hung_runtime_is_reported_as_ended() -> None:
     world = World()
     hung = WorkerDiedError(-9, "answering", cause="the first token did not come within 60 s")
     await world.ask(Conversation(), "Hi?", Play("", hung), f"Yes.{END}")

@@ -84,7 +84,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["type", "properties", "allOf", "required", "$ref"]), JSON))
-def test_whatever_a_server_calls_a_schema_becomes_an_object_with_properties(schema: dict[str, Any]) -> None:
+def test_every_schema_of_a_server_becomes_an_object_with_properties(schema: dict[str, Any]) -> None:
     sent = wire_schema(schema)
     assert sent["type"] == "object"
     assert isinstance(sent["properties"], dict)

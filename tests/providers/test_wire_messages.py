@@ -18,7 +18,7 @@ from rkllm_mcp.providers.wire_messages import BEGINNING, WireNames, WireTurn, sy
 FIRST, SECOND = ToolCall("call_1", "a", {"x": 1}), ToolCall("call_2", "b", {})
 
 
-def test_the_system_text_stands_apart() -> None:
+def test_the_system_text_is_a_field_of_its_own() -> None:
     messages = [Message("system", "Be brief."), Message("user", "?")]
     assert system_of(messages) == "Be brief."
     assert turns_of(messages) == [WireTurn("user", "?")]
@@ -58,7 +58,7 @@ def test_results_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
     ]
 
 
-def test_a_call_that_nothing_answers_is_told_in_words() -> None:
+def test_a_call_without_a_result_is_described_in_words() -> None:
     result = ToolResult("call_1", "a", "1")
     messages = [Message("user", "?"), Message("assistant", calls=(FIRST, SECOND)), Message("tool", results=(result,))]
     assert turns_of(messages) == [

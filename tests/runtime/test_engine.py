@@ -70,7 +70,7 @@ async def test_every_token_comes_once_in_order_and_the_figures_come_last(emulato
     assert stats.time_to_first_token_ms >= stats.queued_ms >= 0.0
 
 
-async def test_opening_returns_at_once_and_ready_tells_what_was_loaded(emulator: Emulator) -> None:
+async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, context_tokens=1024)) as engine:
         assert (engine.is_ready, engine.version, engine.worker_pid) == (False, "", None)
         await engine.ready()
@@ -80,7 +80,7 @@ async def test_opening_returns_at_once_and_ready_tells_what_was_loaded(emulator:
         assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.log_lines[0]
 
 
-async def test_a_second_prompt_prefills_only_what_is_new(newest: Emulator) -> None:
+async def test_a_second_prompt_prefills_only_its_new_tokens(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES)) as engine:
         first, _ = await answer(engine, "hello")
         more = [*prompt_of("hello"), *(token.id for token in first), *b"\n", *prompt_of("and")]
@@ -238,7 +238,7 @@ async def test_an_abort_during_prefill_takes_effect_when_the_prefill_is_over(new
     assert not stats.cold
 
 
-async def test_whoever_leaves_during_a_long_prefill_need_not_wait_for_its_end(newest: Emulator) -> None:
+async def test_leaving_during_a_long_prefill_does_not_wait_for_its_end(newest: Emulator) -> None:
     settings = newest.settings(RULES, "speed prefill 200 decode 500\ncontext 4096", leave_timeout_s=0)
     async with open_engine(settings) as engine:
         await engine.ready()
@@ -335,7 +335,7 @@ async def test_the_runtimes_own_words_are_in_the_error_of_a_load(newest: Emulato
             await engine.ready()
 
 
-async def test_what_is_reported_as_reused_depends_on_no_other_owner(newest: Emulator) -> None:
+async def test_the_reported_reuse_depends_on_no_other_owner(newest: Emulator) -> None:
     head = prompt_of("the front of every prompt")[:12]
     asked = [*head, *prompt_of("a secret of forty tokens or so, which another guesses word for word")]
 

@@ -172,7 +172,7 @@ async def test_a_runtime_that_hangs_but_hears_the_abort_is_not_killed(emulator: 
 
 
 @pytest.mark.parametrize("after", ["finish", "error", "nothing"])
-async def test_whatever_the_runtime_says_after_an_abort_the_next_generation_works(
+async def test_after_an_abort_the_next_generation_works_with_any_report_of_the_runtime(
     emulator: Emulator, after: str
 ) -> None:
     settings = emulator.settings(BAD.format("null-text at 1"), f"{PACED}\nfault after-abort {after}")
@@ -185,7 +185,7 @@ async def test_whatever_the_runtime_says_after_an_abort_the_next_generation_work
         assert engine.restarts == 0
 
 
-async def test_noise_of_other_layers_on_both_outputs_is_kept_and_harms_nothing(newest: Emulator) -> None:
+async def test_noise_of_other_layers_on_both_outputs_is_logged_and_harms_nothing(newest: Emulator) -> None:
     async with open_engine(newest.settings(BAD.format("null-text at 1"), "speed flat\nfault log-noise")) as engine:
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
         assert len(engine.log_lines) > 5
@@ -345,7 +345,7 @@ async def test_no_descriptor_and_no_process_is_left_behind(newest: Emulator) -> 
     assert children() == set()
 
 
-async def test_a_library_that_is_not_there_is_an_error_of_ready(newest: Emulator, tmp_path: Path) -> None:
+async def test_a_missing_library_is_an_error_of_ready(newest: Emulator, tmp_path: Path) -> None:
     settings = EngineSettings(model_path=newest.model("rule"), library=tmp_path / "none.so")
     async with open_engine(settings) as engine:
         with anyio.fail_after(60), pytest.raises(LibraryNotFoundError, match=r"no runtime library at .*none\.so"):
@@ -491,7 +491,7 @@ async def test_a_model_of_a_newer_toolkit_is_refused_with_the_release_it_needs(e
     assert refusal.value.remedy.startswith("The model was made by a newer rkllm-toolkit: fetch that runtime ")
 
 
-async def test_what_the_runtime_warns_of_while_it_loads_is_told(emulator: Emulator) -> None:
+async def test_warnings_of_the_runtime_while_it_loads_are_reported(emulator: Emulator) -> None:
     async with open_engine(emulator.settings("rule", "speed flat\nfault driver-version 0.9.2")) as engine:
         with anyio.fail_after(60):
             await engine.ready()
@@ -507,6 +507,6 @@ async def test_what_the_runtime_warns_of_while_it_loads_is_told(emulator: Emulat
         ("1.3.1", ("the model was made by rkllm-toolkit 1.3.1, which is newer than this runtime, 1.3.0",)),
     ],
 )
-def test_a_newer_model_that_was_not_refused_is_told(made: str, warned: tuple[str, ...]) -> None:
+def test_a_newer_model_that_was_not_refused_is_reported(made: str, warned: tuple[str, ...]) -> None:
     lines = [f"I rkllm: rkllm-toolkit version: {made}, max_context_limit: 4096, npu_core_num: 3", "I rkllm: W rkllm: x"]
     assert load_warnings(lines, "1.3.0") == warned

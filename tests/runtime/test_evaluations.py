@@ -42,7 +42,9 @@ async def hidden(engine: Engine, text: str) -> array[float]:
 @pytest.mark.parametrize(
     "fault", ["hidden-rows all", "hidden-rows last", "hidden-callbacks one", "hidden-needs-clear", "reuse off"]
 )
-async def test_an_embedding_is_the_last_tokens_whatever_the_runtime_delivers(emulator: Emulator, fault: str) -> None:
+async def test_an_embedding_is_the_last_tokens_row_in_any_delivery_of_the_runtime(
+    emulator: Emulator, fault: str
+) -> None:
     async with open_engine(emulator.settings(RULES, FAULTY.format("log-noise"))) as engine:
         wanted = await hidden(engine, "the cat sat")
     async with open_engine(emulator.settings(RULES, FAULTY.format(fault))) as engine:

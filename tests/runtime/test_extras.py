@@ -102,7 +102,7 @@ async def test_an_adapter_that_a_new_worker_refuses_is_an_error_of_the_runs_afte
             await answer(engine, text("x"))
 
 
-async def test_files_that_are_not_there_are_refused_before_the_runtime_sees_them(newest: Emulator) -> None:
+async def test_missing_files_are_refused_before_the_runtime_sees_them(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
         for setting in (
             extras.load_lora(engine, "none.rkllm", "a"),
@@ -203,7 +203,7 @@ async def test_a_file_that_is_no_prompt_cache_is_refused_by_the_runtime(newest: 
         assert (await answer(engine, text("x")))[0] == "x"
 
 
-async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator) -> None:
+async def test_a_complaint_of_a_very_quick_worker_is_noticed(newest: Emulator) -> None:
     reading, writing = os.pipe()
     log = LogLines(reading)
 
@@ -243,7 +243,7 @@ async def test_a_prompt_cache_that_was_not_written_is_an_error(newest: Emulator)
             await engine.save_prompt_cache(prompt_of("x"), folder)
 
 
-async def test_history_is_kept_on_request_and_forgotten_by_the_next_run_without(emulator: Emulator) -> None:
+async def test_history_is_retained_on_request_and_forgotten_by_the_next_run_without(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
         await answer(engine, text("one"), keep_history=True)
         await answer(engine, text("two"), keep_history=True)
@@ -280,7 +280,7 @@ async def test_the_log_at_level_2_has_the_prompt_text_in_quotes(newest: Emulator
     assert lines == [f'I rkllm: prompt text: "{system}{user}"']
 
 
-async def test_whoever_leaves_a_call_does_not_undo_it(newest: Emulator) -> None:
+async def test_leaving_a_call_does_not_undo_it(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
         await engine.ready()
         with anyio.move_on_after(0):

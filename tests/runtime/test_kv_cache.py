@@ -53,7 +53,7 @@ def test_the_content_behind_a_run_without_a_token_is_unknown() -> None:
     assert list(after(cache, command_of(), ids=()).ids) == []
 
 
-def test_the_content_behind_a_run_with_kept_history_is_unknown_and_the_next_run_clears_it() -> None:
+def test_the_content_behind_a_run_with_retained_history_is_unknown_and_the_next_run_clears_it() -> None:
     cache = after(CacheState(), command_of(replace(OPTIONS, keep_history=True)))
     assert list(cache.ids) == []
     assert cache.before(command_of()).clears_before

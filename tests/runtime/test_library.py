@@ -97,7 +97,7 @@ def test_the_beta_of_1_2_1_is_not_taken_for_1_2_1(tmp_path: Path) -> None:
         open_library(path)
 
 
-def test_a_release_that_nobody_has_verified_is_refused_unless_its_owner_says_otherwise(tmp_path: Path) -> None:
+def test_an_unverified_release_is_refused_unless_its_owner_allows_it(tmp_path: Path) -> None:
     path = claiming(tmp_path, "1.3.1", "1.3.2")
     with pytest.raises(UnknownRuntimeError, match=r"is RKLLM 1\.3\.2, .* drive: its interface has not been verified"):
         open_library(path)
@@ -105,7 +105,7 @@ def test_a_release_that_nobody_has_verified_is_refused_unless_its_owner_says_oth
     assert (library.version, library.abi.name) == ("1.3.2", "1.3.1")
 
 
-def test_a_library_without_a_marker_is_refused_and_what_it_looks_like_is_named(tmp_path: Path) -> None:
+def test_a_library_without_a_marker_is_refused_with_its_probable_kind(tmp_path: Path) -> None:
     path = patched(tmp_path, "1.3.0", b"RKLLM SDK (version: ", b"")
     with pytest.raises(UnknownRuntimeError) as refusal:
         open_library(path)
@@ -178,7 +178,7 @@ def test_a_path_may_be_the_file_or_its_folder(newest: Emulator) -> None:
     assert find_library(str(newest.library.parent)) == newest.library.resolve()
 
 
-def test_a_path_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_path_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(LibraryNotFoundError, match=r"There is no runtime library at .*nowhere\.so"):
         find_library(str(tmp_path / "nowhere.so"))
 

@@ -111,7 +111,7 @@ def test_a_finish_without_text_is_a_finish_all_the_same(emulator: Emulator) -> N
 
 
 @pytest.mark.parametrize("fault", ["skipped-token null", "skipped-token empty", "skipped-token silent"])
-def test_special_tokens_can_be_kept_back_by_the_library(emulator: Emulator, fault: str) -> None:
+def test_the_library_can_leave_out_special_tokens(emulator: Emulator, fault: str) -> None:
     with loaded(emulator, SAY.format("ab") + f"\nfault {fault}", skip_special_token=True) as model:
         heard, _ = run(model)
     assert b"".join(heard.pieces) == b"ab"
@@ -172,7 +172,7 @@ def test_an_abort_before_the_run_means_that_it_never_happens(emulator: Emulator)
 
 
 @pytest.mark.parametrize("after", ["finish", "error", "nothing"])
-def test_an_aborted_run_ends_without_an_error_whatever_the_runtime_says(emulator: Emulator, after: str) -> None:
+def test_an_aborted_run_ends_without_an_error_for_every_code_of_the_runtime(emulator: Emulator, after: str) -> None:
     heard, enough = Heard(), threading.Event()
 
     def on_token(token_id: int, text: bytes, entered_ns: int) -> None:
@@ -218,7 +218,9 @@ def test_destroying_twice_is_harmless(emulator: Emulator) -> None:
         model.destroy()
 
 
-def test_the_library_was_told_what_python_believes_it_told(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_received_the_values_that_python_passed(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
     prompt = prompt_of("hello")
     with loaded(

@@ -61,7 +61,7 @@ async def test_another_question_during_a_pause_is_answered_by_a_new_worker(newes
         assert engine.restarts == 2
 
 
-async def test_where_clearing_was_seen_to_end_a_pause_the_worker_is_kept(newest: Emulator) -> None:
+async def test_where_clearing_is_known_to_end_a_pause_the_worker_stays(newest: Emulator) -> None:
     async with open_engine(replace(newest.settings(RULES), profile=PROFILE)) as engine:
         await answer(engine, "hello", pause_after_tokens=2)
         said, stats = await answer(engine, "other")

@@ -41,7 +41,7 @@ def profile_of(library: Path, model: Path, **changes: Any) -> RuntimeProfile:
     return replace(made, **changes)
 
 
-def test_a_profile_is_read_as_it_was_kept(tmp_path: Path, library: Path, model: Path) -> None:
+def test_a_profile_is_read_as_it_was_stored(tmp_path: Path, library: Path, model: Path) -> None:
     profile = profile_of(library, model, unsettled={"abort": "crashed: SIGSEGV"})
     path = save_profile(profile, tmp_path / "profiles")
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
@@ -99,13 +99,13 @@ def test_a_profile_that_says_something_else_is_none(
     assert find_profile(str(library), model, tmp_path / "profiles") is None
 
 
-def test_without_a_profile_there_is_none(tmp_path: Path, library: Path, model: Path) -> None:
+def test_without_a_profile_the_engine_has_none(tmp_path: Path, library: Path, model: Path) -> None:
     assert find_profile(str(library), model, tmp_path / "profiles") is None
     assert find_profile(str(tmp_path / "gone.so"), model, tmp_path / "profiles") is None
     assert find_profile(str(library), tmp_path / "gone.rkllm", tmp_path / "profiles") is None
 
 
-def test_an_engine_gets_the_profile_of_what_it_runs(tmp_path: Path, library: Path, model: Path) -> None:
+def test_an_engine_gets_the_profile_of_its_library_and_model(tmp_path: Path, library: Path, model: Path) -> None:
     folder = tmp_path / "profiles"
     assert find_profile(str(library), model, folder) is None
     profile = profile_of(library, model)
@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path, library: P
         save_profile(profile_of(library, model), tmp_path / "profiles")
 
 
-def test_profiles_are_kept_with_the_state_of_the_user() -> None:
+def test_profiles_are_stored_with_the_state_of_the_user() -> None:
     folder = Path("/home/ada/.local/state/rkllm-mcp/profiles")
     assert profile_folder({"HOME": "/home/ada"}) == folder
     assert profile_folder({"HOME": "/home/ada", "XDG_STATE_HOME": "/var/state"}) == Path(
@@ -141,7 +141,9 @@ def test_profiles_are_kept_with_the_state_of_the_user() -> None:
         (2800, 22.4),  # 4 ms a token at 1000, and 2 ms a token more for each 900 tokens: 8 ms a token
     ],
 )
-def test_a_prefills_time_is_told_for_every_length(library: Path, model: Path, tokens: int, seconds: float) -> None:
+def test_the_time_of_a_prefill_is_estimated_for_every_length(
+    library: Path, model: Path, tokens: int, seconds: float
+) -> None:
     assert profile_of(library, model).prefill_s(tokens) == pytest.approx(seconds)
 
 
@@ -150,6 +152,6 @@ def test_one_measured_length_is_taken_as_a_speed(library: Path, model: Path) -> 
     assert (profile.prefill_s(50), profile.prefill_s(400)) == (0.1, 0.8)
 
 
-def test_what_was_not_settled_is_not_known(library: Path, model: Path) -> None:
+def test_an_unsettled_question_has_no_answer(library: Path, model: Path) -> None:
     profile = profile_of(library, model, facts={})
     assert (profile.prefill_s(100), profile.reuses_prefix) == (None, None)

@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> PromptFiles:
     return PromptFiles(tmp_path / "prompts", limit_mb=8)
 
 
-def test_what_was_saved_is_found_and_readable_by_its_owner_only(files: PromptFiles) -> None:
+def test_a_saved_prefix_is_found_and_readable_by_its_owner_only(files: PromptFiles) -> None:
     assert files.find(SUBJECT, HEAD) is None
     file = saved(files)
     assert files.find(SUBJECT, HEAD) == SavedPrompt(file, 2, 500.0, is_proven=False)
@@ -106,7 +106,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_damaged_is_dropped_and_gone(files: PromptFiles, damage: str) -> None:
+def test_a_damaged_file_is_dropped_and_gone(files: PromptFiles, damage: str) -> None:
     damaged, reason = DAMAGE[damage]
     damaged(saved(files).parent)
     assert files.find(SUBJECT, HEAD) == Dropped(reason)
@@ -152,7 +152,7 @@ def test_the_one_used_longest_ago_makes_room(files: PromptFiles) -> None:
     assert there == [1, 3]
 
 
-def test_one_that_is_larger_than_all_may_be_is_not_kept(files: PromptFiles) -> None:
+def test_a_file_larger_than_the_limit_of_all_is_not_stored(files: PromptFiles) -> None:
     saved(files, ids=[1])
     draft = files.draft(SUBJECT, HEAD)
     draft.write_bytes(b"x" * 9 * MB)

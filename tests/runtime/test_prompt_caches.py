@@ -172,7 +172,7 @@ async def test_a_damaged_file_never_reaches_the_runtime(
     assert "rkllm_load_prompt_cache" not in {call["call"] for call in newest.calls()}
 
 
-async def test_a_folder_that_cannot_be_written_is_said_and_costs_nothing_else(newest: Emulator) -> None:
+async def test_a_folder_that_cannot_be_written_is_reported_and_costs_nothing_else(newest: Emulator) -> None:
     (newest.folder / "prompts").write_text("in the way")
     async with start(newest) as opened:
         await opened.warm_up()
@@ -192,7 +192,7 @@ async def test_a_runtime_that_evaluates_a_whole_match_again_is_not_taken_for_one
     assert "are there from the last start" in said[1]
 
 
-async def test_before_1_3_nothing_is_saved_while_somebody_waits(emulator: Emulator) -> None:
+async def test_before_1_3_nothing_is_saved_while_a_question_waits(emulator: Emulator) -> None:
     async with start(emulator) as opened:
         await opened.warm_up(awaited=True)
         there = list((emulator.folder / "prompts").glob("*/prompt.bin"))

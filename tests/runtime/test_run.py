@@ -62,7 +62,7 @@ async def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
     assert await delivered(run) == [Token(1, "��a")]
 
 
-async def test_a_stop_token_is_the_last_one_and_the_runtime_is_told_only_if_it_goes_on() -> None:
+async def test_a_stop_token_is_the_last_one_and_the_runtime_is_aborted_only_if_it_goes_on() -> None:
     run = started(stop=(9,))
     run.add(1, 1, b"a")
     run.add(9, 2, b"<end>")
@@ -75,7 +75,7 @@ async def test_a_stop_token_is_the_last_one_and_the_runtime_is_told_only_if_it_g
 
 
 @pytest.mark.parametrize(("runtime_limit", "told"), [(None, False), (2, False), (3, True)])
-async def test_at_the_limit_the_runtime_is_told_unless_it_ends_there_by_itself(
+async def test_at_the_limit_the_runtime_is_aborted_unless_it_ends_there_by_itself(
     runtime_limit: int | None, told: bool
 ) -> None:
     run = started(limit=2, runtime_limit=runtime_limit)
@@ -250,7 +250,7 @@ async def test_a_failure_after_the_answer_was_complete_does_not_matter() -> None
     assert await delivered(run) == [Token(1, "a")]
 
 
-async def test_a_waiting_consumer_is_told_of_the_death_of_the_worker() -> None:
+async def test_a_waiting_consumer_is_notified_of_the_death_of_the_worker() -> None:
     run = started()
     async with anyio.create_task_group() as tasks:
 
@@ -280,7 +280,7 @@ async def test_timed_tokens_carry_the_time_of_their_callback() -> None:
     assert await delivered(run) == [TimedToken(1, "a", 123)]
 
 
-async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_once() -> None:
+async def test_a_stop_string_completes_the_answer_and_the_runtime_is_aborted_at_once() -> None:
     run = started(stop_strings=("<end>",))
     for token_id, text in enumerate((b"a", b"<e", b"nd>b"), start=1):
         assert not run.needs_abort
@@ -295,7 +295,7 @@ async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_onc
 
 
 @pytest.mark.parametrize("how", ["limit", "stop token", "end", "failure", "death"])
-async def test_text_kept_back_for_a_stop_string_comes_out_when_the_answer_ends(how: str) -> None:
+async def test_text_withheld_for_a_stop_string_comes_out_when_the_answer_ends(how: str) -> None:
     run = started(2 if how == "limit" else 100, (2,) if how == "stop token" else (), stop_strings=("<end>",))
     run.add(1, 1, b"a<")
     run.add(2, 2, b"e")

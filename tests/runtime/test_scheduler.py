@@ -69,7 +69,7 @@ async def test_between_keys_it_goes_round_however_many_one_has_waiting() -> None
     assert stand([*greedy, modest, third]) == [None, 2, 4, 1, 3]
 
 
-async def test_whoever_waits_is_told_every_time_that_its_position_changes() -> None:
+async def test_a_waiting_request_is_notified_of_every_change_of_its_position() -> None:
     scheduler = Scheduler()
     first, second, third = (scheduler.admit("a") for _ in range(3))
     told: list[int] = []
@@ -81,7 +81,7 @@ async def test_whoever_waits_is_told_every_time_that_its_position_changes() -> N
     assert await third.changed() is None
 
 
-async def test_a_position_that_did_not_change_is_told_once() -> None:
+async def test_an_unchanged_position_is_reported_once() -> None:
     scheduler = Scheduler()
     scheduler.admit("a")
     waiting = scheduler.admit("a")
@@ -93,7 +93,7 @@ async def test_a_position_that_did_not_change_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1, 2])
-async def test_whoever_leaves_frees_its_place_and_a_second_time_does_nothing(who: int) -> None:
+async def test_leaving_the_queue_frees_the_place_and_a_second_time_does_nothing(who: int) -> None:
     scheduler = Scheduler()
     places = [scheduler.admit("a") for _ in range(3)]
     with places[who]:
@@ -123,7 +123,7 @@ async def test_over_the_limit_a_key_is_refused_and_another_is_not() -> None:
     assert scheduler.admit("b").position == 2
 
 
-async def test_where_nobody_may_wait_the_first_still_comes_in() -> None:
+async def test_without_a_queue_the_first_request_is_still_admitted() -> None:
     scheduler = Scheduler(parallel=1, queue=0)
     first = scheduler.admit("a")
     with pytest.raises(QueueFullError):
@@ -210,7 +210,7 @@ async def test_eight_chats_of_four_questions_each_with_one_key_are_not_refused()
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3])
-def test_the_expected_wait_comes_true_when_answers_take_what_they_took(parallel: int) -> None:
+def test_the_expected_wait_comes_true_when_answers_take_their_usual_time(parallel: int) -> None:
     for keys in product("abc", repeat=5):
         for key in "abcd":
             clock = Clock()
@@ -235,7 +235,7 @@ def test_the_expected_wait_comes_true_when_answers_take_what_they_took(parallel:
             assert expected == mine.admitted_at - since, (keys, key)
 
 
-async def test_more_places_let_the_next_ones_in_and_fewer_send_nobody_away() -> None:
+async def test_more_places_admit_the_next_ones_and_fewer_send_no_request_away() -> None:
     scheduler = Scheduler(parallel=1, queue=4)
     places = [scheduler.admit("a") for _ in range(4)]
     scheduler.resize(3, 0)
@@ -248,7 +248,7 @@ async def test_more_places_let_the_next_ones_in_and_fewer_send_nobody_away() -> 
     assert stand(places[3:]) == [None]
 
 
-async def test_once_closed_nobody_is_let_in_and_whoever_has_a_turn_keeps_it() -> None:
+async def test_once_closed_no_request_is_admitted_and_a_running_one_continues() -> None:
     scheduler = Scheduler()
     running, waiting = scheduler.admit("a"), scheduler.admit("a")
     scheduler.close()
@@ -278,7 +278,7 @@ def drained(scheduler: Scheduler, places: list[Slot]) -> list[Slot]:
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_whatever_happens_in_whatever_order_nobody_is_lost_and_every_position_comes_true(parallel: int) -> None:
+def test_in_any_order_of_events_no_request_is_lost_and_every_position_comes_true(parallel: int) -> None:
     actions = ("enter a", "enter b", "enter c", "end first", "leave last", "leave first")
     for sequence in product(actions, repeat=4):
         scheduler = Scheduler(parallel=parallel, queue=2)
@@ -363,7 +363,7 @@ def test_a_few_tokens_are_not_worth_breaking_the_order() -> None:
     assert waiting(Run("new", HEAD), Run("mine", mine)).take(mine).name == "new"
 
 
-def test_nobody_is_overtaken_for_ever() -> None:
+def test_no_request_is_overtaken_for_ever() -> None:
     mine = [*HEAD, *range(200, 300)]
     queue = waiting(Run("other", HEAD))
     order: list[str] = []

@@ -148,7 +148,7 @@ async def test_a_pause_shorter_than_the_limit_is_no_silence(newest: Emulator) ->
         assert engine.restarts == 0
 
 
-def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_what_was_measured() -> None:
+def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_measurements() -> None:
     limits = SilenceLimits(prefill_base_s=60.0, prefill_factor=5.0, prefill_tokens_per_s=20.0)
     pace = PrefillPace(limits)
     assert (pace.limit_s(0), pace.limit_s(4000)) == (60.0, 60.0 + 5 * 200)

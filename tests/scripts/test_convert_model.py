@@ -126,7 +126,7 @@ def test_a_disagreement_of_the_first_tokens_is_a_failure_unless_it_is_not_looked
     assert convert(tmp_path, str(original), "--no-check", trouble="other answer").returncode == 0
 
 
-def test_without_logits_there_is_nothing_to_compare(tmp_path: Path, original: Path) -> None:
+def test_without_logits_a_comparison_is_refused(tmp_path: Path, original: Path) -> None:
     done = convert(tmp_path, str(original), trouble="no logits")
     assert (done.returncode, "gives no logits" in done.stdout) == (0, True)
     assert not (tmp_path / "out" / "qwen2.5-1.5b-instruct" / "first_tokens.json").exists()
@@ -188,7 +188,7 @@ def test_what_the_toolkit_would_refuse_is_refused_at_once(
     assert not (tmp_path / "log").exists()
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path, original: Path) -> None:
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, original: Path) -> None:
     (original / "config.json").unlink()
     (tmp_path / "x.gguf").write_bytes(b"PK")
     for name, sentence in (
@@ -232,7 +232,7 @@ def test_without_the_toolkit_the_script_says_where_its_wheel_comes_from(tmp_path
         (Surroundings("Linux", "x86_64", (3, 11), True), None),
     ],
 )
-def test_a_machine_on_which_nothing_can_be_converted_is_told_why(where: Surroundings, sentence: str | None) -> None:
+def test_a_machine_that_cannot_convert_gets_the_reason(where: Surroundings, sentence: str | None) -> None:
     problem = where.problem()
     assert (problem is None) if sentence is None else (sentence in str(problem))
 

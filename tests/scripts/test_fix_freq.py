@@ -78,7 +78,7 @@ def test_it_sets_the_highest_clocks_the_board_has(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_text().strip() for name in SET} == SET
 
 
-def test_undo_puts_back_what_was_there_also_after_two_applies(tmp_path: Path) -> None:
+def test_undo_restores_the_earlier_state_also_after_two_applies(tmp_path: Path) -> None:
     plant(tmp_path, BOARD)
     assert [script(tmp_path, "--apply").returncode for _ in range(2)] == [0, 0]
     done = script(tmp_path, "--undo")
@@ -102,7 +102,7 @@ def test_a_board_without_clock_scaling_sets_the_npu_in_its_driver(tmp_path: Path
     assert direct.read_text() == "600000000\n"
 
 
-def test_what_cannot_be_set_is_told_and_the_rest_is_done(tmp_path: Path) -> None:
+def test_an_unsettable_clock_is_reported_and_the_rest_is_done(tmp_path: Path) -> None:
     plant(tmp_path, BOARD)
     (tmp_path / f"{NPU}/userspace/set_freq").unlink()
     (tmp_path / f"{NPU}/userspace").rmdir()
@@ -120,7 +120,7 @@ def test_what_cannot_be_set_is_told_and_the_rest_is_done(tmp_path: Path) -> None
         (("--apply", "--undo"), "one option at most: --apply or --undo"),
     ],
 )
-def test_what_it_cannot_do_is_one_sentence(tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
+def test_an_unsupported_request_is_one_sentence(tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
     done = script(plant(tmp_path, BOARD) if options else tmp_path, *options)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fix_freq.sh: {sentence}\n")
 

@@ -45,7 +45,7 @@ def unreachable(registry: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["axe", "clients_js", "conformance", "github_openapi"])
-def test_npm_that_cannot_be_reached_is_told_at_once(name: str, scripts: Path, registry: str) -> None:
+def test_an_unreachable_npm_is_reported_at_once(name: str, scripts: Path, registry: str) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not here")
     found = run_installer(scripts / name, LIMIT_S, unreachable(registry))
@@ -65,7 +65,7 @@ def test_a_registry_that_takes_a_connection_and_never_answers_is_given_up(script
 
 
 @pytest.mark.parametrize("name", ["clients", "third_party"])
-def test_a_package_index_that_cannot_be_reached_is_told_at_once(name: str, scripts: Path, registry: str) -> None:
+def test_an_unreachable_package_index_is_reported_at_once(name: str, scripts: Path, registry: str) -> None:
     found = run_installer(scripts / name, LIMIT_S, unreachable(registry))
     assert (found.is_complete, found.lines) == (False, ())
     assert found.reason.splitlines()[-1].startswith(f"scripts/{name}: a package index cannot be reached, or has no ")

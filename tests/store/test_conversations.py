@@ -80,7 +80,7 @@ async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Pa
         assert [one.messages for one in await conversations.latest("leo")] == [2]
 
 
-async def test_the_latest_come_first_page_by_page_whatever_the_clock_says(tmp_path: Path) -> None:
+async def test_the_latest_come_first_page_by_page_with_any_clock(tmp_path: Path) -> None:
     async with opened(tmp_path) as conversations:
         for number, at in enumerate((NOW, 0.0, NOW + 5)):
             await saved(conversations, "", *exchange(f"question {number}", at=at), name=f"c{number}")
@@ -168,7 +168,7 @@ async def test_two_processes_that_go_on_with_one_conversation_lose_nothing(tmp_p
         assert [turn.text for turn in kept.turns[::2]] == ["first", "from there", "from here", "once more"]
 
 
-async def test_a_save_that_nobody_knows_the_end_of_is_repeated_without_harm(tmp_path: Path) -> None:
+async def test_a_save_with_an_unknown_end_is_repeated_without_harm(tmp_path: Path) -> None:
     async with opened(tmp_path) as conversations:
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
         again = replace(conversation, kept_turns=2, unkept=exchange("second", at=NOW + 5))
@@ -181,7 +181,7 @@ async def test_a_save_that_nobody_knows_the_end_of_is_repeated_without_harm(tmp_
         assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
 
 
-async def test_what_is_said_after_somebody_deleted_the_conversation_is_kept(tmp_path: Path) -> None:
+async def test_an_answer_after_its_conversation_was_deleted_is_stored(tmp_path: Path) -> None:
     async with opened(tmp_path) as conversations:
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
         await conversations.delete("", "c1")
@@ -239,7 +239,7 @@ async def test_a_clock_that_was_set_makes_no_conversation_old(tmp_path: Path, wr
         assert [one.id for one in await conversations.latest("")] == ["c3", "c2", "c1"]
 
 
-async def test_an_imported_conversation_is_kept_under_its_id_or_another(tmp_path: Path) -> None:
+async def test_an_imported_conversation_is_stored_under_its_id_or_another(tmp_path: Path) -> None:
     kept = StoredConversation("c1", "A title", 5.0, 7.0, tuple(exchange("old", at=5.0)), "Be brief.", 2)
     async with opened(tmp_path) as conversations:
         assert await conversations.add("", kept) == "c1"
@@ -250,7 +250,7 @@ async def test_an_imported_conversation_is_kept_under_its_id_or_another(tmp_path
         assert await conversations.add("mia", kept) == "c1"
 
 
-async def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(tmp_path: Path) -> None:
+async def test_text_that_is_no_unicode_is_stored_with_replacements(tmp_path: Path) -> None:
     async with opened(tmp_path) as conversations:
         await saved(conversations, "", *exchange("half \ud83d", "all 😀"), name="c1")
         kept = await conversations.get("", "c1")

@@ -22,7 +22,7 @@ async def test_two_that_share_a_file_count_together_and_another_day_begins_at_no
         assert await later.tally.add("2026-11-23", 1) == 1
 
 
-async def test_what_the_releases_before_kept_is_counted_on(tmp_path: Path) -> None:
+async def test_counts_of_earlier_releases_are_continued(tmp_path: Path) -> None:
     async with open_store(path=tmp_path / "state.db") as memory:
         (await memory.texts("daily tokens")).write("spent", "2026-11-22 40")
         assert await memory.tally.add("2026-11-22", 2) == 42

@@ -76,7 +76,7 @@ async def test_the_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path)
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
 
 
-async def test_what_was_told_is_seen_by_who_asks_later_and_by_the_next_run(tmp_path: Path) -> None:
+async def test_recorded_tokens_are_seen_by_later_readers_and_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     async with open_database(path, on_problem=pytest.fail) as database:
         database.tell(put)
@@ -142,7 +142,7 @@ async def test_a_file_that_cannot_be_used_costs_the_memory_and_not_the_assistant
             raise AssertionError("it must not open")
 
 
-async def test_a_disk_that_fills_up_is_told_once_and_nothing_stops(tmp_path: Path) -> None:
+async def test_a_disk_that_fills_up_is_reported_once_and_nothing_stops(tmp_path: Path) -> None:
     def fill(connection: sqlite3.Connection) -> None:
         pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -163,7 +163,7 @@ async def test_a_disk_that_fills_up_is_told_once_and_nothing_stops(tmp_path: Pat
     ]
 
 
-async def test_a_writer_that_another_process_holds_up_for_too_long_is_told(tmp_path: Path) -> None:
+async def test_a_writer_that_another_process_delays_for_too_long_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
 
     def be_impatient(connection: sqlite3.Connection) -> None:
@@ -180,7 +180,7 @@ async def test_a_writer_that_another_process_holds_up_for_too_long_is_told(tmp_p
         assert await database.ask(count) == 0
 
 
-async def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
+async def test_an_older_file_is_brought_up_to_date_with_its_contents(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE mine (x)")
@@ -202,7 +202,7 @@ async def test_several_processes_write_at_once_and_nothing_is_lost(tmp_path: Pat
     assert found == [("a", 50), ("b", 50), ("c", 50)]
 
 
-async def test_whoever_stops_waiting_harms_nobody(tmp_path: Path) -> None:
+async def test_leaving_a_wait_harms_no_other_caller(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -211,7 +211,7 @@ async def test_whoever_stops_waiting_harms_nobody(tmp_path: Path) -> None:
         assert await database.ask(count) == 0
 
 
-async def test_what_comes_after_the_end_is_told_and_not_raised(tmp_path: Path) -> None:
+async def test_errors_after_the_end_are_logged_and_not_raised(tmp_path: Path) -> None:
     problems: list[str] = []
     database = Database(tmp_path / "state.db", problems.append)
     await database.open(required=True)

@@ -97,7 +97,7 @@ async def test_every_call_asks_if_refusals_cannot_be_read(tmp_path: Path, harm: 
     assert len(problems) == 1
 
 
-async def test_without_a_file_there_is_nothing_that_could_be_lost(tmp_path: Path) -> None:
+async def test_without_a_file_nothing_could_be_lost(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     problems: list[str] = []
     async with open_store(path=tmp_path / "file" / "state.db", on_problem=problems.append) as store:

@@ -71,7 +71,7 @@ async def test_a_service_that_runs_for_long_cleans_up_by_itself(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("retention", [Retention(days=0), Retention(calls=0)])
-async def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path: Path, retention: Retention) -> None:
+async def test_with_storage_off_nothing_is_stored(tmp_path: Path, retention: Retention) -> None:
     async with open_store(path=tmp_path / "state.db", retention=retention) as memory:
         memory.calls.record(call("a"))
         assert await memory.calls.latest(10) == []
@@ -93,7 +93,7 @@ async def test_a_grant_is_found_replaced_and_forgotten(tmp_path: Path) -> None:
         assert await memory.grants.find("s", "t") is None
 
 
-async def test_switches_are_kept_and_taken_away(tmp_path: Path) -> None:
+async def test_switches_are_stored_and_removed(tmp_path: Path) -> None:
     async with open_store(path=tmp_path / "state.db") as memory:
         memory.switches.keep([Switch("s", "", False), Switch("s", "a", True), Switch("s", "b", False)])
         memory.switches.keep([Switch("s", "b", None), Switch("s", "", True)])

@@ -19,7 +19,7 @@ def call(tool: str, request: str, *, is_error: bool = False) -> CallRecord:
     return CallRecord(1.0, "s", tool, "{}", "free", is_error, request=request)
 
 
-async def test_what_worked_for_a_request_is_told_newest_first_and_once(tmp_path: Path) -> None:
+async def test_tools_that_worked_for_a_request_are_listed_newest_first_and_once(tmp_path: Path) -> None:
     calls = [
         call("a", "Weather?"),
         call("b", "Time?"),

@@ -310,7 +310,7 @@ def half_open_ones(port: int, count: int) -> Generator[list[socket.socket], None
         yield sockets
 
 
-def test_half_open_connections_shut_nobody_out_of_a_service(tmp_path: Path) -> None:
+def test_half_open_connections_shut_no_client_out_of_a_service(tmp_path: Path) -> None:
     count = 530
     with make_demo(tmp_path, []).started("serve", "--port", "0") as process:
         assert process.stderr is not None
@@ -438,7 +438,7 @@ def test_too_few_open_files_are_one_sentence(tmp_path: Path, files: int) -> None
 
 
 @pytest.mark.parametrize("files", [192, 256])
-def test_with_few_open_files_connections_of_one_address_shut_nobody_out(tmp_path: Path, files: int) -> None:
+def test_with_few_open_files_connections_of_one_address_shut_no_client_out(tmp_path: Path, files: int) -> None:
     with service_with_files(tmp_path, files) as process:
         assert process.stderr is not None
         while not (line := process.stderr.readline()).startswith("Serving at "):

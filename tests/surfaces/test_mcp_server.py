@@ -171,7 +171,7 @@ def test_a_client_that_says_nothing_does_not_keep_it_from_ending(demo: Demo) -> 
         assert [pid for pid in children if is_alive(pid)] == []
 
 
-def test_whoever_types_it_at_a_terminal_is_told_what_it_is_for(demo: Demo) -> None:
+def test_typed_at_a_terminal_it_explains_its_purpose(demo: Demo) -> None:
     command, *arguments = demo.command("tools", "serve")
     terminal: pexpect.spawn[str] = pexpect.spawn(
         command, arguments, env=dict(demo.environment), encoding="utf-8", timeout=60
@@ -181,7 +181,7 @@ def test_whoever_types_it_at_a_terminal_is_told_what_it_is_for(demo: Demo) -> No
     terminal.expect(pexpect.EOF)
 
 
-async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None:
+async def test_over_http_a_key_is_required_where_some_are_configured(demo: Demo) -> None:
     demo.config.write_text(f'{demo.config.read_text("utf-8")}[service]\napi_keys = ["hunter2"]\n', "utf-8")
     with anyio.fail_after(60), demo.started("tools", "serve", "--http", "--port", "0") as process:
         assert process.stderr is not None
@@ -219,7 +219,7 @@ async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None
         assert [pid for pid in children if is_alive(pid)] == []
 
 
-async def test_without_keys_nothing_stands_before_the_application() -> None:
+async def test_without_keys_nothing_is_checked_before_the_application() -> None:
     async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await send(scope)
 

@@ -15,11 +15,11 @@ def test_columns_are_aligned_and_wide_characters_count_as_two() -> None:
     assert table(("NAME", "WHAT"), [("東京", "a\nb"), ("x\x1b[2J", "")]) == "NAME  WHAT\n東京  a b\nx\n"
 
 
-def test_without_rows_there_is_no_table() -> None:
+def test_without_rows_no_table_is_printed() -> None:
     assert table(("NAME",), []) == ""
 
 
-def test_where_nobody_looks_every_row_is_one_line_however_long() -> None:
+def test_without_a_terminal_every_row_is_one_line_of_any_length() -> None:
     assert table((), [("a", "b " * 500)]).count("\n") == 1
 
 

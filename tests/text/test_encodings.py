@@ -84,7 +84,7 @@ def test_line_ends_of_every_system_become_one() -> None:
     assert decode(b"a\r\nb\rc\n").text == "a\nb\nc\n"
 
 
-def test_a_cut_text_is_read_as_far_as_it_goes_and_the_damage_counted() -> None:
+def test_a_truncated_text_is_read_up_to_the_damage_which_is_counted() -> None:
     for encoding in ("utf-8", "cp932", "euc_jp"):
         read = decode((SENTENCE * 3).encode(encoding)[:-1])
         assert read.text.startswith(SENTENCE * 2), encoding
@@ -96,7 +96,7 @@ def test_no_bytes_are_too_odd(content: bytes) -> None:
     assert isinstance(decode(content).text, str)
 
 
-def test_binary_files_are_told_from_text() -> None:
+def test_binary_files_are_distinguished_from_text() -> None:
     assert is_binary(bytes(range(256)) * 4)
     assert is_binary(b"\x7fELF\x02\x01\x01\x00\x00\x00\x00")
     assert not is_binary(SENTENCE.encode("utf-16"))

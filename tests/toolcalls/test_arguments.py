@@ -151,7 +151,7 @@ def test_branches_that_multiply_are_not_all_tried() -> None:
         coerce_arguments({"x": "words"}, schema)
 
 
-def test_values_that_are_not_reached_in_the_steps_there_are_stay_as_they_are() -> None:
+def test_values_out_of_reach_of_the_allowed_steps_are_unchanged() -> None:
     branches = [{"type": "integer", "minimum": number} for number in range(1900)]
     assert coerce_arguments({"x": "words"}, {"properties": {"x": {"anyOf": branches}}}).value == {"x": "words"}
 
@@ -243,7 +243,7 @@ TOLERATED: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("text", "schema", "value"), TOLERATED)
-def test_what_is_changed_for_the_schema_is_a_repair(text: str, schema: dict[str, Any], value: Any) -> None:
+def test_a_change_for_the_schema_is_a_repair(text: str, schema: dict[str, Any], value: Any) -> None:
     assert read(text, schema) == (value, True)
 
 

@@ -170,7 +170,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 @pytest.mark.parametrize("style", ["hermes", "json", "xml", "cdata"])
-def test_what_is_inside_an_argument_is_never_structure(style: str, body: str) -> None:
+def test_text_inside_an_argument_is_never_structure(style: str, body: str) -> None:
     arguments = {"title": "t", "body": body}
     payload = json.dumps({"name": "write_note", "arguments": arguments}, ensure_ascii=False)
     value = f"<![CDATA[{body}]]>" if style == "cdata" else body
@@ -267,7 +267,7 @@ def test_a_call_behind_a_closed_fence_is_a_call() -> None:
     assert told(f"```\ncode\n```\n{HERMES}") == ["```\ncode\n```\n", TOKYO]
 
 
-def test_a_mention_and_a_call_in_one_answer_are_told_apart() -> None:
+def test_a_mention_and_a_call_in_one_answer_are_distinguished() -> None:
     assert told(f"A <tool_call> follows: {HERMES}") == ["A <tool_call> follows: ", TOKYO]
 
 
@@ -294,7 +294,7 @@ def test_a_finished_detector_gives_nothing_more_and_takes_nothing_more() -> None
         detector.feed("more")
 
 
-def test_a_call_is_told_in_the_feed_that_brings_its_closer() -> None:
+def test_a_call_is_reported_in_the_feed_that_brings_its_closer() -> None:
     detector = Detector(TOOLS)
     assert detector.feed(HERMES[:-1]) == []
     (event,) = detector.feed(HERMES[-1])
@@ -385,7 +385,7 @@ def test_markup_in_a_sentence_is_only_text(text: str) -> None:
     assert events_of(text, syntaxes=["hermes"]) == [Text(text)]
 
 
-def test_an_unknown_tool_is_said_to_be_unknown_however_the_call_is_written() -> None:
+def test_an_unknown_tool_is_reported_as_unknown_in_every_format() -> None:
     for text in (
         '<tool_call>{"name": "send_fax", "arguments": {"to": }}</tool_call>',
         "<tool_call>send_fax(to=x y)</tool_call>",

@@ -42,5 +42,5 @@ def test_without_tools_that_is_the_reason() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_name_in_a_call_is_found_whatever_the_form(name: str) -> None:
+def test_the_name_in_a_call_is_found_in_every_format(name: str) -> None:
     assert names_in(SAMPLES[name][1]("x")) == ("save_note",)

@@ -89,7 +89,7 @@ def test_a_call_quoted_in_another_is_never_made(quoted: str) -> None:
         assert set(made) <= {"write_note"}
 
 
-def test_a_call_longer_than_the_limit_fails_at_the_limit_whatever_the_chunks() -> None:
+def test_a_call_longer_than_the_limit_fails_at_the_limit_with_any_chunks() -> None:
     opener = '<tool_call>{"name": "write_note", "arguments": {"title": "'
     text = opener + "x" * (MAX_CALL_CHARACTERS + 100)
     whole = [event for piece in pieces_of([text]) for event in piece.events]

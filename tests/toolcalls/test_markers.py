@@ -30,7 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "quoted"), CASES.items())
-def test_a_place_is_quoted_the_same_whatever_the_pieces(text: str, quoted: bool) -> None:
+def test_a_position_is_quoted_the_same_with_any_chunks(text: str, quoted: bool) -> None:
     whole, single = CodeFenceState(), CodeFenceState()
     whole.feed(text)
     for character in text:

@@ -64,6 +64,6 @@ def test_a_long_strange_name_stays_one_short_line() -> None:
     assert len(reason) < 300
 
 
-def test_arguments_that_stand_beside_the_name_and_are_not_the_tools_are_refused() -> None:
+def test_arguments_next_to_the_name_that_the_tool_does_not_have_are_refused() -> None:
     assert "under 'arguments'" in _reason('{"name": "get_weather", "point": [1, 2]}')
     assert "under 'arguments'" in _reason('{"name": "get_time", "argumens": {"zone": "x"}}')

@@ -50,7 +50,7 @@ def test_every_id_comes_out_also_of_the_tokens_that_spell_the_stop_string() -> N
     assert (said, found, ids) == ("Hi ", "<end>", [0, 1, 2, 3])
 
 
-def test_a_token_is_kept_back_only_while_it_may_begin_a_stop_string() -> None:
+def test_a_token_is_withheld_only_while_it_may_begin_a_stop_string() -> None:
     watched = StopStrings(["<end>"])
     assert watched.feed(Token(1, "a")) == [Token(1, "a")]
     assert watched.feed(Token(2, "<e")) == []

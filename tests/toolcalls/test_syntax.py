@@ -43,7 +43,7 @@ def _calls(text: str, syntaxes: list[str | Syntax]) -> list[tuple[str, object]]:
     ]
 
 
-def test_a_family_nobody_has_heard_of_is_one_declaration() -> None:
+def test_an_unknown_family_is_one_declaration() -> None:
     assert _calls('So =>get_time{"zone": "};"}; a => b', [FAMILY]) == [("get_time", {"zone": "};"})]
     assert events_of("a => b, x=", syntaxes=[FAMILY]) == [Text("a => b, x=")]
 
@@ -97,7 +97,7 @@ CLASHES = {
 }
 
 
-def test_markers_of_which_one_begins_like_the_other_are_told_apart() -> None:
+def test_markers_with_a_common_beginning_are_distinguished() -> None:
     every = list(CLASHES.values())
     for syntaxes in (list(SYNTAXES), list(reversed(SYNTAXES)), None):
         for order in (every, every[::-1]):

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[ThinkingMode, str, list[object]]] = {
 
 
 @pytest.mark.parametrize(("mode", "text", "expected"), CASES.values(), ids=CASES.keys())
-def test_thinking_is_told_apart(mode: ThinkingMode, text: str, expected: list[object]) -> None:
+def test_thinking_is_separated(mode: ThinkingMode, text: str, expected: list[object]) -> None:
     assert told(text, thinking=mode) == expected
 
 
@@ -144,7 +144,7 @@ def test_of_an_unknown_model_only_the_beginning_of_an_answer_is_thinking() -> No
     assert told("[THINK]Hm.[/THINK]Use [THINK] so.", thinking="auto") == [("thinking", "Hm."), "Use [THINK] so."]
 
 
-def test_thinking_is_told_apart_without_tools_and_calls_in_it_are_not() -> None:
+def test_thinking_is_separated_without_tools_and_calls_in_it_are_not() -> None:
     assert told(f"<think>a {CALL}</think>\n{XML}", thinking="auto", tools=()) == [("thinking", f"a {CALL}"), XML]
 
 

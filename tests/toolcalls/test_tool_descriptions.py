@@ -35,7 +35,7 @@ def test_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
         (f"🏴{TAGGED}", "🏴"),
     ],
 )
-def test_what_nobody_sees_is_taken_out_and_counted(text: str, shown: str) -> None:
+def test_invisible_characters_are_removed_and_counted(text: str, shown: str) -> None:
     assert without_invisible(text) == (shown, len(text) - len(shown))
 
 

@@ -17,7 +17,7 @@ LONG = "mcp__notes__save_note"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_call_that_stands_in_a_text_is_recognised_in_any_form(name: str) -> None:
+def test_a_call_that_occurs_in_a_text_is_recognised_in_any_form(name: str) -> None:
     spelled = SAMPLES[name][1]("a note")
     tool = replace(SAVE, server="notes")
     html = spelled.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

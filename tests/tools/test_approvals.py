@@ -104,12 +104,12 @@ def outcome(result: ToolResult) -> tuple[str, str]:
     return result.text if not result.is_error else "refused", result.ruling
 
 
-async def test_a_call_that_changes_nothing_asks_nobody() -> None:
+async def test_a_call_that_changes_nothing_runs_without_a_question() -> None:
     world = World(Person([]))
     assert outcome(await world.call(LOOK)) == ("run 1", "free")
 
 
-async def test_a_call_that_deletes_waits_for_a_yes_and_the_question_says_what_it_does() -> None:
+async def test_a_call_that_deletes_waits_for_approval_and_the_question_names_its_effect() -> None:
     world = World(Person(["once", "deny"]))
     assert outcome(await world.call()) == ("run 1", "once")
     assert world.person.asked == [Approval("call_1", "delete_file", {"path": "/a"}, QUESTION)]
@@ -120,7 +120,7 @@ async def test_a_call_that_deletes_waits_for_a_yes_and_the_question_says_what_it
     )
 
 
-async def test_a_call_starts_after_the_yes_and_people_are_shown_what_is_meant_for_them() -> None:
+async def test_a_call_starts_after_its_approval_and_people_see_the_text_for_people() -> None:
     world = World(Person(["once", "deny"]))
     started: list[int] = []
 
@@ -133,7 +133,7 @@ async def test_a_call_starts_after_the_yes_and_people_are_shown_what_is_meant_fo
     assert (started, refused.shown) == ([0], "'delete_file' was not run: the user denied it.")
 
 
-async def test_the_reader_of_an_answer_is_asked_and_told_in_its_language() -> None:
+async def test_the_reader_of_an_answer_is_addressed_in_its_language() -> None:
     world = World(Person(["deny", "never", "deny"]))
     refused = await world.call(language="ja")
     assert world.person.asked[0].reason.startswith("警告: サーバー「files」の「delete_file」は")
@@ -267,7 +267,7 @@ async def test_a_tool_that_always_asks_is_not_remembered() -> None:
     assert outcome(await world.call(LOOK)) == ("refused", "deny")
 
 
-async def test_where_nobody_can_be_asked_the_standing_answer_counts_and_says_what_to_do() -> None:
+async def test_without_a_user_the_configured_decision_counts_and_names_the_remedy() -> None:
     tool, policies = Counting(), ExecutionPolicies(Approvals())
 
     async def asking(asker: Approver) -> ToolResult:
@@ -324,7 +324,7 @@ async def test_a_question_that_is_called_off_leaves_the_way_free_for_the_next() 
         assert (await world.call()).ruling == "once"
 
 
-async def test_what_was_refused_for_good_stays_refused_whatever_the_server_says_now() -> None:
+async def test_a_permanent_refusal_holds_after_any_change_of_the_server() -> None:
     world = World(Person([]))
     world.memory.keep("files", "look", StoredApproval("never", "another definition"))
     assert (await world.call(LOOK)).ruling == "never"
@@ -336,7 +336,7 @@ PAGE = ('{"name": "look",\n  "arguments": {"path": "/a"}}',)
 @pytest.mark.parametrize(
     "settings", [{"always_allow": ("*",)}, {"approve": "never"}, {"approve": "dangerous"}, {"trusted": True}]
 )
-async def test_a_call_that_stands_in_a_text_from_outside_asks_whatever_the_setting(settings: dict[str, object]) -> None:
+async def test_a_call_that_occurs_in_a_text_from_outside_asks_under_every_setting(settings: dict[str, object]) -> None:
     world = World(Person(["once", "deny"]), altered(FILES, **settings))  # pyright: ignore[reportArgumentType]
     tool = replace(LOOK, read_only=True)
     assert outcome(await world.call(tool, texts=["nothing", "look /a"])) == ("run 1", "free")

@@ -122,6 +122,6 @@ async def test_secrets_are_replaced_wherever_they_stand() -> None:
     assert call.error == "401: [REDACTED] is wrong"
 
 
-async def test_what_is_long_is_cut() -> None:
+async def test_long_arguments_are_cut() -> None:
     call = recorded(ToolResult("call_1", "shown", "x" * 9000, is_error=True), {"content": "y" * 9000})
     assert (len(call.arguments), len(call.error), call.result_chars) == (2000, 300, 9000)

@@ -96,7 +96,7 @@ async def test_no_hostile_server_harms_the_host_or_the_others_and_nothing_is_lef
     assert {name: text for name, text in worst.items() if expected[name] not in text} == {}
 
 
-async def test_a_server_that_fails_says_what_it_did() -> None:
+async def test_a_failing_server_reports_the_failure() -> None:
     failing = [spec for spec, state, _ in ZOO.values() if state == "failed"]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(failing) as toolbox:

@@ -21,7 +21,7 @@ def test_names_are_made_safe() -> None:
     assert len(long_name("s" * 60, "t" * 60)) == 64
 
 
-def test_no_two_tools_share_a_name_whatever_they_are_called() -> None:
+def test_no_two_tools_share_a_name_for_any_original_names() -> None:
     words = [
         "echo",
         "a.b",

@@ -92,7 +92,7 @@ def test_grammar_is_left_out_of_requests_that_say_anything_else() -> None:
         ("write to bob@example.com", "email"),
     ],
 )
-def test_names_of_files_addresses_and_numbers_are_told_by_their_shape(request_text: str, term: str) -> None:
+def test_names_of_files_addresses_and_numbers_are_recognised_by_their_shape(request_text: str, term: str) -> None:
     assert term in wanted_terms(request_text, NOTHING)
 
 
@@ -297,7 +297,7 @@ async def test_what_asks_for_nothing_finds_nothing(request_text: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_where_there_are_no_tools_there_are_none_to_find() -> None:
+async def test_without_tools_the_search_finds_none() -> None:
     assert await found("東京の天気", []) == []
 
 
@@ -322,7 +322,7 @@ async def test_what_served_a_similar_request_before_counts() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_served_before_does_not_outweigh_what_is_asked_now() -> None:
+async def test_earlier_use_does_not_outweigh_the_current_question() -> None:
     past = Past([("天気の話をボブに送って", "mcp__post__send_mail")])
     assert (await found("東京の天気を教えて", search=ToolSearch(past)))[0] == "get_weather"
 
@@ -343,7 +343,7 @@ class Letters:
 
 
 @pytest.mark.anyio
-async def test_what_is_near_in_meaning_counts_and_tools_are_embedded_once() -> None:
+async def test_nearness_in_meaning_counts_and_tools_are_embedded_once() -> None:
     letters: Embedder = (embedder := Letters())
     search = ToolSearch(embedder=letters)
     assert await found("unseen umbrella-thing", search=search) == ["get_weather"]

@@ -23,7 +23,7 @@ def test_a_server_that_is_off_has_no_tool_but_those_switched_on_since() -> None:
     assert [switches.is_on("s", tool) for tool in "ab"] == [True, True]
 
 
-def test_switching_a_server_forgets_what_was_said_about_its_tools() -> None:
+def test_switching_a_server_forgets_the_switches_of_its_tools() -> None:
     switches = Switches()
     switches.turn("s", "a", is_on=False)
     switches.turn_server("s", is_on=False)
@@ -31,7 +31,7 @@ def test_switching_a_server_forgets_what_was_said_about_its_tools() -> None:
     assert switches.is_on("s", "a")
 
 
-def test_what_changes_is_given_to_be_kept_and_brings_the_same_state_back() -> None:
+def test_changes_are_passed_to_the_store_and_restore_the_same_state() -> None:
     kept: dict[tuple[str, str], Switch] = {}
 
     def keep(changes: Sequence[Switch]) -> None:

@@ -37,7 +37,7 @@ async def test_no_servers_are_no_tools() -> None:
         assert await said(toolbox, "add") == ("There is no tool 'add'; no tools are available.", True)
 
 
-async def test_whatever_the_sdk_raises_is_a_result_of_one_sentence() -> None:
+async def test_every_error_of_the_sdk_is_a_result_of_one_sentence() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("refusing"), hostile("asking"), hostile("malformed"), tiny()]) as toolbox:
             await toolbox.connected()

@@ -153,7 +153,7 @@ async def test_tools_that_only_the_new_default_asks_for_are_named_after_a_connec
     assert approval_notices(load_config(path)) == []
 
 
-async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: Path) -> None:
+async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_stored(tmp_path: Path) -> None:
     path = tmp_path / "mcp_config.toml"
     path.write_text('[[servers]]\nname = "own"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n', "utf-8")
 

@@ -187,7 +187,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
         ("json", "'json' cannot be loaded: "),
     ],
 )
-async def test_what_is_no_server_in_this_process_is_said(served: object, reason: str) -> None:
+async def test_an_object_that_is_no_server_in_this_process_is_reported(served: object, reason: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
             await toolbox.connected()
@@ -231,7 +231,7 @@ async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, s
             assert (await toolbox.call(ToolCall("call_2", "echo", {}))).text == "echoed"
 
 
-async def test_one_request_that_does_not_arrive_leaves_those_beside_it_alone() -> None:
+async def test_one_request_that_does_not_arrive_does_not_disturb_parallel_ones() -> None:
     hold = anyio.Event()
 
     async def answer(request: Request) -> Reply | None:
@@ -276,7 +276,7 @@ async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
             assert "the response has more than 32 MB" in result.text
 
 
-async def test_a_server_that_does_not_let_go_of_its_session_holds_nobody_up() -> None:
+async def test_a_server_that_does_not_release_its_session_does_not_delay_the_end() -> None:
     async def answer(request: Request) -> Reply | None:
         if request.method == "DELETE":
             await anyio.sleep_forever()

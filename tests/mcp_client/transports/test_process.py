@@ -18,7 +18,7 @@ from tests.support.mcp_servers.specs import PATIENCE_S, hostile, local_server, t
 from tests.support.shared import REPOSITORY
 
 
-def test_the_environment_is_what_every_program_needs_and_what_is_configured() -> None:
+def test_the_environment_consists_of_the_common_variables_and_the_configured_ones() -> None:
     host = {"PATH": "/bin", "HOME": "/h", "LANG": "C", "SECRET": "s", "USER": "() { evil; }"}
     assert environment(local_server("s"), host) == {"PATH": "/bin", "HOME": "/h"}
     assert environment(local_server("s", inherit_env=("LANG", "TZ")), host) == {
@@ -86,7 +86,7 @@ async def test_servers_are_gone_when_the_host_is_cancelled_while_they_connect() 
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_servers_are_gone_when_the_host_is_told_to_end(tmp_path: Path, how: signal.Signals) -> None:
+def test_servers_are_gone_when_the_host_is_terminated(tmp_path: Path, how: signal.Signals) -> None:
     async def end() -> None:
         with anyio.fail_after(PATIENCE_S):
             await lives.all_ended()

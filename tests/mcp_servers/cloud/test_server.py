@@ -153,7 +153,7 @@ WITHHELD: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-async def test_what_a_vendor_does_not_answer_is_said(vendor: str) -> None:
+async def test_a_question_a_vendor_does_not_answer_is_reported(vendor: str) -> None:
     async with cloud(ChatService(answered(WITHHELD[vendor]))) as client:
         is_error, text = await asked(client, vendor)
     assert is_error
@@ -199,7 +199,7 @@ BROKEN = (
 )
 
 
-async def test_whatever_else_comes_back_is_an_error_in_a_sentence() -> None:
+async def test_every_other_response_is_an_error_in_a_sentence() -> None:
     service = ChatService(*(reply for reply, _ in BROKEN for _ in VENDORS))
     async with cloud(service) as client:
         told = [(await asked(client, vendor), part) for _, part in BROKEN for vendor in VENDORS]

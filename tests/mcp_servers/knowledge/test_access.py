@@ -104,7 +104,7 @@ def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(
 
 
 @pytest.mark.parametrize("before", ["", "Basic "])
-def test_without_a_bearer_token_nobody_asks(before: str) -> None:
+def test_without_a_bearer_token_every_request_is_refused(before: str) -> None:
     for header in ("", "Bearer", "Bearer ", f"{before}{signed()}"):
         with pytest.raises(InvalidTokenError, match="there is no bearer token"):
             TokenVerifier(TokenSettings(SECRET)).access_of(header)

@@ -167,7 +167,7 @@ async def test_without_tokens_only_programs_of_this_machine_are_let_in(tmp_path:
     assert mcp.status_code == 403
 
 
-async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     async with served(tmp_path, OPEN) as web:
         taken = HttpSettings(port=int(web.address.rpartition(":")[2]))
         with pytest.raises(SettingsError, match="Cannot listen on"):

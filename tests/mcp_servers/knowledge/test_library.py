@@ -47,7 +47,7 @@ async def contents(library: Library, base: KnowledgeBase, query: str, access: Ac
     return [hit.content for hit in result.hits]
 
 
-async def test_a_question_finds_the_passage_with_where_it_stands(library: Library, base: KnowledgeBase) -> None:
+async def test_a_question_finds_the_passage_with_its_place(library: Library, base: KnowledgeBase) -> None:
     chunks = (
         NewChunk("通勤手当は実費です。", ("手当",), 1),
         NewChunk("リモートワーク手当は月額5,000円です。", ("手当", "在宅"), 2),
@@ -92,7 +92,7 @@ async def test_without_a_uri_another_content_is_another_document(library: Librar
     assert not (await library.add(base.id, document("赤い花", title="メモ"))).is_new
 
 
-async def test_an_importer_can_ask_what_is_there(library: Library, base: KnowledgeBase) -> None:
+async def test_an_importer_can_list_the_existing_documents(library: Library, base: KnowledgeBase) -> None:
     await library.add(base.id, document("雨", uri="a", fields={"year": "2026"}))
     found = await library.find(base.id, "a")
     assert found
@@ -146,7 +146,7 @@ async def test_a_search_can_be_limited_to_a_collection_and_to_fields(library: Li
     assert found == [["雨 one"], ["雨 two"], []]
 
 
-async def test_a_person_finds_what_they_may_see_and_nothing_else(library: Library, base: KnowledgeBase) -> None:
+async def test_a_person_finds_the_permitted_documents_and_no_others(library: Library, base: KnowledgeBase) -> None:
     for text, limits in (
         ("雨 for all", {}),
         ("雨 for acme", {"tenant": "acme"}),
@@ -203,7 +203,7 @@ async def test_another_tenants_base_is_refused_in_every_way(library: Library) ->
     assert (await library.search(SearchRequest("雨", threshold=0), STRANGER)).hits == ()
 
 
-async def test_nobody_adds_what_they_could_not_see(library: Library, base: KnowledgeBase) -> None:
+async def test_adding_a_document_above_ones_own_clearance_is_refused(library: Library, base: KnowledgeBase) -> None:
     for limits in ({"tenant": "umbrella"}, {"department": "law"}, {"clearance": 3}):
         with pytest.raises(AccessDeniedError):
             await library.add(base.id, replace(document("雨"), **limits), SALES)
@@ -214,9 +214,7 @@ async def test_nobody_adds_what_they_could_not_see(library: Library, base: Knowl
         await library.remove_base(base.id, SALES)
 
 
-async def test_nobody_learns_from_adding_a_text_that_somebody_else_has_it(
-    library: Library, base: KnowledgeBase
-) -> None:
+async def test_adding_a_text_does_not_reveal_that_another_person_has_it(library: Library, base: KnowledgeBase) -> None:
     hidden = await library.add(base.id, document("雨", tenant="acme", clearance=9))
     seen = await library.add(base.id, document("雨"), SALES)
     assert seen.is_new

@@ -44,7 +44,7 @@ def started(home: Path, words: Sequence[str]) -> Generator[subprocess.Popen[str]
 
 
 @pytest.mark.anyio
-async def test_it_serves_standard_input_and_output_and_keeps_what_it_was_given(tmp_path: Path) -> None:
+async def test_it_serves_standard_input_and_output_and_stores_added_documents(tmp_path: Path) -> None:
     process = StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_servers.knowledge"], env=environment(tmp_path), cwd=tmp_path
     )
@@ -72,7 +72,7 @@ def test_an_interrupt_ends_it_while_it_waits_for_a_client(tmp_path: Path) -> Non
 
 
 @pytest.mark.anyio
-async def test_told_to_end_during_an_import_it_leaves_whole_documents_and_no_process(tmp_path: Path) -> None:
+async def test_terminated_during_an_import_it_leaves_whole_documents_and_no_process(tmp_path: Path) -> None:
     texts, folder = tmp_path / "texts", tmp_path / "kept"
     texts.mkdir()
     for number in range(300):
@@ -133,7 +133,7 @@ def test_without_a_library_it_says_how_to_install_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_and_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
     (folder / "knowledge.sqlite3").write_bytes(b"no database at all" * 100)
@@ -149,7 +149,7 @@ def _asked(address: str) -> httpx2.Response:
 
 
 @pytest.mark.anyio
-async def test_told_to_end_it_does_and_has_written_no_secret_anywhere(tmp_path: Path) -> None:
+async def test_it_ends_when_terminated_and_has_written_no_secret_anywhere(tmp_path: Path) -> None:
     secret = "a secret of more than thirty-two bytes"
     words = ["--http", "--port", "0", "--log-level", "DEBUG", "--folder", str(tmp_path / "kept")]
     (tmp_path / "secret").write_text(secret, "utf-8")

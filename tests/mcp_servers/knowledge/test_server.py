@@ -100,7 +100,7 @@ async def test_the_schemas_are_the_promised_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_search_has_the_promised_shape_and_says_where_each_passage_stands(tmp_path: Path, mode: Mode) -> None:
+async def test_a_search_has_the_promised_shape_and_names_the_place_of_each_passage(tmp_path: Path, mode: Mode) -> None:
     steps: list[tuple[float, float | None, str | None]] = []
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
@@ -145,7 +145,7 @@ async def test_prose_puts_each_source_before_its_passage(tmp_path: Path) -> None
     assert found.texts == ["[1] (就業規則, 手当)\nリモートワーク手当は月額5,000円を支給する。"]
 
 
-async def test_a_summary_counts_and_says_what_is_empty(tmp_path: Path) -> None:
+async def test_a_summary_counts_and_names_empty_bases(tmp_path: Path) -> None:
     async with open_tools(tmp_path) as tools:
         base_id = (await tools.call("create_knowledge_base", name="規程", description="社内の規程")).facts[
             "knowledge_base_id"
@@ -278,7 +278,7 @@ async def test_files_are_read_from_allowed_folders_alone_also_behind_a_link(tmp_
     assert answers[0].text.startswith(f"The path is not read: files are added from {allowed} only")
 
 
-async def test_what_a_stage_lacks_is_said_and_an_error_for_who_is_strict(tmp_path: Path) -> None:
+async def test_a_missing_part_of_a_stage_is_reported_and_an_error_in_strict_mode(tmp_path: Path) -> None:
     loose, strict = Settings(tmp_path, CLOSED), Settings(tmp_path, replace(CLOSED, strict=True))
     async with open_tools(tmp_path, loose) as tools:
         base_id = await tools.base(text=RULES)
@@ -291,7 +291,7 @@ async def test_what_a_stage_lacks_is_said_and_an_error_for_who_is_strict(tmp_pat
     assert refused.text.startswith("Failed to connect to http://127.0.0.1:9/v1: ")
 
 
-async def test_another_tenants_base_is_refused_and_what_is_shared_is_not(tmp_path: Path) -> None:
+async def test_another_tenants_base_is_refused_and_a_shared_one_is_not(tmp_path: Path) -> None:
     who = [Access("a")]
     async with open_tools(tmp_path, access_of=lambda _: who[0]) as tools:
         own = await tools.base("a", RULES)
@@ -308,7 +308,7 @@ async def test_another_tenants_base_is_refused_and_what_is_shared_is_not(tmp_pat
     assert listed.facts == {"knowledge_bases": []}
 
 
-async def test_what_is_for_everybody_no_tenant_takes_from_the_others(tmp_path: Path) -> None:
+async def test_documents_shared_by_all_cannot_be_removed_by_one_tenant(tmp_path: Path) -> None:
     who = [UNRESTRICTED]
     async with open_tools(tmp_path, access_of=lambda _: who[0]) as tools:
         base_id = await tools.base(text=RULES)

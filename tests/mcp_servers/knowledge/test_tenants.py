@@ -123,7 +123,7 @@ async def test_a_new_tenant_has_its_own_base_and_an_existing_one_reads_the_share
             assert [each["content"] for each in found["results"]] == ["手当は月額五千円です。"]
 
 
-async def test_a_tenant_changes_only_what_it_added_and_the_owner_sees_who_added_what(tmp_path: Path) -> None:
+async def test_a_tenant_changes_only_its_own_documents_and_the_owner_sees_who_added_each(tmp_path: Path) -> None:
     async with opened(tmp_path) as callers:
         (of_owner,) = (await callers[""].upload("rules.txt", "所有者の文です。", "規程"))["documents"]
         # A file of the same name replaces nothing of the owner, nor of another tenant.

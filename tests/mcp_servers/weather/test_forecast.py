@@ -112,7 +112,7 @@ def test_empty_strings_and_missing_arrays_are_not_known() -> None:
     assert (tomorrow.high_c, tomorrow.low_c, tomorrow.waves) == (None, None, "")
 
 
-def test_arrays_shorter_than_their_times_are_read_as_far_as_they_go() -> None:
+def test_arrays_shorter_than_their_times_are_read_up_to_their_end() -> None:
     document = invented_forecast("130000", published(17))
     row = document[0]["timeSeries"][0]["areas"][0]
     row["weathers"], row["winds"], row["weatherCodes"] = ["晴れ"], [], ["100", "200"]

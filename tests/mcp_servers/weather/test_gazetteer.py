@@ -105,7 +105,7 @@ def test_a_place_is_found_under_every_usual_spelling(small: Gazetteer, place: st
     assert names(small, question) == [place]
 
 
-def test_namesakes_are_all_answered_unless_the_prefecture_is_said(small: Gazetteer) -> None:
+def test_namesakes_are_all_answered_unless_the_prefecture_is_given(small: Gazetteer) -> None:
     assert names(small, "府中市") == ["東京都府中市", "広島県府中市"]
     assert names(small, "ふちゅう") == ["東京都府中市", "広島県府中市"]
     assert len(small.find("府中市").areas()) == 2
@@ -125,7 +125,7 @@ def test_an_office_without_a_forecast_file_is_answered_by_its_neighbour(small: G
     assert area(small, "帯広") == ("北海道十勝地方", "014100")
 
 
-def test_what_is_not_found_brings_places_that_look_or_sound_alike(small: Gazetteer) -> None:
+def test_an_unknown_place_brings_places_that_look_or_sound_alike(small: Gazetteer) -> None:
     def suggested(question: str) -> list[str]:
         finding = small.find(question)
         assert finding.places == ()
@@ -161,7 +161,7 @@ def test_something_that_is_no_area_table_is_refused(document: object) -> None:
         Gazetteer.read(document)
 
 
-def test_there_are_forty_seven_prefectures_and_each_capital_is_in_the_agencys_table(japan: Gazetteer) -> None:
+def test_the_table_has_forty_seven_prefectures_and_each_capital_is_in_the_agencys_table(japan: Gazetteer) -> None:
     assert list(PREFECTURES) == [f"{number:02d}" for number in range(1, 48)]
     for prefecture in PREFECTURES.values():
         capitals = [
@@ -296,7 +296,7 @@ def test_width_spaces_kana_script_and_variant_characters_do_not_matter(one: str,
     assert fold(one) == fold(other)
 
 
-def test_kana_is_told_from_kanji() -> None:
+def test_kana_is_distinguished_from_kanji() -> None:
     assert is_kana(fold("シンジュク"))
     assert not is_kana(fold("新ジュク"))
     assert not is_kana("")

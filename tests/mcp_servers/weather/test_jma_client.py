@@ -151,7 +151,7 @@ async def test_a_passing_failure_is_not_noticed(fake: FakeAgency, clock: SetCloc
     assert fake.count() == 3
 
 
-async def test_a_closed_agency_is_said_at_once_when_nothing_is_kept(fake: FakeAgency, clock: SetClock) -> None:
+async def test_a_closed_agency_is_reported_at_once_without_a_stored_document(fake: FakeAgency, clock: SetClock) -> None:
     fake.close()
     async with open_jma_client(settings(fake), clock) as jma:
         with pytest.raises(AgencyUnreachableError) as caught:
@@ -161,7 +161,7 @@ async def test_a_closed_agency_is_said_at_once_when_nothing_is_kept(fake: FakeAg
     assert "cannot be reached" in str(caught.value)
 
 
-async def test_a_closed_agency_is_stood_in_for_by_what_was_kept(
+async def test_a_closed_agency_is_replaced_by_the_stored_document(
     fake: FakeAgency, clock: SetClock, tmp_path: Path
 ) -> None:
     fake.serve(DOCUMENT, {"a": 1})
@@ -199,7 +199,7 @@ async def test_a_missing_document_is_not_a_missing_network(fake: FakeAgency, clo
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>maintenance</html>", b"\xff\xfe", b'{"a":'])
-async def test_an_answer_that_is_no_json_is_an_error_and_not_kept(
+async def test_an_answer_that_is_no_json_is_an_error_and_not_stored(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, body: bytes
 ) -> None:
     fake.serve(DOCUMENT, body)
@@ -250,7 +250,7 @@ async def test_a_damaged_file_in_the_cache_is_passed_over(
     assert fake.count() == 2
 
 
-async def test_a_kept_document_that_can_no_longer_be_read_is_asked_for(
+async def test_a_stored_document_that_can_no_longer_be_read_is_requested_again(
     fake: FakeAgency, clock: SetClock, tmp_path: Path
 ) -> None:
     fake.serve(DOCUMENT, {"old": "form"})
@@ -262,7 +262,7 @@ async def test_a_kept_document_that_can_no_longer_be_read_is_asked_for(
     assert fetched.value == ["new form"]
 
 
-def test_a_document_is_kept_whole_under_its_address(tmp_path: Path) -> None:
+def test_a_document_is_stored_whole_under_its_address(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "down"
     store = DocumentStore(folder)
     document = StoredDocument("https://a/b.json", 12.5, '"tag"', "", b'{"x":\n1}')

@@ -262,7 +262,7 @@ async def test_an_agency_that_is_down_is_an_error_that_says_so(evening: FakeAgen
     assert "The Japan Meteorological Agency cannot be reached" in answers[0].text
 
 
-async def test_a_kept_forecast_is_served_with_its_age_when_the_agency_is_down(
+async def test_a_stored_forecast_is_served_with_its_age_when_the_agency_is_down(
     evening: FakeAgency, tmp_path: Path
 ) -> None:
     async with served(evening, EVENING, tmp_path) as client:
@@ -281,7 +281,7 @@ async def test_a_kept_forecast_is_served_with_its_age_when_the_agency_is_down(
     assert other.is_error
 
 
-async def test_a_forecast_too_old_for_today_is_not_told_as_todays(evening: FakeAgency, tmp_path: Path) -> None:
+async def test_a_forecast_too_old_for_today_is_not_served_as_todays(evening: FakeAgency, tmp_path: Path) -> None:
     async with served(evening, EVENING, tmp_path) as client:
         await call(client, "get_weather", location="東京")
     evening.close()
@@ -315,7 +315,7 @@ async def test_an_area_without_a_forecast_is_an_error_that_says_so(evening: Fake
     assert answer.text.startswith("東京地方の予報は現在発表されていません。")
 
 
-async def test_without_the_small_tables_the_sky_is_still_told(evening: FakeAgency) -> None:
+async def test_without_the_small_tables_the_sky_is_still_described(evening: FakeAgency) -> None:
     for table in ("forecast_area", "week_area", "week_area05"):
         evening.serve(f"/bosai/forecast/const/{table}.json", b"gone", status=404)
     async with served(evening, EVENING) as client:

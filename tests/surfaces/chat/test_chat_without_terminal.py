@@ -122,7 +122,7 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     assert [piece for piece in told if piece not in done.stderr] == []
 
 
-def test_a_japanese_answer_is_told_in_japanese(tmp_path: Path) -> None:
+def test_a_japanese_answer_has_japanese_notes(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
     done = demo.run("run", "--no-tools", "Who am I?")
     assert f"◆ {SENTENCES['ja']}" in done.stdout
@@ -149,7 +149,7 @@ def _blanks(said: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _blanks(part, path)
 
 
-def test_a_call_that_no_tool_can_take_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_call_that_fits_no_tool_is_described_in_a_sentence(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK])
     done = demo.run("run", "--no-tools", "Who am I?")
     assert SENTENCES["en"] in done.stdout
@@ -157,7 +157,7 @@ def test_a_call_that_no_tool_can_take_is_told_in_a_sentence(tmp_path: Path) -> N
     assert "<tool_call>" in done.stderr
 
 
-def test_a_result_with_a_fence_of_its_own_stands_in_a_longer_one() -> None:
+def test_a_result_with_a_fence_of_its_own_is_put_in_a_longer_one() -> None:
     text = "```python\nprint()\n```"
     messages = [Message("tool", results=(ToolResult("call_1", "read", text),))]
     assert transcript(messages) == f"### read\n\n````\n{text}\n````\n"

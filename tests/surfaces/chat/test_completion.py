@@ -40,7 +40,7 @@ CASES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.anyio
-async def test_what_is_typed_becomes_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_typed_words_become_existing_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = make_features(tmp_path, [DESK])
     for name, value in demo.environment.items():
         monkeypatch.setenv(name, value)

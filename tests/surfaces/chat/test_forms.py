@@ -87,7 +87,7 @@ async def test_a_key_or_a_word_decides_about_a_call(typed: str, decision: Decisi
     assert await Desk(typed).inquirer.approve(DELETING) == decision
 
 
-async def test_a_person_sees_the_danger_the_arguments_and_what_may_be_said() -> None:
+async def test_a_person_sees_the_danger_the_arguments_and_the_possible_answers() -> None:
     desk = Desk("what?", "n")
     await desk.inquirer.approve(DELETING)
     assert desk.screen == (
@@ -104,7 +104,7 @@ async def test_a_person_sees_the_danger_the_arguments_and_what_may_be_said() -> 
     assert desk.typist.forgotten == 1
 
 
-async def test_what_does_not_fit_a_form_is_told_in_japanese_where_that_is_spoken() -> None:
+async def test_a_wrong_value_of_a_form_is_explained_in_japanese_where_that_is_spoken() -> None:
     desk = Desk("A", "Ada", "huge", "Large", "many", "0", "1", "", "", language="ja")
     assert (await desk.fill()).content == {"name": "Ada", "size": "l", "count": 1}
     for sentence in (
@@ -136,7 +136,7 @@ async def test_a_server_that_wants_the_model_is_asked_about_with_its_words() -> 
     assert desk.typist.seen == ["Allow it? [y/c/a/N/x] "]
 
 
-async def test_what_cannot_be_seen_is_shown_by_its_number_and_what_is_too_long_is_counted() -> None:
+async def test_invisible_characters_are_shown_by_number_and_long_values_by_length() -> None:
     desk = Desk("n")
     arguments = {"path": "\u202etxt.exe\u200b", "body": "x" * 4100, "list": [1, "二"]}
     await desk.inquirer.approve(Approval("q1", "write", arguments, "\x1b[2J'write' changes something."))
@@ -168,7 +168,7 @@ async def test_a_form_is_filled_field_by_field_and_what_does_not_fit_is_asked_ag
     ]
 
 
-async def test_a_form_that_is_filled_in_again_keeps_what_was_typed() -> None:
+async def test_a_form_filled_in_again_has_the_typed_values() -> None:
     desk = Desk("Ada", "Small", "5", "hello", "e", "", "l", "", "", "")
     content = {"name": "Ada", "size": "l", "count": 5, "note": "hello"}
     assert await desk.fill() == ElicitationAnswer("accept", content)
@@ -192,7 +192,7 @@ async def test_an_address_is_shown_with_its_host_and_never_opened(typed: str, ac
     assert desk.screen.splitlines()[2] == "  https://user@example.com/login?id=1"
 
 
-async def test_whoever_leaves_a_question_has_said_no() -> None:
+async def test_leaving_a_question_is_a_refusal() -> None:
     with pytest.raises(FormAbandonedError):
         await Desk(None).inquirer.approve(DELETING)
     with pytest.raises(FormAbandonedError):

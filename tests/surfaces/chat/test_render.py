@@ -145,7 +145,7 @@ def test_quiet_leaves_the_answer_and_errors() -> None:
         (End("answered"), ""),
     ],
 )
-def test_every_ending_is_told(end: End, line: str) -> None:
+def test_every_ending_is_shown(end: End, line: str) -> None:
     assert shown([Text("a"), end]) == ("◆ a\n", line)
 
 

@@ -180,7 +180,7 @@ def test_a_call_is_one_line_that_changes() -> None:
     }
 
 
-def test_a_question_stands_below_its_call_which_goes_on_behind_it() -> None:
+def test_a_question_appears_below_its_call_which_goes_on_behind_it() -> None:
     events = (
         Thinking("\nLet me see whether it is there, before anything is done.\n\nYes."),
         *CALLS[1:2],
@@ -201,7 +201,7 @@ def test_a_question_stands_below_its_call_which_goes_on_behind_it() -> None:
         ]
 
 
-def test_a_note_during_an_answer_stands_above_it() -> None:
+def test_a_note_during_an_answer_appears_above_it() -> None:
     with VirtualScreen(41) as screen:
         terminal = Terminal(out=lambda: screen, err=lambda: screen, env={})
         clock = Clock()

@@ -87,7 +87,7 @@ class Absent:
         """There is nothing."""
 
 
-async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
+async def test_stopping_the_answer_does_not_report_its_question_as_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demo = make_features(tmp_path, [DESK])
@@ -111,7 +111,7 @@ async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
     assert ENGLISH.too_late not in screen.getvalue()
 
 
-async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = make_features(tmp_path, [DESK])
     screen = Screen()
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})

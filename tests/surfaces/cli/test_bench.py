@@ -120,7 +120,7 @@ def test_a_report_is_a_table_for_people() -> None:
     )
 
 
-def test_what_was_too_quick_to_be_measured_is_a_dash_and_no_point() -> None:
+def test_a_duration_too_short_to_measure_is_a_dash() -> None:
     quick = replace(REPORT, lengths=(LengthFigures(32, 0.0, 0.2, 1, None),))
     assert "32             0           -         0.2             -                -\n" in shown(quick)
 

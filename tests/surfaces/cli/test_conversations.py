@@ -150,13 +150,13 @@ def test_an_export_is_markdown_or_json_on_the_screen_or_in_a_new_file(typed: Com
 
 
 @pytest.mark.parametrize("words", [("export",), ("export", "abc", "--all"), ("delete",), ("delete", "abc", "--all")])
-def test_what_is_meant_has_to_be_named(typed: Command, words: tuple[str, ...]) -> None:
+def test_deleting_conversations_needs_names_or_all(typed: Command, words: tuple[str, ...]) -> None:
     done = typed(*words)
     assert (done.code, done.out) == (2, "")
     assert "name one conversation or more, or --all, and not both" in done.err
 
 
-def test_what_is_deleted_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothing(typed: Command) -> None:
+def test_a_deleted_conversation_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothing(typed: Command) -> None:
     assert typed("delete", "abc", "nonsense").code == 2
     assert typed("list").out.count("\n") == 3
     assert typed("delete", "abc").err == "Deleted: abc123 '東京は？'.\n"
@@ -219,7 +219,7 @@ def broken(change: Callable[[dict[str, object]], object]) -> str:
         (broken(lambda whole: whole.update(messages=[{"role": "tool"}])), "messages.0.role: Input should be 'user'"),
     ],
 )
-def test_what_is_no_export_is_refused_with_the_field(text: str, reason: str) -> None:
+def test_a_file_that_is_no_export_is_refused_with_the_field(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match="this is no export of a conversation") as refused:
         from_json(text)
     assert reason in str(refused.value)

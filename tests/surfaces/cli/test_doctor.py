@@ -45,7 +45,7 @@ def named(out: str) -> dict[str, dict[str, Any]]:
     return {finding["name"]: finding for finding in json.loads(out)["findings"]}
 
 
-def test_the_probe_tells_what_it_settled_and_keeps_it(doctor: Doctor, tmp_path: Path) -> None:
+def test_the_probe_reports_its_answers_and_stores_them(doctor: Doctor, tmp_path: Path) -> None:
     library = str(libraries()["1.2.3"])
     words = ("--runtime", library, "--model", "demo")
     before = named(doctor("--json", *words)[1])["runtime profile"]
@@ -117,16 +117,14 @@ def test_a_real_models_header_is_read(doctor: Doctor, tmp_path: Path) -> None:
     assert (finding["status"], finding["remedy"]) == ("warn", "Unpack it and name the .rkllm file in it.")
 
 
-def test_libraries_that_stand_in_each_others_way_are_told(
-    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicting_libraries_are_reported(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [str(libraries()[version].parent) for version in ("1.3.0", "1.2.3")]
     monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(folders))
     found = named(doctor("--json", "--model", "demo", "--runtime", str(libraries()["1.3.0"]))[1])
     assert found["other libraries"]["found"] == f"{libraries()['1.2.3']} (1.2.3)"
 
 
-def test_servers_are_started_and_one_that_fails_is_told_with_its_reason(doctor: Doctor, tmp_path: Path) -> None:
+def test_servers_are_started_and_one_that_fails_is_reported_with_its_reason(doctor: Doctor, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     servers = {"time": '["-m", "mcp_server_time"]', "gone": '["-c", "import sys; sys.exit(3)"]'}
     config.write_text(

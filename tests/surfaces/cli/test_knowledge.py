@@ -189,7 +189,9 @@ def test_messages_name_the_file(kb: Command, tmp_path: Path) -> None:
     kb("remove", "-b", name, "--all", "-y")
 
 
-def test_what_goes_without_saying_is_said(kb: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_equal_name_an_empty_folder_and_an_empty_input_are_reported(
+    kb: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = uuid.uuid4().hex
     assert kb("create", name).err == ""
     another = kb("create", name.upper())
@@ -206,7 +208,7 @@ def test_what_goes_without_saying_is_said(kb: Command, tmp_path: Path, monkeypat
         assert (failed.code, failed.err) == (2, f"Error: {sentence}\n")
 
 
-def test_a_server_that_is_not_there_is_said(command: Command, tmp_path: Path) -> None:
+def test_a_missing_server_is_reported(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").write_text(
         '[[servers]]\nname = "knowledge"\nurl = "http://127.0.0.1:9/mcp"\n', "utf-8"
     )

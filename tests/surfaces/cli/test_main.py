@@ -42,7 +42,7 @@ def test_global_options_may_stand_anywhere_before_two_dashes(words: str, expecte
     assert hoisted(words.split()) == expected.split()
 
 
-def test_the_version_is_told(command: Command) -> None:
+def test_the_version_is_printed(command: Command) -> None:
     assert command("--version") == Outcome(0, f"rkllm-mcp {__version__}\n", "")
 
 
@@ -127,7 +127,7 @@ def test_wrong_usage_ends_with_2(command: Command) -> None:
         assert command(*words).code == 2
 
 
-def test_what_is_logged_shows_no_headers_and_no_addresses(tmp_path: Path) -> None:
+def test_logs_show_no_headers_and_no_addresses(tmp_path: Path) -> None:
     spec = "http://127.0.0.1:1/openapi.json?api_key=key-of-somebody"
     (tmp_path / "c.toml").write_text(f'[[servers]]\nname = "api"\nopenapi_spec = "{spec}"\n', "utf-8")
     words = ["-m", "rkllm_mcp", "--debug", "--config", "c.toml", "tools", "list"]
@@ -181,7 +181,7 @@ def test_commands_that_write_change_the_users_file_unless_another_is_there_or_na
         assert 'command = "x"' in (tmp_path / file).read_text("utf-8")
 
 
-def test_which_of_two_files_is_used_is_said_once(command: Command, tmp_path: Path) -> None:
+def test_the_choice_between_two_files_is_announced_once(command: Command, tmp_path: Path) -> None:
     own = tmp_path / ".config" / "rkllm-mcp" / "config.toml"
     own.parent.mkdir(parents=True)
     own.write_text(DEMO)
@@ -367,7 +367,7 @@ def test_tools_are_listed_called_and_fail_without_a_model(command: Command, tmp_
     )
 
 
-def test_servers_are_tried_and_the_one_that_fails_is_told(command: Command, tmp_path: Path) -> None:
+def test_servers_are_tried_and_the_one_that_fails_is_reported(command: Command, tmp_path: Path) -> None:
     gone = '[[servers]]\nname = "gone"\ncommand = "no-such-program"\n'
     (tmp_path / "mcp_config.toml").write_text(CLOCK + gone)
     outcome = command("servers", "test")
@@ -379,7 +379,7 @@ def test_servers_are_tried_and_the_one_that_fails_is_told(command: Command, tmp_
     assert command("servers", "test", "time").code == 0
 
 
-def test_that_there_is_no_server_to_test_is_said(command: Command) -> None:
+def test_an_empty_list_of_servers_is_reported(command: Command) -> None:
     sentence = "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.\n"
     assert command("servers", "test") == Outcome(0, "", sentence)
     assert command("config", "check", "--no-mcp").out.endswith(
@@ -439,7 +439,7 @@ def test_detect_prints_events_with_the_text_of_each_call(tmp_path: Path) -> None
         ("5", 'holds no tools; write a list: [{"name": "…", "input_schema": {…}}]'),
     ],
 )
-def test_tools_that_cannot_be_read_are_told_apart(command: Command, tmp_path: Path, tools: str, sentence: str) -> None:
+def test_unreadable_tools_are_distinguished(command: Command, tmp_path: Path, tools: str, sentence: str) -> None:
     (tmp_path / "tools.json").write_text(tools)
     assert command("detect", "--tools", "tools.json") == Outcome(2, "", f"Error: tools.json {sentence}\n")
 

@@ -174,7 +174,7 @@ def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, s
     assert (shown["state"], len(shown["missing"])) == ("to pull", 2)
 
 
-def test_a_file_that_somebody_has_is_added(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_of_the_owner_is_added(environment: dict[str, str], tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / FILE, FACTS)
     missing = run(environment, "add", str(path))
     assert (missing.returncode, missing.stdout) == (2, "")
@@ -184,7 +184,7 @@ def test_a_file_that_somebody_has_is_added(environment: dict[str, str], tmp_path
     assert listed(environment)["mine"]["template"] == "qwen2.5"
 
 
-def test_a_person_at_a_terminal_is_asked_what_is_not_known(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_person_at_a_terminal_is_asked_for_missing_values(environment: dict[str, str], tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {**FACTS, "general.name": "best", "general.architecture": "new"})
     child = at_a_terminal(environment, "add", str(path))
     child.expect_exact("Which chat template does the model in best.rkllm (architecture new) use?")
@@ -213,7 +213,7 @@ def test_a_person_who_says_no_keeps_the_model(environment: dict[str, str], tmp_p
     assert listed(environment)["mine"]["state"] == "here"
 
 
-def test_where_nobody_can_be_asked_the_option_is_named() -> None:
+def test_without_a_user_the_missing_option_is_named() -> None:
     with pytest.raises(UsageError, match=r"^Why\? Say it with --x: a, b$"):
         TerminalApprover(Terminal()).choose("Why?", "--x", ["a", "b"])
 

@@ -109,7 +109,7 @@ def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone
     assert home.files == [".config", ".local", "rkllm-mcp-files", "rkllm-mcp-files/mine.txt"]
 
 
-def test_what_was_changed_since_stays_and_is_named(home: Home) -> None:
+def test_files_changed_since_then_stay_and_are_named(home: Home) -> None:
     assert home.run("setup", "--yes", "--emulated", "--no-service", "--lan")[0] == 0
     config = load_config(home.path / CONFIG)
     assert (config.service.host, config.service.api_keys[0].startswith("sha256:")) == ("0.0.0.0", True)
@@ -243,7 +243,7 @@ BOARDS: dict[str, dict[str, str | None]] = {
 
 @pytest.mark.parametrize("is_usable", [True, False])
 @pytest.mark.parametrize("name", BOARDS)
-def test_every_finding_about_a_board_is_told_in_japanese(tmp_path: Path, name: str, is_usable: bool) -> None:
+def test_every_finding_about_a_board_has_a_japanese_text(tmp_path: Path, name: str, is_usable: bool) -> None:
     machine = Machine(plant(tmp_path, BOARDS[name]), can_use=lambda path: is_usable)
     texts = read_file(Path(setup.__file__).with_name("setup_texts.toml"))["findings"]
     for check in (checks.check_soc, checks.check_driver, checks.check_device, checks.check_gomp):

@@ -96,7 +96,7 @@ async def refused(
         ('{"name": "a"}'.encode("utf-16"), "the body is not UTF-8 at byte 0; send JSON as UTF-8"),
     ],
 )
-async def test_what_is_no_json_is_a_400_that_says_where(content: bytes, sentence: str) -> None:
+async def test_a_body_that_is_no_json_is_a_400_with_the_position(content: bytes, sentence: str) -> None:
     async with desk(routes=ROUTES) as it:
         status, message, param = await refused(it, content)
     assert (status, param) == (400, None)
@@ -120,7 +120,7 @@ WRONG: list[tuple[Any, str | None, str]] = [
 
 
 @pytest.mark.parametrize(("value", "param", "sentence"), WRONG)
-async def test_what_is_not_what_the_route_takes_is_a_422_that_names_the_field(
+async def test_a_value_the_route_does_not_take_is_a_422_that_names_the_field(
     value: Any, param: str | None, sentence: str
 ) -> None:
     async with desk(routes=ROUTES) as it:
@@ -129,7 +129,7 @@ async def test_what_is_not_what_the_route_takes_is_a_422_that_names_the_field(
     assert message.startswith(sentence)
 
 
-async def test_what_is_too_large_is_a_413_whether_its_length_is_told_or_not() -> None:
+async def test_a_body_that_is_too_large_is_a_413_with_or_without_a_length() -> None:
     large = json.dumps({"name": "x" * LIMIT}).encode()
 
     async def pieces() -> AsyncGenerator[bytes, None]:
@@ -199,7 +199,7 @@ async def test_more_values_than_the_parser_takes_quickly_are_refused_and_long_te
     assert problem.value.status == 413
 
 
-async def test_what_is_wrong_in_very_many_places_is_refused_without_a_list_of_them() -> None:
+async def test_a_body_with_very_many_errors_is_refused_without_a_list_of_them() -> None:
     body = {"name": "a", **{f"field{number}": 0 for number in range(30_000)}}
     with pytest.raises(HTTPError, match="the body is wrong in 30,000 places; send a part of it") as problem:
         await _read(json.dumps(body).encode())
@@ -254,7 +254,7 @@ async def test_a_body_says_that_it_is_json(headers: dict[str, str], status: int)
             assert (await it.send("POST", "/api/echo", headers, b'{"name": "a"}')).status_code == 200
 
 
-async def test_what_is_right_comes_through_as_it_was_sent() -> None:
+async def test_a_correct_body_comes_through_unchanged() -> None:
     wish = {
         "name": "日本 👋\u0000",
         "parts": ["x", {"text": "y", "weight": 2.0}],
@@ -278,7 +278,7 @@ async def test_what_is_right_comes_through_as_it_was_sent() -> None:
         ("/search?limit=%ff", 422, "limit"),
     ],
 )
-async def test_what_stands_behind_the_question_mark_is_checked_as_well(address: str, status: int, found: Any) -> None:
+async def test_the_query_of_an_address_is_checked_as_well(address: str, status: int, found: Any) -> None:
     async with desk(routes=ROUTES) as it:
         answer = await it.send("GET", address)
     assert answer.status_code == status

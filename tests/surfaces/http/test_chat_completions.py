@@ -185,7 +185,7 @@ def test_the_deltas_of_calls_assemble(client: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-def test_arguments_are_json_whatever_is_in_them(client: openai.OpenAI) -> None:
+def test_arguments_are_json_with_any_content(client: openai.OpenAI) -> None:
     ((name, arguments),) = calls_in(ask(client, "quote", tools=TOOLS))
     assert name == "write_note"
     assert arguments == {"text": "it's \"L'Aquila\"\n東京 \\ \u2028 </tool_call>", "loud": True, "nothing": None}
@@ -220,7 +220,7 @@ CHOICES: list[tuple[str, Any, list[tuple[str, Json]], str | None]] = [
     ("question", "choice", "calls", "text"),
     CHOICES,
 )
-def test_tool_choice_is_kept_to(
+def test_tool_choice_is_obeyed(
     client: openai.OpenAI, question: str, choice: Any, calls: list[tuple[str, Json]], text: str | None
 ) -> None:
     answer = ask(client, question, tools=TOOLS, tool_choice=choice)
@@ -229,7 +229,7 @@ def test_tool_choice_is_kept_to(
     assert answer.choices[0].finish_reason == ("tool_calls" if calls else "stop")
 
 
-def test_a_call_that_cannot_be_read_is_mended_before_anybody_sees_it(client: openai.OpenAI) -> None:
+def test_an_unreadable_call_is_repaired_before_it_is_sent(client: openai.OpenAI) -> None:
     said: list[Json] = [user("break one")]
     answer = ask(client, *said, tools=TOOLS)
     assert answer.choices[0].message.content == "Let me see.\n"
@@ -288,7 +288,7 @@ def test_an_answer_that_is_cut_says_so(client: openai.OpenAI, field: str) -> Non
     assert stream(client, "at length", **{field: 4})[-1].choices[0].finish_reason == "length"
 
 
-def test_thinking_comes_beside_the_answer_and_only_when_it_is_wished_for(client: openai.OpenAI) -> None:
+def test_thinking_is_a_field_of_its_own_and_comes_only_on_request(client: openai.OpenAI) -> None:
     thought: Any = ask(client, "think", reasoning_effort="high").choices[0].message
     assert (thought.content, thought.reasoning_content) == ("I thought.", "Hm, let me see.\n")
     chunks = stream(client, "think", extra_body={"thinking": {"type": "enabled"}})
@@ -353,7 +353,7 @@ def test_the_clients_own_helpers_parse_and_stream(client: openai.OpenAI) -> None
     assert final.usage is not None
 
 
-def test_the_hosts_tools_run_inside_and_are_told_when_asked(client: openai.OpenAI) -> None:
+def test_the_hosts_tools_run_inside_and_are_reported_on_request(client: openai.OpenAI) -> None:
     answer: Any = ask(client, "how much is 2 and 3?", extra_body={"mcp": True, "x_events": True})
     assert answer.choices[0].message.content == "Let me calculate.\nIt says 5, this time."
     assert answer.choices[0].finish_reason == "stop"
@@ -466,7 +466,7 @@ def test_a_run_that_fails_is_a_status_before_the_first_word_and_a_record_behind_
     assert (ask(client, "hello from ann").choices[0].message.content or "").startswith("Hello")
 
 
-def test_whoever_leaves_stops_its_own_answer_and_nobody_elses(service: Served, client: openai.OpenAI) -> None:
+def test_a_client_that_leaves_stops_its_own_answer_and_no_other(service: Served, client: openai.OpenAI) -> None:
     with client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": "for ever"}], stream=True
     ) as endless:

@@ -106,7 +106,7 @@ def messages_of(client: httpx2.Client, conversation: str) -> list[Json]:
     return client.get(f"/v1/conversations/{conversation}").raise_for_status().json()["messages"]
 
 
-def test_a_stopped_answer_goes_on_and_what_was_written_is_not_read_again(service: Served) -> None:
+def test_a_stopped_answer_goes_on_and_its_text_is_not_evaluated_again(service: Served) -> None:
     with client_of(service) as client:
         conversation, kept = stopped_at(client, "three", message="Count")
         assert kept.startswith("one two three")

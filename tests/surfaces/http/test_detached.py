@@ -236,7 +236,7 @@ async def test_an_answer_that_was_refused_says_so_to_its_readers() -> None:
         await read(answer, 0)
 
 
-async def test_a_detached_approval_is_refused_when_nobody_came_in_time() -> None:
+async def test_a_detached_approval_without_an_answer_in_time_is_refused() -> None:
     asked: list[Event] = []
 
     async def emit(events: Sequence[Event]) -> None:

@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_stops_its_own_run_and_the_one_behind_it_is_w
     assert len(calls(pair, "rkllm_abort")) == aborts + 1
 
 
-async def test_who_waits_is_told_its_place_and_who_comes_over_the_limit_when_to_come_again(single: Served) -> None:
+async def test_a_waiting_client_gets_its_place_and_one_over_the_limit_the_time_to_come_again(single: Served) -> None:
     async with asking(single, "for ever") as running:
         await running.next("text")
         async with asking(single, "at length") as waiting, asking(single, "at length", "b") as other:
@@ -175,7 +175,7 @@ async def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come
         assert (await client.get(address)).status_code == 404
 
 
-async def test_what_is_refused_closes_nobodys_conversation(single: Served) -> None:
+async def test_a_refused_request_closes_no_conversation(single: Served) -> None:
     assert single.service is not None
     async with asking(single, "for ever") as running:
         await running.next("text")

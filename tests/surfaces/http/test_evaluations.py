@@ -163,13 +163,13 @@ def test_what_cannot_be_ranked_is_named(service: Served, wish: Json, param: str)
     assert (status, answer["error"]["param"]) == (422, param)
 
 
-def test_a_text_that_is_too_long_is_the_fault_of_whoever_sent_it(service: Served) -> None:
+def test_a_text_that_is_too_long_is_the_fault_of_its_sender(service: Served) -> None:
     status, answer = post(service, "/v1/embeddings", {"input": "word " * 5000})
     assert status == 400
     assert "tokens" in answer["error"]["message"]
 
 
-def test_what_is_evaluated_counts_for_a_tenants_day(tmp_path: Path) -> None:
+def test_evaluated_tokens_count_for_a_tenants_day(tmp_path: Path) -> None:
     tenants = "".join(
         f'[[tenants]]\nname = "{name}"\napi_key = "{name}"\ndaily_tokens = 20\n' for name in ("ann", "bea", "eve")
     )

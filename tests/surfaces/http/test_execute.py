@@ -153,7 +153,7 @@ def test_a_question_is_answered_event_by_event_and_names_its_conversation(owner:
     assert owner.get(f"/v1/conversations/{conversation}").json()["title"] == "Hi"
 
 
-def test_a_conversation_goes_on_and_prefills_only_what_is_new(owner: httpx2.Client) -> None:
+def test_a_conversation_goes_on_and_prefills_only_its_new_tokens(owner: httpx2.Client) -> None:
     first = whole(owner, message="Hi")
     second = whole(owner, message="Say it again", conversation=first["conversation"])
     assert second["text"] == "As I said: hello."
@@ -200,7 +200,7 @@ def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "maybe"}), 422)["param"] == "decision"
 
 
-def test_whoever_leaves_while_a_question_waits_takes_it_away_and_frees_the_place(owner: httpx2.Client) -> None:
+def test_leaving_while_a_question_waits_withdraws_it_and_frees_the_place(owner: httpx2.Client) -> None:
     with executing(owner, message="Please write three.txt") as response:
         assert next(event for event in records(response) if event["kind"] == "approval")
     # One answer at a time: this one begins when the other is over.
@@ -208,7 +208,7 @@ def test_whoever_leaves_while_a_question_waits_takes_it_away_and_frees_the_place
     assert owner.get("/v1/questions").json()["questions"] == []
 
 
-def test_nobody_is_asked_in_an_answer_that_comes_whole(owner: httpx2.Client) -> None:
+def test_an_answer_that_comes_whole_asks_no_questions(owner: httpx2.Client) -> None:
     refused = whole(owner, message="Please write one.txt")
     assert [event["is_error"] for event in refused["events"] if event["kind"] == "tool_result"] == [True]
     granted = whole(owner, message="Please write one.txt", approvals="grant")
@@ -309,7 +309,7 @@ def test_conversations_are_listed_searched_renamed_exported_and_deleted(owner: h
         assert error_of(response, 404)
 
 
-def test_nobody_sees_the_conversations_tools_or_questions_of_another(owner: httpx2.Client, ann: httpx2.Client) -> None:
+def test_a_tenant_sees_no_conversations_tools_or_questions_of_another(owner: httpx2.Client, ann: httpx2.Client) -> None:
     made = whole(owner, message="Hi from the owner")["conversation"]
     assert error_of(ann.get(f"/v1/conversations/{made}"), 404)
     assert error_of(ann.post("/v1/execute", json={"message": "x", "conversation": made}), 404)
@@ -334,7 +334,7 @@ def test_the_tokens_of_a_day_are_counted_and_then_refused(ann: httpx2.Client) ->
 # --- tools and servers -----------------------------------------------------------------------------------------------
 
 
-def test_tools_are_listed_with_what_they_cost_and_switched(owner: httpx2.Client) -> None:
+def test_tools_are_listed_with_their_cost_and_switched(owner: httpx2.Client) -> None:
     listed = owner.get("/v1/tools").json()
     tools = {tool["name"]: tool for tool in listed["tools"]}
     assert tools["delete_file"]["server"] == "notes"
@@ -404,12 +404,12 @@ def test_the_board_tells_how_it_is(owner: httpx2.Client) -> None:
     assert after["memory"]["total_mb"] > 0
 
 
-def test_without_a_key_nothing_is_told(service: Served) -> None:
+def test_without_a_key_nothing_is_revealed(service: Served) -> None:
     for path in ("/v1/board", "/v1/me", "/v1/conversations", "/v1/tools", "/v1/questions", "/v1/tools/history"):
         assert error_of(httpx2.get(f"{service.url}{path}", timeout=120), 401)
 
 
-def test_metrics_tell_what_was_done_and_are_the_owners_alone(owner: httpx2.Client, ann: httpx2.Client) -> None:
+def test_metrics_count_the_work_and_are_the_owners_alone(owner: httpx2.Client, ann: httpx2.Client) -> None:
     whole(owner, message="Please write one.txt", approvals="grant")
     families = {family.name: family for family in text_string_to_metric_families(owner.get("/metrics").text)}
 

@@ -83,7 +83,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
     ]
 
 
-async def test_what_cannot_be_deleted_is_told_without_a_path(tmp_path: Path) -> None:
+async def test_a_failed_deletion_is_reported_without_a_path(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():

@@ -262,13 +262,13 @@ def test_a_task_is_answered_in_its_structure(home: httpx2.Client) -> None:
     assert json.loads(chat(home, body)[0]) == {"rooms": ["kitchen", "hall"], "count": 2}
 
 
-def test_it_is_told_what_the_model_thought_only_when_it_asks(home: httpx2.Client) -> None:
+def test_thinking_is_sent_only_on_request(home: httpx2.Client) -> None:
     for think, thought in ((True, "Let me see.\n"), (False, "")):
         text, _, thinking = chat(home, NEWER.body([NEWER.system(), user("think")], think=think))
         assert (text, thinking) == ("I thought.", thought)
 
 
-def test_it_is_told_in_one_sentence_what_is_wrong(service: Served, home: httpx2.Client) -> None:
+def test_a_wrong_request_gets_one_sentence_with_the_reason(service: Served, home: httpx2.Client) -> None:
     stranger = httpx2.get(f"{service.url}/api/tags", timeout=120)
     assert (stranger.status_code, set(stranger.json())) == (401, {"error"})
     refused = home.post("/api/pull", json={"model": "llama3.2", "stream": False})

@@ -101,7 +101,7 @@ async def asking(folder: Path, word: str) -> AsyncGenerator[httpx2.AsyncClient, 
         ("/api/generate", {"prompt": "Hi", "model": "broken"}),
     ],
 )
-async def test_what_breaks_is_told_by_the_requests_name_alone(
+async def test_an_internal_error_is_reported_by_the_requests_name_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], word: str, stream: bool
 ) -> None:
     caplog.handler.addFilter(name_request)

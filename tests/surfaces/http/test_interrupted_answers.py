@@ -101,7 +101,7 @@ def once_allowed(client: httpx2.Client, events: Iterator[Json]) -> Iterator[Json
         ("Please wait", True, {"kind": "status", "text": "[MCP: Calling tool 'wait']"}),
     ],
 )
-def test_whoever_leaves_in_the_middle_of_a_call_leaves_nothing_behind(
+def test_leaving_in_the_middle_of_a_call_leaves_nothing_behind(
     client: httpx2.Client, words: str, is_allowed: bool, until: Json
 ) -> None:
     with asking(client, message=words) as (conversation, stream):
@@ -136,7 +136,7 @@ def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled(client:
     assert (question["text"], answer["text"], answer["ending"]) == ("Please write", "", "cancelled")
 
 
-def test_a_yes_that_nobody_gives_is_none_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
+def test_an_approval_that_never_comes_is_a_refusal_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
     with asking(hasty, message="Please write") as (_, stream):
         events = list(stream)
     (question,) = [event for event in events if event["kind"] == "approval"]
@@ -150,7 +150,7 @@ def test_a_yes_that_nobody_gives_is_none_and_the_answer_goes_on(hasty: httpx2.Cl
     assert "written.txt" not in called(hasty, "list_directory")
 
 
-def test_a_form_that_nobody_fills_is_taken_away_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
+def test_a_form_without_an_answer_is_taken_away_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
     with asking(hasty, message="Who am I?") as (_, stream):
         events = list(once_allowed(hasty, stream))
     (form,) = [event for event in events if event["kind"] == "elicitation"]

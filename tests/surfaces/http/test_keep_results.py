@@ -112,7 +112,7 @@ def ask_every_way(client: httpx2.Client) -> str:
 
 
 @pytest.mark.parametrize("keep_results", [False, True])
-def test_results_are_on_the_disk_only_if_they_are_kept(tmp_path: Path, keep_results: bool) -> None:
+def test_results_are_on_the_disk_only_if_keep_results_is_set(tmp_path: Path, keep_results: bool) -> None:
     model, extra = configured(tmp_path / "home", f"keep_results = {str(keep_results).lower()}")
     kept = {MARKER, BEFORE} if keep_results else set[str]()
     state = tmp_path / "home" / "state"
@@ -200,7 +200,7 @@ async def test_older_results_are_erased_and_their_conversations_stay(tmp_path: P
     assert on_disk(tmp_path) == set()
 
 
-async def test_an_import_brings_no_results_where_none_are_kept(tmp_path: Path, now: float) -> None:
+async def test_an_import_brings_no_results_where_results_are_not_stored(tmp_path: Path, now: float) -> None:
     (kept,) = from_json(as_json([StoredConversation("c", "c", now, now, turns(now))]))
     async with open_store(path=tmp_path / "state.db", required=True) as store:
         await store.conversations.add("", kept)

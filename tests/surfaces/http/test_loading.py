@@ -77,7 +77,7 @@ def served_slowly(folder: Path, extra: str = "") -> Generator[Loading, None, Non
         yield Loading(int(line.rpartition(":")[2]), gate, process.pid)
 
 
-def test_ollamas_programs_wait_for_the_model_and_openais_are_told_to_ask_again(loading: Loading) -> None:
+def test_ollamas_programs_wait_for_the_model_and_openais_get_a_retry_after(loading: Loading) -> None:
     for path in ("/readyz", "/v1/chat/completions"):
         status, refused = loading.get(path, QUESTION if path.startswith("/v1") else None)
         assert (status, refused["error"]["message"]) == (503, "the model is being loaded; ask again in a moment")
@@ -103,7 +103,7 @@ def test_the_question_after_a_crash_waits_until_the_model_is_there_again(loading
     assert (status, answer["message"]["content"]) == (200, "Hello.")
 
 
-def test_who_waits_for_the_model_is_told_when_the_service_is_stopped(tmp_path: Path) -> None:
+def test_a_client_that_waits_for_the_model_is_notified_when_the_service_stops(tmp_path: Path) -> None:
     with served_slowly(tmp_path, "drain_s = 0.1\n") as loading, closing(loading.ask("/api/chat", QUESTION)) as waiting:
         assert loading.get("/healthz")[0] == 200
         os.kill(loading.pid, signal.SIGTERM)

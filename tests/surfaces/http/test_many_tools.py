@@ -120,7 +120,7 @@ def test_a_list_that_does_not_fit_is_a_list_of_names(service: Served) -> None:
     ]
 
 
-def test_parameters_are_told_when_a_tool_is_first_called_and_the_program_sees_one_call(service: Served) -> None:
+def test_parameters_are_shown_when_a_tool_is_first_called_and_the_program_sees_one_call(service: Served) -> None:
     said = [user("To the dentist")]
     message = ask(service, *said)["choices"][0]["message"]
     assert calls_in(message) == [("call_1", "add_event", {"title": "Dentist", "minutes": 30})]

@@ -134,7 +134,7 @@ async def test_refused_keys_are_logged_once_without_the_key_and_missing_ones_are
     assert "hunter" not in "".join(lines)
 
 
-async def test_where_no_key_is_configured_nobody_needs_one() -> None:
+async def test_without_a_configured_key_no_request_needs_one() -> None:
     async with desk(routes=ROUTES) as it:
         assert (await it.send("GET", "/who")).json() == ["", ""]
         assert (await it.send("GET", "/who", bearer("whatever"))).json() == ["", ""]
@@ -186,7 +186,7 @@ async def test_a_page_may_use_the_board_it_came_from_and_no_other(origin: str, i
         assert "Origin" in answer.headers["Vary"]
 
 
-async def test_the_pages_of_cors_may_use_it_and_read_what_they_need() -> None:
+async def test_the_pages_of_cors_may_use_it_and_read_the_necessary_headers() -> None:
     async with desk(CORS, ROUTES) as it:
         answer = await it.send("GET", "/who", {"Origin": PAGE})
         assert answer.status_code == 200
@@ -244,7 +244,7 @@ async def test_every_answer_carries_what_keeps_a_browser_safe() -> None:
         ("OPTIONS", "/who", 405, "GET, HEAD, POST"),
     ],
 )
-async def test_what_there_is_not_is_said_in_the_same_shape(
+async def test_an_unknown_address_gets_an_error_of_the_same_shape(
     method: str, path: str, status: int, allow: str | None
 ) -> None:
     async with desk(routes=ROUTES) as it:
@@ -281,7 +281,7 @@ async def test_a_request_has_an_id_its_own_where_that_is_sane(offered: str | byt
         assert len(made.json()) == 32
 
 
-async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_of_the_machine(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unforeseen_error_is_a_500_without_details_of_the_machine(caplog: pytest.LogCaptureFixture) -> None:
     caplog.handler.addFilter(name_request)
     async with desk(routes=ROUTES) as it:
         answer = await it.send("GET", "/broken", {"X-Request-Id": "r-500"})
@@ -364,5 +364,5 @@ async def test_an_error_alone_in_a_task_group_is_that_error() -> None:
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "inner")
 
 
-def test_nobody_is_told_anything_who_has_left() -> None:
+def test_a_client_that_has_left_is_a_status_of_its_own() -> None:
     assert response_to(ClientGoneError()).status_code == 499

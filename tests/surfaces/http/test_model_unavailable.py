@@ -110,7 +110,7 @@ async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path
 
 
 @pytest.mark.anyio
-async def test_a_model_that_was_given_up_beside_the_chat_model_costs_its_own_requests_alone(tmp_path: Path) -> None:
+async def test_a_second_model_that_was_given_up_costs_its_own_requests_alone(tmp_path: Path) -> None:
     async with in_house(demo_in(tmp_path, f"[service]\n{embedding_in(tmp_path)}")) as (tenants, client):
         (auxiliary,) = tenants.model_host.auxiliary_models.values()
         await kill_until_given_up(auxiliary.engine)

@@ -146,7 +146,7 @@ def test_results_find_their_calls_by_their_ids_where_they_name_them(service: Ser
     )
 
 
-def test_a_conversation_is_known_again_by_what_was_said(client: Client, service: Served) -> None:
+def test_a_conversation_is_recognised_by_its_messages(client: Client, service: Served) -> None:
     assert service.service is not None
     messages: list[Any] = [{"role": "system", "content": "Be kind to everybody, always."}]
     for city in ("Oslo", "Rome"):

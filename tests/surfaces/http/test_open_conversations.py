@@ -27,7 +27,7 @@ def held(conversations_open: OpenConversations, app: Assistant, conversations: l
     return [conversations_open.opened(app, conversation.id) is not None for conversation in conversations]
 
 
-async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_answered(tmp_path: Path) -> None:
+async def test_the_owner_of_most_conversations_gives_one_up_and_never_one_being_answered(tmp_path: Path) -> None:
     # At the speed of a board, so that the answer is under way for a while.
     demo = make_demo(tmp_path, [], extra=TENANTS, speed="")
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):

@@ -168,7 +168,7 @@ def records(response: httpx2.Response) -> Iterable[Json]:
 # --- OpenAI's client --------------------------------------------------------------------------------------------------
 
 
-def test_the_apis_that_there_are_not_are_a_404_that_names_the_one_that_there_is(service: Served) -> None:
+def test_unsupported_apis_are_a_404_that_names_the_supported_one(service: Served) -> None:
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key=KEY, max_retries=0, timeout=120) as it:
         client = cast("Any", it)
         for ask in (

@@ -79,7 +79,7 @@ def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
         Draft202012Validator.check_schema(schema)
 
 
-def test_no_two_operations_have_one_name_and_every_one_says_what_it_does() -> None:
+def test_no_two_operations_have_one_name_and_every_one_has_a_summary() -> None:
     assert len({operation["operationId"] for _, _, operation in OPERATIONS}) == len(OPERATIONS) == len(ROUTES)
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
@@ -105,7 +105,7 @@ def test_an_operation_names_its_parameters_and_every_way_it_can_be_refused(
 
 
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in OPERATIONS], ids=NAMES)
-async def test_what_is_published_answers_and_what_is_not_does_not(method: str, path: str) -> None:
+async def test_published_operations_answer_and_unpublished_ones_do_not(method: str, path: str) -> None:
     async with desk() as it:
         address = re.sub(r"\{\w+\}", "x", path)
         methods = PUBLISHED["paths"][path]
@@ -114,7 +114,7 @@ async def test_what_is_published_answers_and_what_is_not_does_not(method: str, p
             assert (answer.status_code != 405) is (other in methods), other
 
 
-async def test_keys_are_asked_for_where_there_are_any() -> None:
+async def test_keys_are_required_where_some_are_configured() -> None:
     async with desk() as it:
         published = (await it.send("GET", "/openapi.json")).json()
         assert published == document(ROUTES, keys=False)

@@ -43,7 +43,7 @@ async def fetch(path: str, headers: dict[str, str] | None = None) -> httpx2.Resp
         ("icon-192.png", "image/png"),
     ],
 )
-async def test_a_file_has_its_type_whatever_the_machine_knows_of_types(path: str, media: str) -> None:
+async def test_a_file_has_its_type_on_machines_with_other_tables_of_types(path: str, media: str) -> None:
     response = await fetch(path if path == "/" else f"/static/{page_version()}/{path}")
     assert (response.status_code, response.headers["content-type"]) == (200, media)
     content = (FOLDER / (path.lstrip("/") or "index.html")).read_bytes()

@@ -90,7 +90,7 @@ def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(zoo:
 
 
 @pytest.mark.anyio
-async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: Zoo) -> None:
+async def test_while_models_are_exchanged_a_question_gets_a_retry_after(zoo: Zoo) -> None:
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in zoo.demo.environment.items():
             patch.setenv(name, value)

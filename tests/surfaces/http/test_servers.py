@@ -273,7 +273,7 @@ def test_a_server_of_the_gallery_is_installed_as_the_command_does_it(
 
 
 @pytest.mark.parametrize("extra", [KEYS, ""], ids=["with keys", "without keys"])
-def test_a_browser_that_was_linked_in_a_terminal_adds_what_was_shown_and_nothing_else(
+def test_a_browser_that_was_linked_in_a_terminal_adds_the_shown_server_and_nothing_else(
     tmp_path: Path, model: Path, extra: str
 ) -> None:
     with served(tmp_path / "home", model, extra=extra) as it:

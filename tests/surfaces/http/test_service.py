@@ -105,7 +105,7 @@ def words_of(lines: list[str]) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk.get("choices"))
 
 
-def test_it_says_where_it_listens_and_ends_when_it_is_told_and_leaves_nothing_behind(demo: Demo) -> None:
+def test_it_names_its_address_ends_when_terminated_and_leaves_nothing_behind(demo: Demo) -> None:
     with running(demo) as it:
         assert it.line() == f"The page: {it.url}/"
         assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"
@@ -135,7 +135,7 @@ def test_an_idle_service_does_not_wake_up_and_its_answers_have_the_date(demo: De
         assert abs(time.time() - dated.timestamp()) < 60
 
 
-def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
+def test_a_terminated_service_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
     gate = demo.folder / "gate"
     os.mkfifo(gate)
     with running(demo) as it:
@@ -160,7 +160,7 @@ def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
         assert it.process.wait(60) == 0
 
 
-def test_answers_that_take_too_long_then_are_ended_and_whoever_hears_them_is_told(demo: Demo) -> None:
+def test_answers_that_take_too_long_then_are_ended_and_their_readers_notified(demo: Demo) -> None:
     rewrite(demo.config, "drain_s = 60", "drain_s = 0.2")
     with running(demo) as it:
         it.until("Ready")
@@ -177,7 +177,7 @@ def test_answers_that_take_too_long_then_are_ended_and_whoever_hears_them_is_tol
         assert said == ["Stopping after 1 answer; again to stop at once"]
 
 
-def test_told_twice_it_does_not_wait(demo: Demo) -> None:
+def test_terminated_twice_it_does_not_wait(demo: Demo) -> None:
     with running(demo) as it:
         it.until("Ready")
         children = descendants(it.process.pid)

@@ -48,7 +48,7 @@ def really_evaluated(service: Served) -> int:
 
 
 @pytest.mark.parametrize(("asker", "guesser"), [("ann", "bob"), ("ann", "owner"), ("owner", "bob")])
-def test_a_guess_is_reported_as_if_nobody_else_had_asked(service: Served, asker: str, guesser: str) -> None:
+def test_a_guess_is_reported_as_if_no_other_tenant_had_asked(service: Served, asker: str, guesser: str) -> None:
     asked = usage(service, asker, SECRET)
     guess = usage(service, guesser, SECRET)
     assert really_evaluated(service) == 1

@@ -63,7 +63,7 @@ async def answered(response: Response, connection: Connection) -> None:
         await response({"type": "http"}, connection.receive, connection.send)
 
 
-async def test_records_go_out_one_by_one_and_the_end_is_told() -> None:
+async def test_records_go_out_one_by_one_and_the_end_is_sent() -> None:
     work, connection = Work(record({"a": "日本"}), record(2), DONE), Connection()
     await answered(EventStream(work, headers={"X-Conversation-Id": "c"}), connection)
     start, *bodies, end = connection.sent
@@ -89,7 +89,7 @@ async def test_half_a_surrogate_pair_of_a_model_does_not_end_the_stream() -> Non
     assert record("\ud83d") == b'data: "?"\n\n'
 
 
-async def test_while_nothing_comes_there_is_a_heartbeat() -> None:
+async def test_a_silent_stream_has_a_heartbeat() -> None:
     work, connection = Work(FOREVER), Connection()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answered, EventStream(work, heartbeat_s=0.01), connection)
@@ -146,7 +146,7 @@ async def test_what_fails_later_is_the_last_record() -> None:
     assert lines.text == '1\n{"error":"gone"}\n'
 
 
-async def test_what_fails_after_a_heartbeat_is_told_in_the_stream() -> None:
+async def test_a_failure_after_a_heartbeat_is_reported_in_the_stream() -> None:
     connection = Connection()
     heartbeat = partial(connection.until, ": heartbeat")
     await answered(EventStream(Work(heartbeat, HTTPError(500, "late")), heartbeat_s=0.01), connection)

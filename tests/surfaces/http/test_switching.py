@@ -157,7 +157,7 @@ def test_keep_alive_unloads_an_idle_model_and_the_next_question_loads_it_again(s
     assert (asked.json()["id"], asked.json()["loaded"]) == ("owl", True)
 
 
-def test_the_owner_removes_what_is_not_in_use_and_nothing_outside(service: Served, tmp_path: Path) -> None:
+def test_the_owner_removes_unused_models_and_nothing_outside(service: Served, tmp_path: Path) -> None:
     def delete(name: str) -> int:
         return httpx2.request("DELETE", f"{service.url}/api/delete", json={"model": name}, timeout=WITHIN_S).status_code
 

@@ -135,7 +135,7 @@ def test_a_file_that_is_too_large_is_refused_by_its_length_or_while_it_comes_and
     assert (small.status_code, small.json()["text"].strip(), left) == (200, "text", 0)
 
 
-def test_a_file_for_which_there_is_no_space_is_a_507_before_it_is_sent(tmp_path: Path) -> None:
+def test_a_file_without_space_on_the_disk_is_a_507_before_it_is_sent(tmp_path: Path) -> None:
     free = os.statvfs(tempfile.gettempdir())
     megabytes = free.f_bavail * free.f_frsize // 2**20 + 1000
     model, server = scripted_model(tmp_path / "model", "rule\n  say Hi.\n"), knowledge(tmp_path / "knowledge")

@@ -24,7 +24,7 @@ def listener(tmp_path: Path) -> Generator[socket.socket, None, None]:
         yield listening
 
 
-def test_ready_reloading_and_stopping_are_told(listener: socket.socket) -> None:
+def test_ready_reloading_and_stopping_are_notified(listener: socket.socket) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": listener.getsockname()})
     notifier.ready("serving")
     notifier.reloading()

@@ -121,7 +121,7 @@ def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machin
     assert "nothing was installed" in again.stderr
 
 
-def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_machine_without_systemd_gets_instructions(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
     done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run("service", "status")
     assert done.returncode == 2

@@ -70,7 +70,7 @@ def test_a_service_may_open_the_thousands_of_buffers_of_a_model(make: Callable[[
     assert "LimitNOFILE=102400" in make(BOARD).splitlines()
 
 
-def test_of_home_only_what_is_needed_is_seen() -> None:
+def test_of_home_only_the_necessary_parts_are_seen() -> None:
     lines = system_unit(BOARD).splitlines()
     assert 'BindReadOnlyPaths="/home/orange/models/qwen 3"' in lines
     assert "BindPaths=/home/orange/notes" in lines
@@ -139,7 +139,7 @@ def test_a_credential_that_is_none_is_refused(tmp_path: Path, credential: str) -
     assert "is not NAME=FILE" in done.stderr
 
 
-def test_without_a_configuration_file_there_is_nothing_to_serve(tmp_path: Path) -> None:
+def test_without_a_configuration_file_no_service_is_installed(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
     demo.config.unlink()
     done = Demo(tmp_path, demo.environment).run("service", "install", "--print")

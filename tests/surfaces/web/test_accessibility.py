@@ -104,7 +104,7 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
         )
 
 
-def test_everything_is_reached_by_keys_and_what_is_covered_is_not(browser: Browser) -> None:
+def test_everything_is_reached_by_keys_and_covered_controls_are_not(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
         active = "document.activeElement.id || document.activeElement.dataset.panel || document.activeElement.tagName"
@@ -152,7 +152,7 @@ def test_a_call_is_allowed_with_keys_only_and_the_focus_stays_with_it(browser: B
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_headings_leave_no_level_out_whatever_level_a_model_begins_with(browser: Browser, size: int) -> None:
+def test_headings_leave_no_level_out_from_any_first_level_of_a_model(browser: Browser, size: int) -> None:
     words = "#### Four\n\n###### Six\n\n## Two\n\n# One\n\n### Three\n"
     said = [text(words[place : place + size]) for place in range(0, len(words), size)]
     with running(PageService({"x": said})) as service, visiting(browser, service.url) as visit:
@@ -198,7 +198,7 @@ def test_nothing_moves_for_whom_that_is_too_much(browser: Browser) -> None:
         assert visit.page.evaluate(moving) == 0
 
 
-def test_a_screen_reader_is_not_told_the_same_again_each_time_the_board_is_measured(browser: Browser) -> None:
+def test_a_screen_reader_does_not_repeat_the_board_at_each_measurement(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
         page.clock.install()

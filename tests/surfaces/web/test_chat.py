@@ -102,7 +102,7 @@ def test_enter_sends_but_not_while_an_input_method_composes(browser: Browser) ->
         visit.await_question("")
 
 
-def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> None:
+def test_escape_stops_the_answer_and_open_questions_show_it(browser: Browser) -> None:
     events = [
         text("It begins"),
         call("1", "slow", {}),
@@ -121,7 +121,7 @@ def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> 
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_escape_closes_what_is_open_before_it_stops_an_answer(browser: Browser, size: tuple[int, int]) -> None:
+def test_escape_closes_an_open_dialog_before_it_stops_an_answer(browser: Browser, size: tuple[int, int]) -> None:
     asking: Json = {"kind": "approval", "id": "a1", "name": "save", "arguments": {}, "reason": "It writes."}
     events = [call("1", "save", {}), {**asking, "seconds_left": 300}, HOLD, END]
     service = PageService({"x": [text("Mild."), END], "y": events})
@@ -456,7 +456,7 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         assert service.sent("/v1/execute")[1:] == [{**asked, **conversation}]
 
 
-def test_a_screen_reader_is_told_sentences_once_and_what_happens_beside_them(browser: Browser) -> None:
+def test_a_screen_reader_reads_sentences_once_and_events_around_them(browser: Browser) -> None:
     events = [
         text("It is **fi"),
         text("ne**. And "),

@@ -33,7 +33,7 @@ def test_after_a_lost_connection_the_page_shows_what_the_board_has_stored(browse
         page.wait_for_selector("text=Now it is whole.")
 
 
-def test_what_was_asked_without_a_network_waits_until_there_is_one(browser: Browser) -> None:
+def test_a_question_asked_without_a_network_waits_for_one(browser: Browser) -> None:
     cards = [call("1", "get_weather", {}), result("1", "get_weather", "12 degrees"), text("Mild.")]
     answers = {"x": cards, "y": [text("Now you know.")]}
     with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
@@ -112,7 +112,7 @@ def test_a_conversation_in_two_windows_is_the_same_in_both_when_they_are_looked_
         assert visit.page.locator(".message").count() == 4, "what is known is not added again"
 
 
-def test_a_conversation_that_the_board_has_forgotten_goes_on_with_what_is_on_the_page(browser: Browser) -> None:
+def test_a_conversation_that_the_board_has_forgotten_goes_on_with_the_messages_of_the_page(browser: Browser) -> None:
     with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         visit.answered("x")
@@ -145,7 +145,7 @@ def test_the_page_says_that_nothing_is_stored_while_that_is_so(browser: Browser)
         page.wait_for_selector("#storage", state="hidden")
 
 
-def test_a_form_that_somebody_fills_in_stays_while_they_look_at_something_else(browser: Browser) -> None:
+def test_a_half_filled_form_stays_while_its_reader_looks_at_another_panel(browser: Browser) -> None:
     schema: Json = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
     form: Json = {"kind": "elicitation", "id": "q1", "server": "trains", "message": "Who?", "schema": schema, "url": ""}
     approval: Json = {"kind": "approval", "id": "q2", "name": "send_mail", "arguments": {}, "reason": "It sends."}

@@ -32,7 +32,7 @@ def kept(visit: Visit) -> list[str]:
     return visit.page.evaluate("navigator.serviceWorker.ready.then(() => caches.keys())")
 
 
-def test_the_page_opens_without_its_service_keeps_what_is_written_and_sends_it_on_request(browser: Browser) -> None:
+def test_the_page_opens_without_its_service_stores_the_draft_and_sends_it_on_request(browser: Browser) -> None:
     service = PageService({"x": [text("Here.")]})
     with ExitStack() as stack:
         with running(service):
@@ -109,7 +109,7 @@ def test_a_new_release_of_the_page_is_picked_up_whole(browser: Browser) -> None:
         assert page.is_hidden("#toast")
 
 
-def test_where_nothing_is_kept_a_part_of_an_earlier_release_is_not_taken_from_the_new_one(browser: Browser) -> None:
+def test_without_a_cache_a_part_of_an_earlier_release_is_not_taken_from_the_new_one(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url_from_elsewhere) as visit:
         assert not visit.page.evaluate("isSecureContext")
         service.release = "b"

@@ -65,7 +65,7 @@ def test_a_question_that_is_asked_again_takes_its_options_along(browser: Browser
         assert [body["force_tool"] for body in service.sent("/v1/execute")] == ["mcp____get_weather"] * 2
 
 
-def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_elses(browser: Browser) -> None:
+def test_tokens_are_forgotten_with_the_key_because_the_next_may_belong_to_another_person(browser: Browser) -> None:
     with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         page.click("#options")
@@ -83,7 +83,7 @@ def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_else
         assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}]
 
 
-def test_files_become_part_of_the_question_and_say_what_they_cost(browser: Browser) -> None:
+def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
         page.click("#attach")
@@ -118,7 +118,7 @@ def test_files_become_part_of_the_question_and_say_what_they_cost(browser: Brows
         assert page.locator("#files > *").count() == 0
 
 
-def test_for_what_does_not_fit_there_are_choices_with_what_each_costs(browser: Browser) -> None:
+def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Browser) -> None:
     book = "\f".join(f"{number} " + "x" * 1500 for number in range(1, 5))
     tools: list[Json] = [tool("search_documents", "knowledge")]
     with (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, FilePayload
 
 
-def test_servers_and_tools_have_switches_and_say_what_they_cost(browser: Browser) -> None:
+def test_servers_and_tools_have_switches_and_show_their_cost(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
         visit.open_panel("servers")
@@ -89,7 +89,7 @@ def test_the_history_is_a_timeline_and_a_table_that_say_the_same(browser: Browse
         page.wait_for_selector("text=No calls.")
 
 
-def test_the_board_is_measured_while_it_is_looked_at_and_what_is_not_known_is_a_dash(browser: Browser) -> None:
+def test_the_board_is_measured_while_its_panel_is_open_and_an_unknown_value_is_a_dash(browser: Browser) -> None:
     service = busy_service()
     service.board["temperature_c"] = None
     with running(service), visiting(browser, service.url, PHONE) as visit:
@@ -182,7 +182,7 @@ def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_quest
         assert changed == {"system": "Be brief.", "settings": {"temperature": 0.3, "thinking": True}}
 
 
-def test_a_key_is_asked_for_once_kept_in_the_window_and_sent_in_a_header_only(browser: Browser) -> None:
+def test_a_key_is_requested_once_stored_in_the_window_and_sent_in_a_header_only(browser: Browser) -> None:
     with running(PageService({"x": [text("ok")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         service.key = "sk-right"
@@ -208,7 +208,7 @@ def test_a_key_is_asked_for_once_kept_in_the_window_and_sent_in_a_header_only(br
         assert page.get_by_text("Forget the key").is_hidden(), "there is none any more"
 
 
-def test_who_gives_no_key_is_asked_again_only_when_there_is_something_to_do(browser: Browser) -> None:
+def test_without_a_key_the_page_asks_again_only_for_a_request(browser: Browser) -> None:
     with running(PageService({"x": [text("ok")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         page.clock.install()
@@ -248,7 +248,7 @@ def test_the_language_and_the_colours_follow_the_browser_until_they_are_chosen(b
         assert page.evaluate(ground) == "rgb(250, 249, 247)"
 
 
-def test_a_model_that_is_emulated_is_said_to_be_on_the_first_sight_and_beside_every_answer(browser: Browser) -> None:
+def test_an_emulated_model_is_marked_at_first_sight_and_at_every_answer(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
         assert "demo is emulated" in visit.page.inner_text("#welcome")
         visit.answered("x")

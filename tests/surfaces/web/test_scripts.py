@@ -51,7 +51,7 @@ def test_the_pure_parts_pass_their_tests_under_node() -> None:
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
 
-def test_every_script_is_a_module_of_one_sitting_that_says_what_it_is() -> None:
+def test_every_script_is_a_module_of_one_sitting_with_a_header() -> None:
     assert SCRIPTS
     for path in SCRIPTS:
         text = path.read_text("utf-8")
@@ -116,7 +116,7 @@ def test_the_document_names_the_modules_of_the_first_screen_and_no_others() -> N
 
 
 @pytest.mark.parametrize("style", ["base.css", "dark.css"])
-def test_colours_have_the_contrast_that_everybody_can_read(style: str) -> None:
+def test_colours_have_a_readable_contrast(style: str) -> None:
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", (FOLDER / "css" / style).read_text("utf-8")))
     for least, fronts, grounds in PAIRS:
         for front in fronts:

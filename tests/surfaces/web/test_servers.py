@@ -38,7 +38,7 @@ def card(visit: Visit, name: str) -> Locator:
     return visit.page.locator(".server", has=visit.page.locator(f"[data-control='test {name}']"))
 
 
-def test_a_server_is_tested_where_it_stands(browser: Browser, tmp_path: Path) -> None:
+def test_a_server_is_tested_in_its_own_row(browser: Browser, tmp_path: Path) -> None:
     broken = '[[servers]]\nname = "broken"\ncommand = "false"\n'
     with (
         served(tmp_path, scripted_model(tmp_path / "model", "rule\n  say Hi.\n"), (NOTES,), extra=broken + KEYED) as it,
@@ -137,7 +137,7 @@ def test_a_server_is_added_by_address_after_a_try_and_its_key_is_gone(browser: B
         assert SECRET in (tmp_path / "mcp_config.toml").read_text("utf-8")
 
 
-def test_where_the_key_may_not_add_the_command_stands_in_place_of_the_form(browser: Browser) -> None:
+def test_for_a_key_that_may_not_add_the_command_replaces_the_form(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url) as visit:
         visit.open_panel("servers")
         visit.page.locator(".fold > summary", has_text="Add a server").click()

@@ -124,7 +124,7 @@ def test_a_decision_says_how_long_it_waits_and_that_none_came(browser: Browser, 
             visit.reload()
 
 
-def test_what_was_answered_to_a_form_is_there_after_a_reload(browser: Browser, service: Served) -> None:
+def test_the_answer_to_a_form_is_shown_after_a_reload(browser: Browser, service: Served) -> None:
     with visiting(browser, service.url, PHONE, locale="ja-JP") as visit:
         page = visit.page
         visit.ask("Who am I?")

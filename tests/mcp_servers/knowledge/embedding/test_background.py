@@ -151,7 +151,7 @@ async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_pat
         assert (await first(library, base_id, "sea")).scores.dense == pytest.approx(1.0, abs=0.01)
 
 
-async def test_vectors_of_an_embedder_that_is_not_there_are_not_compared(tmp_path: Path, service: ModelService) -> None:
+async def test_vectors_of_a_missing_embedder_are_not_compared(tmp_path: Path, service: ModelService) -> None:
     async with open_library(tmp_path, LibrarySettings(model(service))) as library:
         base_id = await filled(library, *TEXTS)
     async with open_library(tmp_path) as library:
@@ -210,7 +210,7 @@ async def test_the_index_of_an_older_analyzer_is_made_anew(tmp_path: Path) -> No
     database.close()
 
 
-async def test_the_vectors_in_memory_follow_what_is_added_and_removed_elsewhere(tmp_path: Path) -> None:
+async def test_the_vectors_in_memory_follow_changes_by_other_processes(tmp_path: Path) -> None:
     settings = LibrarySettings(HashingEmbedder())
     async with open_library(tmp_path, settings) as library, open_library(tmp_path, settings) as elsewhere:
         base_id = await filled(library, *TEXTS)

@@ -111,7 +111,9 @@ def with_damage(folder: Path) -> None:
         (with_damage, "cannot be read"),
     ],
 )
-def test_a_folder_without_a_model_is_said_at_once(tmp_path: Path, harm: Callable[[Path], None], reason: str) -> None:
+def test_a_folder_without_a_model_is_reported_at_once(
+    tmp_path: Path, harm: Callable[[Path], None], reason: str
+) -> None:
     harm(write_embedder(tmp_path))
     for choose, setting in ((embedder_from, "embedder"), (reranker_from, "reranker")):
         with pytest.raises(BadArgumentError, match=rf"^{setting} {reason}"):
@@ -119,7 +121,7 @@ def test_a_folder_without_a_model_is_said_at_once(tmp_path: Path, harm: Callable
 
 
 @pytest.mark.parametrize("given", ["/nowhere", "sentence-transformers/minilm", "\0", "~nobody-at-all/x"])
-def test_what_is_no_folder_is_said_at_once(given: str) -> None:
+def test_a_path_that_is_no_folder_is_reported_at_once(given: str) -> None:
     with pytest.raises(BadArgumentError, match=r"^embedder .*Give cpu:FOLDER"):
         embedder_from(f"cpu:{given}")
 
@@ -170,7 +172,7 @@ async def test_a_passage_is_judged_with_the_question_and_by_itself(tmp_path: Pat
 
 
 @needs_library
-async def test_a_model_that_is_damaged_or_of_another_kind_is_said(tmp_path: Path) -> None:
+async def test_a_damaged_or_unsuitable_model_is_reported(tmp_path: Path) -> None:
     broken = write_embedder(tmp_path / "broken")
     network = broken / "model.onnx"
     network.write_bytes(network.read_bytes()[:-40])
@@ -209,7 +211,7 @@ async def test_a_search_finds_by_meaning_and_another_model_makes_its_own_vectors
 
 
 @needs_library
-async def test_a_damaged_model_costs_its_stage_and_is_told(tmp_path: Path) -> None:
+async def test_a_damaged_model_costs_its_stage_and_is_reported(tmp_path: Path) -> None:
     folders = [write_embedder(tmp_path / "embedder"), write_reranker(tmp_path / "reranker")]
     for folder in folders:
         (folder / "model.onnx").write_bytes(b"no network")

@@ -103,7 +103,7 @@ async def test_an_unusable_answer_is_an_unreachable_engine(
     await embedder.aclose()
 
 
-async def test_nobody_at_the_address_is_said_without_the_password_in_it() -> None:
+async def test_an_address_without_a_service_is_reported_without_its_password() -> None:
     embedder = embedder_from("http://me:secret@127.0.0.1:9/v1#words")
     assert embedder
     with pytest.raises(EngineUnreachableError, match=r"Failed to connect to http://127\.0\.0\.1:9/v1") as caught:
@@ -154,7 +154,7 @@ def test_nothing_is_chosen_by_none(nothing: str) -> None:
 @pytest.mark.parametrize(
     "wrong", ["hash", "ftp://x/v1#m", "http://", "http://127.0.0.1/v1", "Qwen3-Embedding", "cpu", "cpu:"]
 )
-def test_what_is_no_model_is_refused_with_the_forms_there_are(wrong: str) -> None:
+def test_a_value_that_is_no_model_is_refused_with_the_possible_forms(wrong: str) -> None:
     with pytest.raises(BadArgumentError, match="http://"):
         embedder_from(wrong)
 

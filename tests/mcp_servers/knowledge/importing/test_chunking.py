@@ -107,7 +107,7 @@ passages = st.lists(
 
 @settings(max_examples=120, deadline=None)
 @given(passages)
-def test_whatever_the_passages_nothing_is_lost_and_nothing_is_too_large(document: list[Passage]) -> None:
+def test_with_any_passages_no_text_is_lost_and_no_chunk_is_too_large(document: list[Passage]) -> None:
     limits = ChunkLimits(cjk_characters=40, latin_characters=90)
     chunks = chunk_passages(document, limits)
     assert chunks == chunk_passages(document, limits)

@@ -68,7 +68,7 @@ def test_entities_that_multiply_do_not_fill_the_memory() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_document_cut_off_is_said_to_be_damaged(share: float) -> None:
+def test_a_truncated_document_is_reported_as_damaged(share: float) -> None:
     whole = docx(BODY)
     with pytest.raises(DamagedDocumentError, match="cut off or broken"):
         read(whole[: int(len(whole) * share)])

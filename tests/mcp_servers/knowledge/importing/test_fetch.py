@@ -118,7 +118,7 @@ async def test_a_page_comes_with_its_name_its_type_and_its_address() -> None:
 
 
 @pytest.mark.parametrize("path", ["page", "sjis", "wrong"])
-async def test_a_page_is_read_in_its_encoding_whatever_its_server_says(path: str) -> None:
+async def test_a_page_is_read_in_its_own_encoding_with_any_header_of_its_server(path: str) -> None:
     with anyio.fail_after(60):
         async with open_site() as site, open_reader(fetching=OURS) as reader:
             document = await reader.read_document(f"{site.url}/{path}")
@@ -171,7 +171,7 @@ async def test_a_redirect_into_a_private_network_is_not_followed(target: str) ->
         ("nothing", AddressUnreachableError, "HTTP 404"),
     ],
 )
-async def test_what_is_no_document_or_too_large_is_given_up(
+async def test_an_address_with_no_document_or_a_too_large_one_is_given_up(
     path: str, problem: type[DocumentImportError], sentence: str
 ) -> None:
     with anyio.fail_after(60):
@@ -188,7 +188,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
                 await fetch(f"{site.url}/silent", limits, MOST_BYTES)
 
 
-async def test_a_host_that_does_not_answer_is_said_so() -> None:
+async def test_a_host_that_does_not_answer_is_reported() -> None:
     # A port that is taken, and where nobody listens.
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

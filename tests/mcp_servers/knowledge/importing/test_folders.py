@@ -44,7 +44,7 @@ def outcomes(report: FolderReport, folder: Path) -> dict[str, str]:
     return {str(Path(file.path).relative_to(folder)): file.outcome for file in report.files}
 
 
-async def test_a_folder_is_imported_and_every_file_told_of(tmp_path: Path) -> None:
+async def test_a_folder_is_imported_and_every_file_reported(tmp_path: Path) -> None:
     write(tmp_path, "b.txt", "sub/deep/a.md", ".hidden.txt", ".git/config", "node_modules/x.js", "~$b.docx")
     (tmp_path / "c.pdf").write_bytes(pdf([column(["頁の文。"])], title="仕様書"))
     (tmp_path / "d.gif").write_bytes(b"GIF89a\x00\x00")
@@ -135,7 +135,7 @@ async def test_a_document_that_became_unreadable_stays_as_it_was(tmp_path: Path)
     assert importer.titles == ["a"]
 
 
-async def test_what_was_in_a_folder_that_cannot_be_entered_is_not_taken_for_gone(tmp_path: Path) -> None:
+async def test_the_files_of_an_unreadable_folder_do_not_count_as_removed(tmp_path: Path) -> None:
     write(tmp_path, "sub/a.txt")
     importer = RememberingImporter()
     async with reading() as reader:
@@ -204,7 +204,7 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
     assert outcomes(report, tmp_path) == {"pipe": "skipped", "a.db": "failed", "large.txt": "failed"}
 
 
-def test_links_are_told_and_not_followed(tmp_path: Path) -> None:
+def test_links_are_reported_and_not_followed(tmp_path: Path) -> None:
     write(tmp_path, "a/one.txt")
     (tmp_path / "a" / "back").symlink_to(tmp_path)
     (tmp_path / "a" / "self").symlink_to("self")
@@ -215,14 +215,14 @@ def test_links_are_told_and_not_followed(tmp_path: Path) -> None:
     assert left == dict.fromkeys(("back", "self", "file"), "is a link")
 
 
-def test_more_files_than_are_wanted_are_told(tmp_path: Path) -> None:
+def test_files_above_the_limit_are_reported(tmp_path: Path) -> None:
     write(tmp_path, *(f"{number}.txt" for number in range(5)))
     found = list(walk(tmp_path, max_files=3))
     assert len(found) == 4
     assert found[-1] == SkippedPath(tmp_path, "has more than 3 files")
 
 
-def test_a_name_that_is_no_text_is_told_and_skipped(tmp_path: Path) -> None:
+def test_a_name_that_is_no_text_is_reported_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
     assert [str(each.reason) for each in walk(tmp_path) if isinstance(each, SkippedPath)] == [
         "has a name that is not valid UTF-8"

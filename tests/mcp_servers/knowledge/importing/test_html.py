@@ -61,7 +61,7 @@ def test_the_title_is_looked_for_where_pages_have_it(page: str, title: str) -> N
 
 
 @pytest.mark.parametrize("page", ["", "<", "<p", "<table><tr><table>", "</div></p>", "<html><frameset>", "a\x00b<p>c"])
-def test_broken_markup_is_read_as_far_as_it_goes(page: str) -> None:
+def test_broken_markup_is_read_up_to_the_damage(page: str) -> None:
     read_html(page)
 
 
@@ -84,13 +84,13 @@ def test_the_declared_encoding_is_found(content: bytes, charset: str) -> None:
 
 @pytest.mark.parametrize("written", ["cp932", "euc_jp", "utf-8", "iso2022_jp"])
 @pytest.mark.parametrize("declared", ["Shift_JIS", "EUC-JP", "UTF-8", "ISO-8859-1", "x-unknown"])
-def test_a_page_is_read_whatever_it_declares(written: str, declared: str) -> None:
+def test_a_page_is_read_with_any_declaration(written: str, declared: str) -> None:
     page = f'<html><head><meta charset="{declared}"><title>試験</title></head><p>日本語の文章です。</p></html>'
     read = parse_blob(Blob(page.encode(written), "index.html"), ParseLimits())
     assert (read.title, read.passages[0].text) == ("試験", "日本語の文章です。")
 
 
 @pytest.mark.parametrize("tags", ["<div>", "<table><tr><td>", "<ul><li>", "<p><b>"])
-def test_what_is_nested_without_end_is_read_at_once_and_whole(tags: str) -> None:
+def test_endless_nesting_is_read_at_once_and_whole(tags: str) -> None:
     _, passages = read_html(f"<p>first</p>{tags * 100_000}deep<i>er</i> text")
     assert [passage.text.removeprefix("- ") for passage in passages] == ["first", "deep er text"]

@@ -62,7 +62,7 @@ def test_the_bytes_are_believed_before_the_name_and_the_name_before_the_sender(
         ("a.bin", bytes(range(256)) * 9, "it is binary"),
     ],
 )
-def test_what_cannot_be_read_is_called_what_it_is(name: str, content: bytes, sentence: str) -> None:
+def test_an_unreadable_file_is_named_by_its_kind(name: str, content: bytes, sentence: str) -> None:
     with pytest.raises(UnsupportedFormatError) as caught:
         parse_blob(Blob(content, name), LIMITS)
     assert sentence in str(caught.value)
@@ -109,14 +109,14 @@ def test_json_can_be_searched_even_when_written_in_escapes_on_one_line() -> None
     assert parse_blob(Blob(b"[" * 100_000, "a.json"), LIMITS).passages[0].text.startswith("[[[")
 
 
-def test_damage_and_what_was_left_out_are_warned_of() -> None:
+def test_damage_and_omitted_parts_give_warnings() -> None:
     damaged = parse_blob(Blob("日本語の文章です。\n".encode() * 9 + b"\xe3\x81", "a.txt"), LIMITS)
     assert damaged.warnings == ("1 places could not be read as utf-8 and are shown as �.",)
     long = parse_blob(Blob(b"word " * 100, "a.txt"), ParseLimits(characters=50))
     assert long.warnings == ("Only the first 50 of 500 characters were read.",)
 
 
-def test_what_is_no_character_never_reaches_a_passage() -> None:
+def test_invalid_characters_never_reach_a_passage() -> None:
     document = parse_blob(Blob("a\x07b\x0cc\ufeffd\x85e".encode(), "a.txt"), LIMITS)
     assert "\n".join(passage.text for passage in document.passages) == "ab\ncde"
 

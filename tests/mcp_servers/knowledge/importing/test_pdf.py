@@ -116,7 +116,7 @@ def test_columns_are_read_one_after_the_other_even_when_drawn_line_by_line() -> 
     assert texts(pdf([[cell for row in rows for cell in row]])) == left + right
 
 
-def test_a_line_across_both_columns_parts_what_is_above_it_from_what_is_below() -> None:
+def test_a_line_across_both_columns_separates_the_text_above_it_from_the_text_below() -> None:
     def band(name: str, top: float) -> list[tuple[float, float, str]]:
         left = column([f"{name}の左の段の{n}行目にある長い文である。" for n in range(4)], top=top, leading=30)
         right = column(
@@ -157,7 +157,7 @@ def test_an_empty_cell_leaves_the_others_in_their_columns() -> None:
 
 
 @pytest.mark.parametrize("order", ["rows", "columns", "table first", "table last", "columns first", "columns last"])
-def test_a_table_stands_between_the_text_before_and_after_it_however_it_is_written(order: str) -> None:
+def test_a_table_is_placed_between_the_text_before_and_after_it_in_any_order_of_the_file(order: str) -> None:
     before = [
         (60, 760, "出張の費用は次の表のとおり支給する。"),
         (60, 745, "役職によって上限が異なるので確かめること。"),
@@ -220,7 +220,7 @@ def test_a_scanned_pdf_says_that_it_needs_ocr(tmp_path: Path, monkeypatch: pytes
         read(pdf([[], []]))
 
 
-def test_pages_and_characters_beyond_the_limits_are_left_out_and_told() -> None:
+def test_pages_and_characters_beyond_the_limits_are_left_out_and_reported() -> None:
     pages = [column([f"{number} 頁の文です。"]) for number in range(1, 5)]
     for limits in (ParseLimits(pages=2), ParseLimits(characters=12)):
         document = read(pdf(pages), limits)
@@ -235,7 +235,7 @@ def test_what_only_begins_like_a_pdf_is_damaged(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-def test_a_pdf_cut_off_becomes_a_sentence_or_what_is_left_of_it(share: float) -> None:
+def test_a_truncated_pdf_becomes_a_sentence_or_its_readable_part(share: float) -> None:
     whole = pdf([column([f"{number} 頁の文です。"]) for number in range(1, 5)])
     try:
         assert read(whole[: int(len(whole) * share)]).passages

@@ -118,7 +118,7 @@ def test_a_fence_without_its_end_is_code_to_the_end(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["snake_case_name * 2 * 3", "a < b and b > c", "5 * 4", "array[0](1)[2]", "- a\n---"])
-def test_what_only_looks_like_markup_is_kept(text: str) -> None:
+def test_text_that_only_resembles_markup_is_unchanged(text: str) -> None:
     kept = read_markdown(text)[1][0].text
     assert kept.split()[:3] == text.split()[:3] or text.startswith("array")
 
@@ -192,7 +192,7 @@ def test_definitions_of_other_languages_are_found(language: str, code: str, name
         ("single\nvalues\n", "single\nvalues"),
     ],
 )
-def test_a_csv_file_is_one_table_whatever_parts_its_columns(text: str, table: str) -> None:
+def test_a_csv_file_is_one_table_with_any_delimiter(text: str, table: str) -> None:
     assert [(passage.text, passage.is_atomic) for passage in read_csv(text)] == [(table, True)]
 
 

@@ -60,7 +60,7 @@ async def test_a_watched_folder_follows_what_happens_in_it(tmp_path: Path, uses_
     assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "三番目。"
 
 
-async def test_what_changed_while_nobody_watched_is_found_at_the_start(tmp_path: Path) -> None:
+async def test_changes_made_while_no_watcher_ran_are_found_at_the_start(tmp_path: Path) -> None:
     write(tmp_path, "a.txt", "一。")
     write(tmp_path, "b.txt", "二。")
     importer = RememberingImporter()
@@ -73,7 +73,7 @@ async def test_what_changed_while_nobody_watched_is_found_at_the_start(tmp_path:
     assert importer.titles == ["b", "c"]
 
 
-async def test_a_folder_that_is_not_there_is_told_once_and_waited_for(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_reported_once_and_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     importer = RememberingImporter()
     async with watching(folder, importer, QUICK) as rounds:

@@ -108,7 +108,7 @@ async def test_a_service_that_says_nothing_is_waited_for_so_long_and_no_longer()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://[", "ftp://127.0.0.1/v1"])
-async def test_an_address_where_nobody_is_is_told_without_the_key(url: str) -> None:
+async def test_an_address_without_a_service_is_reported_without_the_key(url: str) -> None:
     with anyio.fail_after(60), pytest.raises(ModelServiceUnavailableError, match="LLM service unavailable") as caught:
         await ChatJudge(ModelAddress(url, "elyza", KEY)).answer("", "")
     assert KEY not in str(caught.value)

@@ -83,7 +83,7 @@ async def test_a_model_decides_the_letter_where_the_text_has_no_evidence_and_it_
     ["申し訳ありませんが、できません。", "ユーザーIDの表", "ユーザーidの一覧", "ユーザ!IDの一覧", "ユーザIDの一覧", ""],
     ids=["refusal", "another word", "another case", "no mark", "shorter", "nothing"],
 )
-async def test_an_answer_that_changes_anything_else_is_discarded_and_that_is_said(answer: str) -> None:
+async def test_an_answer_that_changes_other_text_is_discarded_with_a_report(answer: str) -> None:
     result = await normalize(UNSURE, ScriptedJudge(lambda _: answer))
     assert result.normalized_text == "ユーザーIDの一覧"
     assert result.status == "success"

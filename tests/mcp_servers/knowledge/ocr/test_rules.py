@@ -30,12 +30,12 @@ SOME_WORDS = LONG_WORDS[::5]
 AIM = 0.995
 
 
-def test_what_is_a_hyphen_a_minus_or_a_one_stays() -> None:
+def test_hyphens_minus_signs_and_the_numeral_one_stay() -> None:
     assert len(kept_texts()) > 200
     assert {text: correct_long_marks(text) for text in kept_texts() if correct_long_marks(text) != text} == {}
 
 
-def test_what_was_a_long_vowel_mark_is_one_again() -> None:
+def test_a_misread_long_vowel_mark_is_restored() -> None:
     assert len(mended_texts()) > 200
     assert {
         read: correct_long_marks(read) for read, written in mended_texts() if correct_long_marks(read) != written
@@ -43,7 +43,7 @@ def test_what_was_a_long_vowel_mark_is_one_again() -> None:
 
 
 @pytest.mark.parametrize("dash", DASHES)
-def test_listed_words_are_right_whatever_dash_was_read(dash: str) -> None:
+def test_listed_words_are_restored_from_every_dash(dash: str) -> None:
     assert share_right(SOME_WORDS[::5], dash) >= AIM
 
 

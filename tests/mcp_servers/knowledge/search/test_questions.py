@@ -119,7 +119,7 @@ async def test_four_of_five_questions_that_people_ask_find_their_document(tmp_pa
     assert sum(each.is_right and not each.is_weak for each in found) / len(asked) >= 0.8
 
 
-def test_request_phrases_are_no_terms_unless_there_is_nothing_else() -> None:
+def test_request_phrases_are_no_terms_unless_the_question_has_no_others() -> None:
     assert understand("副業について教えてください").analysis.terms == ["副業"]
     assert understand("有給は何日？").analysis.terms == understand("有給は").analysis.terms
     assert understand("教えて").analysis.terms

@@ -122,7 +122,7 @@ def stored(key: int, embedder: str) -> StoredBase:
     return StoredBase(key, base, analyzer=1, chunks=1, terms=1, embedding=key, next_embedding=None)
 
 
-def test_many_bases_are_told_apart_by_where_their_documents_lie() -> None:
+def test_many_bases_are_distinguished_by_the_directions_of_their_documents() -> None:
     bases = [stored(key, "model" if key else "") for key in range(4)]
     directions = {1: [1.0, 0.0], 2: [0.0, 1.0], 3: [0.6, 0.8]}
     summaries = {key: np.array(direction, np.float32) for key, direction in directions.items()}

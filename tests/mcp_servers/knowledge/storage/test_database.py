@@ -79,7 +79,7 @@ def test_a_reader_sees_one_moment_while_another_writes(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_full_disk_is_an_error_and_costs_only_what_was_being_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_costs_only_the_current_write(tmp_path: Path) -> None:
     database = new_database(tmp_path)
     add(database, "rain", uri="kept")
     # SQLite's own limit on the pages of a file gives the result code of a full disk.
@@ -140,14 +140,14 @@ def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
         one.close()
 
 
-def test_a_file_that_is_no_database_is_left_alone_and_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_left_unchanged_and_reported(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"these are my holiday pictures" * 100)
     with pytest.raises(StorageDamagedError, match="put back a backup"):
         Database(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == b"these are my holiday pictures" * 100
 
 
-def test_a_file_with_a_hole_is_said_to_be_damaged(tmp_path: Path) -> None:
+def test_a_file_with_a_hole_is_reported_as_damaged(tmp_path: Path) -> None:
     database = new_database(tmp_path)
     for number in range(30):
         add(database, *(f"words of document {number} place {place}" for place in range(20)), uri=str(number))
@@ -176,7 +176,7 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         Database(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="permissions"):
         Database(tmp_path / "file" / "folder")
