@@ -74,7 +74,8 @@ def test_an_address_in_the_configuration_may_be_anywhere(url: str) -> None:
 
 async def answer_of(reach: Reach, *urls: str) -> str:
     """The status of the last answer, or why the address is refused."""
-    async with httpx2.AsyncClient() as client:
+    client = httpx2.AsyncClient()
+    async with client:
         status = ""
         for url in urls:
             request = client.build_request("GET", url)
