@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -37,6 +39,8 @@ MOST_OF_ONE_ADDRESS = 128
 EXCESS_BYTES = 65_536
 # Between two lines in the log about connections that were closed, seconds.
 LOG_INTERVAL_S = 60.0
+# State of a socket in /proc/net/tcp.
+_LISTENING = "0A"
 # The headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -346,7 +350,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listening.listen(socket.SOMAXCONN)
     except OSError as error:
         listening.close()
-        remedy = f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
+        user = _port_user(port) if error.errno == errno.EADDRINUSE else ""
+        remedy = f"cannot listen on {host}:{port} ({error.strerror}{user}); choose another --host or --port"
         raise UsageError(remedy) from None
     listening.setblocking(False)
     return listening
@@ -407,6 +412,26 @@ class Listener(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Capture none."""
         yield
+
+
+def _port_user(port: int) -> str:
+    """Return `` by NAME, process ID`` of the program that listens on a TCP port; empty if it cannot be found out."""
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path("/proc/net", table).read_text("ascii").splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    return _socket_owner(f"socket:[{inode}]")
+    return ""
+
+
+def _socket_owner(socket_name: str) -> str:
+    for process in Path("/proc").glob("[0-9]*"):
+        # Other users' processes are closed to this one, and any may end meanwhile.
+        with suppress(OSError):
+            if any(str(descriptor.readlink()) == socket_name for descriptor in (process / "fd").iterdir()):
+                return f" by {(process / 'comm').read_text('utf-8').strip()}, process {process.name}"
+    return ""
 
 
 def waiting_connections(most: int | None, is_proxy: Callable[[str], bool]) -> WaitingConnections:

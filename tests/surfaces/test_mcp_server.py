@@ -209,10 +209,8 @@ async def test_over_http_a_key_is_required_where_some_are_configured(demo: Demo)
         children = descendants(process.pid)
         taken = demo.run("tools", "serve", "--http", "--port", port)
         assert taken.returncode == 2
-        assert (
-            f"Error: cannot listen on 127.0.0.1:{port} (Address already in use); choose another --host or --port\n"
-            in taken.stderr
-        )
+        assert f"Error: cannot listen on 127.0.0.1:{port} (Address already in use by " in taken.stderr
+        assert f", process {process.pid}); choose another --host or --port\n" in taken.stderr
         process.send_signal(signal.SIGTERM)
         assert await anyio.to_thread.run_sync(process.wait) == 128 + signal.SIGTERM
         assert process.stderr.read() == ""

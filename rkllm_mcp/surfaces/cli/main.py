@@ -95,7 +95,6 @@ app = typer.Typer(
     cls=CommandTable,
     help="An assistant on a Rockchip NPU that answers in the terminal and acts through MCP tools.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="The options above may also follow the command. Configuration: 'rkllm-mcp config schema'.",

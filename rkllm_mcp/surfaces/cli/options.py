@@ -38,7 +38,7 @@ def without_types(parameters: Sequence[Any]) -> Sequence[Any]:
         if isinstance(parameter, TyperArgument):
             parameter.metavar = parameter.metavar or parameter.name.upper()
             vars(parameter)["display_type_rich"] = _no_type
-        elif parameter.name == "help":
+        elif parameter.is_flag and parameter.metavar is None:
             parameter.metavar = ""
     return parameters
 

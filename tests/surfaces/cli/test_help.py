@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,3 +55,25 @@ def test_a_help_text_is_whole_and_in_plain_words(
     )
     assert wrong == [], printed
     assert "Usage: rkllm-mcp" in words
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("rkllm-mcp ser", {"serve", "servers", "service"}), ("rkllm-mcp service sto", {"stop"})],
+)
+def test_the_shell_completes_commands(typed: str, expected: set[str]) -> None:
+    words = typed.split(" ")
+    completed = subprocess.run(
+        [sys.executable, "-m", "rkllm_mcp"],
+        env={
+            **os.environ,
+            "_RKLLM_MCP_COMPLETE": "complete_bash",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(words) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert set(completed.stdout.split()) == expected

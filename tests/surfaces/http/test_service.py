@@ -116,8 +116,10 @@ def test_it_names_its_address_ends_when_terminated_and_leaves_nothing_behind(dem
         port = it.url.rpartition(":")[2]
         taken = demo.run("serve", "--port", port)
         assert taken.returncode == 2
+        name = Path(f"/proc/{it.process.pid}/comm").read_text("utf-8").strip()
         assert taken.stderr == (
-            f"Error: cannot listen on 127.0.0.1:{port} (Address already in use); choose another --host or --port\n"
+            f"Error: cannot listen on 127.0.0.1:{port} (Address already in use by {name}, process {it.process.pid}); "
+            "choose another --host or --port\n"
         )
         children = descendants(it.process.pid)
         assert children
