@@ -125,8 +125,8 @@ class MCPClient:
         """Call a tool.
 
         Returns:
-            ``{"content": [...], "isError": bool}`` with MCP content blocks; ``isError`` is true for a tool that fails,
-                is unknown or rejects its arguments.
+            ``{"content": [...], "isError": bool}`` with MCP content blocks, and ``structuredContent`` if the tool has
+                one; ``isError`` is true for a tool that fails, is unknown or rejects its arguments.
 
         Raises:
             ConnectionError: the session is not open, or was lost.
@@ -138,7 +138,7 @@ class MCPClient:
             content = result["content"]
             if not content and "structuredContent" in result:
                 content = [{"type": "text", "text": result_text(result)}]
-            return {"content": content, "isError": result["isError"]}
+            return {**result, "content": content}
         problem = f"tool {name!r} of {self._spec.name!r} did not answer within {self._spec.timeout_s:g} s"
         raise ToolTimeoutError(f"{problem}; raise timeout_s if it needs longer")
 

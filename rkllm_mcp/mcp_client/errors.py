@@ -13,6 +13,7 @@ from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import to_json
 from rkllm_mcp.tasks import first_exception
 from rkllm_mcp.text import first_line, shorten
 
@@ -87,10 +88,25 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     if status in _REFUSALS:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
     if _is_mcp_error(error_leaf):
-        return f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
+        said = f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
+        return said + _details(error_leaf.error.data)
     if isinstance(error_leaf, ValidationError):
         return "The server's result is not valid MCP; report this to its author, or answer without it."
     return f"The call failed: {_detail(error_leaf)}"
+
+
+# Data that the host itself adds to an error.
+_OWN_DATA = frozenset({"httpStatus", "kind"})
+
+
+def _details(data: Any) -> str:
+    """Return what an error's data says, such as the argument that is wrong; empty if there is nothing to read."""
+    if isinstance(data, dict):
+        data = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _OWN_DATA}
+    if data in (None, "", {}, []):
+        return ""
+    text = data if isinstance(data, str) else to_json(data)
+    return f" Details: {shorten(text, _MAX_CHARS)}"
 
 
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:

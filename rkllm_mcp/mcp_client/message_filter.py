@@ -1,7 +1,7 @@
 """Message filter of a session: repairs messages that the SDK would reject, redacts secrets, detects the end.
 
-One tool with an invalid schema would make the SDK reject the whole list; definitions and results are therefore repaired
-before the SDK parses them. Each change is noted; a tool that cannot be repaired is dropped.
+One item with a fault would make the SDK reject the whole list; definitions and results are therefore repaired before
+the SDK parses them. Each change is noted; an item that cannot be repaired is dropped.
 
 Follows the checks of mcp 2.3.0 and the specifications 2025-11-25 and 2026-07-28, tools.
 """
@@ -9,7 +9,7 @@ Follows the checks of mcp 2.3.0 and the specifications 2025-11-25 and 2026-07-28
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from anyio.abc import AsyncResource
 
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.mcp_client.wire_log import Write
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.schemas import arguments_schema
 
 if TYPE_CHECKING:
@@ -214,6 +215,70 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
 
 
+def mend_resource_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``resources/list`` result; a resource without a name is called by its address."""
+    return _mend_list(result, "resources", ("uri",), "uri", note)
+
+
+def mend_template_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``resources/templates/list`` result."""
+    return _mend_list(result, "resourceTemplates", ("uriTemplate",), "uriTemplate", note)
+
+
+def mend_prompt_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``prompts/list`` result; arguments without a name are dropped."""
+    mended = _mend_list(result, "prompts", ("name",), "name", note)
+    for prompt in mended["prompts"]:
+        named = [_typed(each) for each in as_list(prompt.get("arguments")) if _is_object(each)]
+        prompt["arguments"] = [each for each in named if each.get("name")]
+    return mended
+
+
+# The fields of listed items whose type is known; others are passed on as they are.
+_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("name", "title", "description", "uri", "uriTemplate", "mimeType"), str),
+    **dict.fromkeys(("annotations", "_meta"), dict),
+    **dict.fromkeys(("icons", "arguments"), list),
+    **dict.fromkeys(("required",), bool),
+    **dict.fromkeys(("size",), int),
+}
+
+
+def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item without fields of a wrong type."""
+    return {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
+
+
+def _mend_list(
+    result: dict[str, Any], key: str, required: Sequence[str], name: str, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Repair a list whose items need the fields ``required``; ``name`` is the field that stands in for a name."""
+    mended: dict[str, Any] = {**result, key: []}
+    if not isinstance(mended.get("nextCursor", ""), str):
+        del mended["nextCursor"]
+    for item in as_list(result.get(key)):
+        good = _typed(item) if _is_object(item) else {}
+        if not all(good.get(field) for field in required):
+            note(f"an item of {key} was dropped: {_short(item)}")
+            continue
+        if not good.get("name"):
+            note(f"an item of {key} has no name: {_short(item)}")
+            good["name"] = good[name]
+        mended[key].append(good)
+    return mended
+
+
+def mend_prompt(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``prompts/get`` result; contents of unknown types become text."""
+    messages: list[dict[str, Any]] = []
+    for message in as_list(result.get("messages")):
+        table = as_mapping(message)
+        role = "assistant" if table.get("role") == "assistant" else "user"
+        contents = as_list(table.get("content")) or [table.get("content", message)]
+        messages += [{"role": role, "content": _mend_block(block, note)} for block in contents]
+    return {**result, "messages": messages}
+
+
 def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
@@ -225,4 +290,8 @@ def _short(value: Any) -> str:
 _REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
     "tools/list": mend_tool_list,
     "tools/call": mend_call_result,
+    "resources/list": mend_resource_list,
+    "resources/templates/list": mend_template_list,
+    "prompts/list": mend_prompt_list,
+    "prompts/get": mend_prompt,
 }

@@ -11,7 +11,8 @@ Invariants, for any split of the input into chunks:
   is text.
 * A format without a marker that is not the family's own is a call on lines of its own, and one in a code fence if the
   fence is the whole answer; it must name a declared tool and fit its schema. Otherwise it is text.
-* A tool's response that the model invents behind a call is dropped.
+* A tool's response that the model invents behind a call is dropped, and so are closers without a call that stand on
+  lines of their own or at the end of the answer.
 * A call inside thinking is thinking if the thinking is closed later, and a call if the answer ends first.
 * A call whose structure never ends is cut at a closer in a position where calls end; a call that begins before another
   is complete makes the first fail. Text that may be truncated or quoted is never passed to a tool.
@@ -65,6 +66,14 @@ _TEXT_BEHIND = re.compile(r"\n {0,3}```\s{0,64}[^\s`]")
 _BEHIND_CHARACTERS = 72
 
 _RESPONSE_MARKS = Markers(RESPONSES)
+
+# Ends of calls that were never begun; models write them behind an answer in words.
+_CLOSERS = (
+    *("</tool_call>", "</tool_calls>", "</function_calls>", "</minimax:tool_call>", "</function>", "</invoke>"),
+    *("</parameter>", "<tool_call|>", "<|/tool_call|>", "<|tool_call_end|>", "[END_TOOL_CALL]", "[/TOOL_CALL]"),
+)
+_CLOSER_MARKS = Markers(_CLOSERS)
+_CLOSER_RUN = re.compile(rf"(?:(?:{'|'.join(map(re.escape, _CLOSERS))})\s{{0,64}}){{1,8}}")
 
 # An answer that ends with a closing marker was meant as a call, if it names a tool.
 _MARKUP_ENDS = re.compile(r"(?:</\|?|<\|/?|\[/|\[END_)[\w\-]{2,30}\|?[>\]]\Z", re.IGNORECASE)
@@ -200,6 +209,8 @@ class Detector:
         self._marks = ThinkingMarks(() if thinking == "off" else self._selection.thinking)
         self._marker_sets: dict[tuple[bool, bool, bool, ThinkingTags | None], Markers] = {}
         self._has_calls = False
+        # A marker that began no call is part of the text.
+        self._has_openers = False
         # Text from a marker that began no call, and the reason why a call without a marker was refused.
         self._missed: list[str] | None = None
         self._refused = ""
@@ -287,7 +298,10 @@ class Detector:
             fence = ("```",) if is_first and lines else ()
             responses = _RESPONSE_MARKS.literals if self._has_calls else ()
             openers = self._current_openers().markers.literals
-            found = self._marker_sets[key] = markers_of(openers, self._current_marks(), lines, fence, responses)
+            closers = _CLOSERS if lines else ()
+            found = self._marker_sets[key] = markers_of(
+                openers, self._current_marks(), lines, fence, responses, closers
+            )
         return found
 
     def _current_marks(self) -> tuple[str, ...]:
@@ -350,9 +364,14 @@ class Detector:
             self._pass_mark(self._marks.of(mark), mark)
             return True
         is_response = self._has_calls and not self._fences.is_quoted and _RESPONSE_MARKS.at(self._text, place)
-        begun = self._begun_call(final) if is_response is False else None
+        closers = self._stray_closers(final) if is_response is False else ""
+        begun = self._begun_call(final) if is_response is False and closers == "" else None
         if is_response:
             self._open_response()
+        elif closers:
+            self._release_space(followed_by_text=False)
+            self._drop(closers)
+            self._at += len(closers)
         elif begun is None and not (final and is_response is None):
             return False
         elif not begun:
@@ -363,12 +382,36 @@ class Detector:
             self._begin(begun)
         return True
 
+    def _stray_closers(self, final: bool) -> str | None:
+        """Return closers without a call that stand here; empty for none, None if more text is needed.
+
+        They are a line of their own, or the end of the answer; in a sentence they are text.
+        """
+        if self._thinks or self._has_openers or not self._tools or self._fences.is_quoted:
+            return ""
+        text = self._text
+        run = _CLOSER_RUN.match(text, self._at)
+        if run is None:
+            return None if not final and _CLOSER_MARKS.at(text, self._at) is None else ""
+        rest = text[run.end() :]
+        if not rest and final:
+            return run.group()
+        if not final and any(closer.startswith(rest) for closer in _CLOSERS):
+            return None
+        closers = run.group().rstrip()
+        is_line = self._fences.is_line_start and "\n" in run.group()[len(closers) :]
+        return run.group() if is_line else ""
+
     def _note_missed(self) -> None:
         """Follow the text from a marker at the beginning of a line that begins no call."""
         fences = self._fences
-        if self._missed is None and fences.is_line_start and not (self._thinks or fences.is_quoted):
-            standing = self._openers.standing(self._text, self._at)
-            self._missed = [] if any(not (each.bare or each.fenced) for each in standing) else None
+        if self._thinks or fences.is_quoted:
+            return
+        standing = self._openers.standing(self._text, self._at)
+        if any(not (each.bare or each.fenced) for each in standing):
+            self._has_openers = True
+            if self._missed is None and fences.is_line_start:
+                self._missed = []
 
     def _missed_reason(self) -> str:
         """Return the line for an answer whose end is markup that names a declared tool, and that was taken for text."""

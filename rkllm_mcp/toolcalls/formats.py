@@ -14,6 +14,7 @@ from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 from rkllm_mcp.toolcalls.parsers import (
     GEMMA_DELIMITERS,
     NAME_KEYS,
+    WRAPPER_KEYS,
     read_brace_call,
     read_json_calls,
     read_keyed_calls,
@@ -96,12 +97,12 @@ SPACED = ((SPACE,),)
 FENCED = optional(*_FENCE, SPACE)
 LISTED = optional(r"\[", SPACE)
 
-JSON = followed_by(*_shapes(SPACED, FENCED, LISTED, _KEY))
+JSON = followed_by(*_shapes((*SPACED, (SPACE, *literal("\\n"), SPACE)), FENCED, LISTED, _KEY))
 """An object, or a list that begins with one, with or without a code fence."""
 
 
 def _keyed(keys: Iterable[str], *value: str) -> list[tuple[str, ...]]:
-    return [(_QUOTE, *literal(key), _QUOTE, SPACE, ":", SPACE, *value) for key in keys]
+    return [(_QUOTE, *literal(key), _QUOTE, SPACE, "[:=]", SPACE, *value) for key in keys]
 
 
 _NAME_ENDS = Shape(_QUOTE)
@@ -109,6 +110,7 @@ _CALL_KEYS = (
     *_keyed(_ARGUMENT_KEYS, '[{"]'),
     *_keyed(("type",), *literal('"function"')),
     *_keyed(("function",), r"\{"),
+    *_keyed(WRAPPER_KEYS, r"[{\[]"),
 )
 # A list may hold further calls although its first names an unknown tool; the argument key tells it from plain data.
 _UNKNOWN_CALL = [
@@ -125,7 +127,7 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     """
     brace = (r"\{", SPACE) if in_list else ()
     openings = [(*lead, SPACE, *brace) for lead in leads]
-    named = _shapes(openings, _keyed(NAME_KEYS, _QUOTE))
+    named = _shapes(openings, [*_keyed(NAME_KEYS, _QUOTE), *_keyed(NAME_KEYS, _QUOTE, *literal("functions."))])
     others = _shapes(openings, [*_CALL_KEYS, *(_UNKNOWN_CALL if in_list else ())])
     firsts = {lead[0] for lead in leads if lead} or {r"\{" if in_list else _QUOTE}
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
@@ -485,6 +487,17 @@ MINIMAX_M2 = _tagged(
     Tags("<invoke", ("</invoke", "</minimax:tool_call"), (Argument("<parameter", "</parameter", r"\s"),), quoted=True),
     "</minimax:tool_call>",
 )
+# The tag around it is another one, or left out.
+_INVOKED = declared_behind((Shape(r"\s", SPACE, *literal("name"), SPACE, "=", SPACE, "[\"']"),), Shape("[\"']"))
+_INVOKE_TAGS = Tags("<invoke", ("</invoke",), (Argument("<parameter", "</parameter", r"\s"),), quoted=True)
+INVOKE = _tagged("invoke", ("<invoke",), _INVOKED, _INVOKE_TAGS)
+WRAPPED_INVOKE = _tagged(
+    "wrapped_invoke",
+    ("<function_calls>", "<tool_call>", "<tool_calls>"),
+    followed_by(Shape(SPACE, *literal("<invoke"), r"\s")),
+    _INVOKE_TAGS,
+    *("</function_calls>", "</tool_call>", "</tool_calls>"),
+)
 MINICPM5 = _tagged(
     "minicpm5_xml",
     ("<function",),
@@ -571,7 +584,7 @@ _SYNTAXES = (
     Syntax("nemotron_toolcall_list", (TOOLCALL_TAG,)),
     Syntax("apertus", (APERTUS,)),
     Syntax("seed_oss", (SEED_OSS,), thinking="seed"),
-    Syntax("minimax_m2", (MINIMAX_M2,)),
+    Syntax("minimax_m2", (MINIMAX_M2, WRAPPED_INVOKE, INVOKE)),
     Syntax("xlam_json", (HERMES, MISTRAL_JSON, JSON_FENCE, JSON_LIST, BARE_JSON), bare_behind_sentence=True),
     Syntax("json_list", (JSON_LIST, JSON_FENCE)),
     Syntax("bare_json", (BARE_JSON,)),

@@ -189,6 +189,14 @@ _strict = partial(json.loads, parse_constant=no_constant, parse_float=SourceFloa
 _with_raw_controls = partial(_strict, strict=False)
 
 
+_STRING_AND_SEPARATOR = re.compile(r'("(?:[^"\\]|\\.)*")(\s*(?:=|\.(?=\s*[{\[]))\s*)?', re.DOTALL)
+
+
+def _with_colons(text: str) -> Any:
+    """Read an equals sign or a dot behind a key, as in ``"key"="value"`` and ``"arguments".{…}``, as a colon."""
+    return _with_raw_controls(_STRING_AND_SEPARATOR.sub(lambda found: found[1] + (":" if found[2] else ""), text))
+
+
 def _with_lone_backslashes(text: str) -> Any:
     """Read backslashes of a pattern or a Windows path that are written once instead of twice."""
     return _with_raw_controls(_STRING.sub(_doubled, text))
@@ -264,6 +272,7 @@ _READERS: tuple[Callable[[str], Any], ...] = (
     _strict,
     _with_raw_controls,
     _with_lone_backslashes,
+    _with_colons,
     _as_python,
     _with_closed_brackets,
     _with_doubled_braces,

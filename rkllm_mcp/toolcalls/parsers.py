@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping
@@ -226,6 +226,9 @@ class ParsedCall:
     guessed: bool = False  # the ends of its strings had to be guessed
     as_text: bool = False  # the values are text whose types only the schema defines
     positional: tuple[Any, ...] = ()  # values without a name
+    # Names of arguments, where it is not certain which of them are text in a value: the call's own and those mentioned.
+    mentions: tuple[str, ...] = ()
+    inline: tuple[str, ...] = ()  # names of arguments that begin in the middle of a line
 
 
 # Every template asks for the first; models trained on other interfaces write the others.
@@ -243,11 +246,24 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     """
     starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
-    values = as_list(reading.value) or [reading.value]
+    values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrapped(value)]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
         raise UnreadableError("the call is not a JSON object")
     return tuple(calls)
+
+
+# OpenAI's message around its calls.
+WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call")
+
+
+def _unwrapped(value: object) -> Sequence[Any]:
+    """Return the calls in an object that has nothing but them; any other value as it is."""
+    table = as_mapping(value)
+    inner = next((table[key] for key in WRAPPER_KEYS if key in table), None)
+    if inner is None or not table.keys() <= {*WRAPPER_KEYS, "role", "content"}:
+        return [value]
+    return as_list(inner) or [inner]
 
 
 def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
@@ -318,6 +334,8 @@ _WRAPPERS = ("print",)
 _PLACEHOLDER = "tool_call"
 _HEADLINE = re.compile(r"\s*([^\W\d][\w.\-]{0,127})\s*\n\s*```")
 
+_PARENTHESIS = re.compile(r"\s*(?:call)?\s*:?\s*([^\W\d][\w.\-/]{0,127})\s*\(")
+_KEYWORD = re.compile(r"\s*[A-Za-z_]\w*\s*=")
 GEMMA_DELIMITERS = ('<|"|>', "<escape>")
 
 
@@ -407,6 +425,13 @@ def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
     FunctionGemma (``<escape>``) and Gemma 4 (``<|"|>``); single quotes, words without quotes and a missing delimiter at
     the end are accepted as in Ollama.
     """
+    if parenthesis := _PARENTHESIS.match(body):
+        inside = body[parenthesis.end() :].rstrip().removesuffix(")")
+        if _KEYWORD.match(inside):
+            calls = read_python_calls(f"{parenthesis[1]}({inside})")
+        else:
+            calls = read_brace_call(f"call:{parenthesis[1]}{{{inside}}}")
+        return tuple(replace(call, repaired=True) for call in calls)
     head, brace, _ = body.partition("{")
     name = head.strip().removeprefix("call:").removeprefix(":").strip()
     if not name:

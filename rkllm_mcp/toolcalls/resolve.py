@@ -69,8 +69,8 @@ class ToolCatalogue:
         return bool(self._names)
 
     def tool(self, name: str) -> ToolSpec | None:
-        """Return the tool that ``name`` calls."""
-        return self._names.get(name)
+        """Return the tool that ``name`` calls, which may be written as OpenAI's namespace has it."""
+        return self._names.get(name) or self._names.get(name.removeprefix("functions."))
 
     def accept(self, call: ParsedCall, raw: str) -> ToolCallDetected:
         """Return the call under the tool's shown name, with coerced arguments.
@@ -78,9 +78,12 @@ class ToolCatalogue:
         Raises:
             RefusedError: the tool is unknown, or the arguments do not match its schema.
         """
-        tool = self._names.get(call.name)
+        tool = self.tool(call.name)
         if tool is None:
             raise RefusedError(self.unknown(call.name))
+        if call.mentions and not _is_certain(call, tool):
+            again = f"Call again: {signature(tool)}"
+            raise RefusedError(f"it is not clear where an argument ends; end each with its closing tag. {again}")
         try:
             value, misplaced = _arguments(call, tool)
             taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
@@ -140,7 +143,7 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
     named = any(
         isinstance(event, ToolCallDetected) or call.arguments is not None
         for event, call in zip(events, calls, strict=True)
-        if call.name in catalogue.names and not _is_data(call)
+        if catalogue.tool(call.name) is not None and not _is_data(call)
     )
     return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=named)
 
@@ -191,6 +194,16 @@ def _type_name(schema: Mapping[str, Any]) -> str:
     if branches := as_list(schema.get("anyOf") or schema.get("oneOf")):
         return "|".join(dict.fromkeys(_type_name(as_mapping(branch)) for branch in branches))
     return "object" if "$ref" in schema else "any"
+
+
+def _is_certain(call: ParsedCall, tool: ToolSpec) -> bool:
+    """Return True if the call has only declared arguments, and mentions none in a value that is not given."""
+    declared, given = as_mapping(tool.input_schema.get("properties")), as_mapping(call.arguments)
+    if not declared:
+        return True
+    if declared.keys() & set(call.inline):
+        return False
+    return given.keys() <= declared.keys() and not ((set(call.mentions) - given.keys()) & declared.keys())
 
 
 def _is_word(text: str, place: int, word: str) -> bool:

@@ -1,6 +1,6 @@
 """Convert a ``tools/call`` result (JSON) to compact text for the model.
 
-text: compacted if it is JSON      structuredContent: only if the blocks repeat it or are empty
+text: compacted if it is JSON      structuredContent: instead of blocks that repeat it, behind others that leave it out
 image, audio, blob: one line that describes it
 structuredContent of a search: also its passages with their documents, for display
 """
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
 from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.toolcalls.lenient_json import nested
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
@@ -23,13 +24,17 @@ _BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """Return the text for the model: the content blocks, or the structured content if the blocks only repeat it."""
+    """Return the text for the model: the content blocks, and the structured content that they do not contain."""
     blocks = cast("Sequence[Mapping[str, Any]]", result.get("content") or ())
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
-    if structured is not None and (not texts or _repeats(blocks, structured)):
+    if structured is not None:
         value = _unwrapped(structured)
-        texts = [value if isinstance(value, str) else to_json(value)]
+        written = value if isinstance(value, str) else to_json(value)
+        if not texts or _repeats(blocks, structured):
+            texts = [written]
+        elif not _contains(texts, value):
+            texts.append(written)
     whole = "\n".join(texts)
     if not whole.strip():
         whole = "The tool failed without an error message." if result.get("isError") else "(no output)"
@@ -118,6 +123,15 @@ def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
     texts = [_parsed(str(block.get("text", ""))) for block in blocks]
     value = _unwrapped(structured)
     return texts in ([structured], [value]) or (len(texts) > 1 and texts == value)
+
+
+def _contains(texts: Sequence[str], value: Any) -> bool:
+    """Return True if texts contain the most of a value: at least half of the characters of its leaves."""
+    whole = " ".join(" ".join(texts).split())
+    leaves = {str(each) for each in nested(value) if isinstance(each, (str, int, float)) and not isinstance(each, bool)}
+    words = [" ".join(leaf.split()) for leaf in leaves]
+    contained = sum(len(word) for word in words if word in whole)
+    return 2 * contained >= sum(map(len, words))
 
 
 def _parsed(text: str) -> Any:

@@ -296,6 +296,11 @@ class Tags:
     quoted: bool = False
     cdata: bool = False  # values may contain CDATA sections
 
+    @property
+    def has_long_heads(self) -> bool:
+        """True if a head ends with a tag of its own, so that no other text begins like an argument."""
+        return self.head_ends != ">"
+
     @cached_property
     def endings(self) -> tuple[Shape, ...]:
         """The ends of the call."""
@@ -336,6 +341,8 @@ class TagScanner(Scanner):
         self._slash = False
         self._argument: Argument | None = None
         self._nested = 0
+        # Only white space stands before this position in its line, or in its value.
+        self._is_line_start = True
         self._begin = 0
         self._argument_head: Span = (0, 0)
         self.head: Span = (0, 0)
@@ -395,7 +402,7 @@ class TagScanner(Scanner):
         if self._argument:
             self._argument_head = span
             if not self_closing:
-                self._state, self._begin, self._nested = self._in_value, at, 0
+                self._state, self._begin, self._nested, self._is_line_start = self._in_value, at, 0, True
                 return None, at
             self.arguments.append((span, (at, at)))
             self._argument = None
@@ -425,7 +432,17 @@ class TagScanner(Scanner):
         )
 
     def _in_value(self, text: str, at: int) -> tuple[ScanState | None, int]:
-        argument = self._argument or self._tags.arguments[0]
+        verdict, went_to = self._read_value(text, at)
+        self._is_line_start = self._begins_line(text[at:went_to])
+        return verdict, went_to
+
+    def _begins_line(self, text: str) -> bool:
+        """Return True if only white space stands before the end of the next ``text`` of a value in its line."""
+        _, newline, rest = text.rpartition("\n")
+        return (bool(newline) or self._is_line_start) and not rest.strip()
+
+    def _read_value(self, text: str, at: int) -> tuple[ScanState | None, int]:
+        argument, begin = self._argument or self._tags.arguments[0], at
         found = self._tags.value_marks[argument].search(text, at)
         if found is None:
             return ScanState.MORE, len(text)
@@ -436,7 +453,8 @@ class TagScanner(Scanner):
             self._state = self._in_cdata
             return None, at + 1
         if argument.opening.match(text, at):
-            self._nested += 1
+            # In the middle of a line a value mentions an argument; only at the beginning of one it can have one.
+            self._nested += self._tags.has_long_heads or self._begins_line(text[begin:at])
             return None, at + 1
         closed, ends = argument.closing.match(text, at), self._tags.value_ends[argument]
         if closed is not None and self._nested:

@@ -84,7 +84,9 @@ class CallFormat:
     def closer_shapes(self) -> tuple[Shape, ...]:
         """The closers as they may follow a body: behind white space, extra brackets, the end of a code fence."""
         closers = (*(literal(closer) for closer in self.closers), *_ANY_CLOSER)
-        return tuple(Shape(_EXTRA, *fence, SPACE, *closer) for closer in closers for fence in ((), literal("```")))
+        # Some models write a line break as the two characters of its escape.
+        befores = ((), literal("```"), literal("\\n"))
+        return tuple(Shape(_EXTRA, *before, SPACE, *closer) for closer in closers for before in befores)
 
     def body_begins(self, opener: str, start: int) -> int:
         """Return the position where the body begins, for a call whose ``opener`` stands at ``start``."""

@@ -7,7 +7,7 @@ the format has it. A call with unclosed arguments is read loosely if its own clo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,8 @@ _ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # Longer than any closing tags with white space between them; only this much of a value's end is searched.
 _END_CHARACTERS = 256
+# Before an argument: a line, the head of the call or the end of another argument.
+_LINE_BEGINS = re.compile(r"(?:\A|[\n>])[ \t]*\Z")
 _CLOSING_TAG = re.compile(r"</\w+>\s*\Z")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -48,7 +50,7 @@ class TagReader:
         pairs = ((body[slice(*head)], body[slice(*value)]) for head, value in scanner.arguments)
         values = self._values(pairs, repeats=self.repeats)
         if not outside:
-            return (ParsedCall(name, values, as_text=True),)
+            return (ParsedCall(name, values, as_text=True, mentions=self._mentions(values)),)
         if not values and outside.startswith("{"):
             return (ParsedCall(name, read_value(outside).value, repaired=True),)
         raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
@@ -92,15 +94,28 @@ class TagReader:
         return re.compile(rf"{head}{closes}|{opens}(?:\s*>)?")
 
     @cached_property
-    def _argument(self) -> re.Pattern[str]:
-        """An argument whose closing tag may be missing or misspelled: it ends where the next begins."""
-        opens = "|".join(
+    def _opens(self) -> str:
+        return "|".join(
             f"{re.escape(argument.opens)}{f'(?={argument.behind})' if argument.behind else ''}"
             for argument in self.tags.arguments
         )
+
+    @cached_property
+    def _head(self) -> str:
         # If the head ends with its own tag (GLM's <arg_value>), that may be missing; the end of the key is required.
-        head = r"([^<>]*)>" if self.tags.head_ends == ">" else r"([^<]*</\w+>)\s*(?:" + self.tags.head_ends + ")?"
-        return re.compile(rf"(?:{opens}){head}(.*?)(?=(?:{opens})|\Z)", re.DOTALL)
+        return r"([^<]*</\w+>)\s*(?:" + self.tags.head_ends + ")?" if self.tags.has_long_heads else r"([^<>]*)>"
+
+    @cached_property
+    def _opener(self) -> re.Pattern[str]:
+        """The beginning of an argument."""
+        return re.compile(rf"(?:{self._opens}){self._head}")
+
+    @cached_property
+    def _argument(self) -> re.Pattern[str]:
+        """An argument whose closing tag may be missing or misspelled: it ends where the next begins."""
+        # In the middle of a line a value mentions an argument, unless a closing tag stands before it.
+        begins = rf"(?:{self._opens})" if self.tags.has_long_heads else rf"(?:(?<=\n)|(?<=>))[ \t]*(?:{self._opens})"
+        return re.compile(rf"(?:{self._opens}){self._head}(.*?)(?={begins}|\Z)", re.DOTALL)
 
     @cached_property
     def _closer(self) -> re.Pattern[str]:
@@ -117,10 +132,23 @@ class TagReader:
         if first is None or (begins and begins in body[place:]):
             raise UnreadableError("an argument is not closed")
         head = ended[place : first.start()].strip()
-        arguments = self._argument.finditer(ended, place)
+        arguments = list(self._argument.finditer(ended, place))
+        fresh = (_LINE_BEGINS.search(ended, max(0, each.start() - _END_CHARACTERS), each.start()) for each in arguments)
+        inline = [self._name_of(each[1]) for each, begins_line in zip(arguments, fresh, strict=True) if not begins_line]
         values = self._values(((found[1], self._closer.sub("", found[2])) for found in arguments), repeats=False)
         name = self._name(head) if begins else head
-        return ParsedCall(name, values, repaired=True, as_text=True)
+        return ParsedCall(
+            name, values, repaired=True, as_text=True, mentions=(*values, *self._mentions(values)), inline=tuple(inline)
+        )
+
+    def _mentions(self, values: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the keys of a call whose values have openers of arguments, and the names in those; usually none."""
+        names: list[str] = []
+        for text in values.values():
+            # A value that has whole arguments of its own is what it seems to be.
+            if not any(each.closes in text for each in self.tags.arguments):
+                names += filter(None, (self._name_of(found[1]) for found in self._opener.finditer(text)))
+        return (*values, *names) if names else ()
 
     def _name(self, head: str) -> str:
         bare = head.removesuffix(self.tags.arguments[0].opens).strip().removesuffix(">").strip()
@@ -130,11 +158,14 @@ class TagReader:
         return name
 
     def _key(self, head: str) -> str:
+        if key := self._name_of(head):
+            return key
+        raise UnreadableError("an argument has no name")
+
+    def _name_of(self, head: str) -> str:
+        """Return the name in the head of an argument, or nothing."""
         bare = _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
-        key = _attribute(head) if self.tags.quoted else bare
-        if not key:
-            raise UnreadableError("an argument has no name")
-        return key
+        return _attribute(head) if self.tags.quoted else bare
 
     def _value(self, text: str) -> str:
         """Return the value between the tags of an argument, without its frame."""

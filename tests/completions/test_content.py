@@ -13,54 +13,54 @@ PLAIN = base64.b64encode("こんにちは".encode()).decode()
 TEXT = {"type": "text", "text": "12 degrees"}
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (None, ""),
-        ("words", "words"),
-        (["words", TEXT, 5], "words\n12 degrees"),
-        (TEXT, "12 degrees"),
-        ([{"type": "refusal", "refusal": "No."}], "No."),
-        ([{"type": "text", "text": None}], ""),
-        ([{"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}], "[image, not shown]"),
-        ([{"type": "image_url", "image_url": {"url": "x"}}, TEXT], "[image, not shown]\n12 degrees"),
-        ([{"type": "input_image", "file_id": "f"}], "[image, not shown]"),
-        ([{"type": "input_audio", "input_audio": {"data": "x"}}], "[audio, not shown]"),
-        ([{"type": "document", "source": {"type": "text", "data": "a text"}, "title": "T"}], "T\na text"),
-        ([{"type": "document", "source": {"type": "content", "content": [TEXT]}}], "12 degrees"),
-        (
-            [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": PLAIN}}],
-            "こんにちは",
-        ),
-        (
-            [{"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf"}}],
-            "[document a.pdf, not shown]",
-        ),
-        (
-            [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "%"}}],
-            "[document, not shown]",
-        ),
-        (
-            [{"type": "search_result", "source": "https://a.example", "title": "T", "content": [TEXT]}],
-            "T\nhttps://a.example\n12 degrees",
-        ),
-        (
-            [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}}],
-            "[file a.pdf, not shown]",
-        ),
-        (
-            [{"type": "input_file", "filename": "a.txt", "file_data": f"data:text/plain;base64,{PLAIN}"}],
-            "a.txt\nこんにちは",
-        ),
-        ([{"type": "resource", "resource": {"uri": "x:", "text": "inside"}}], "inside"),
-        ([{"type": "tool_reference", "tool_name": "get_weather"}], "[tool get_weather]"),
-        ([{"type": "thinking", "thinking": "hm"}, {"type": "redacted_thinking", "data": "x"}], ""),
-        ([{"type": "server_tool_use", "name": "web_search", "input": {}}], ""),
-        ([{"type": "web_search_tool_result", "content": {"type": "web_search_tool_result_error"}}], ""),
-        ([{"type": "hologram", "data": "x"}], "[hologram, not shown]"),
-        ([{"type": "hologram", "content": [TEXT]}], "12 degrees"),
-    ],
-)
+BLOCKS: list[tuple[Any, str]] = [
+    (None, ""),
+    ("words", "words"),
+    (["words", TEXT, 5], "words\n12 degrees"),
+    (TEXT, "12 degrees"),
+    ([{"type": "refusal", "refusal": "No."}], "No."),
+    ([{"type": "text", "text": None}], ""),
+    ([{"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}], "[image, not shown]"),
+    ([{"type": "image_url", "image_url": {"url": "x"}}, TEXT], "[image, not shown]\n12 degrees"),
+    ([{"type": "input_image", "file_id": "f"}], "[image, not shown]"),
+    ([{"type": "input_audio", "input_audio": {"data": "x"}}], "[audio, not shown]"),
+    ([{"type": "document", "source": {"type": "text", "data": "a text"}, "title": "T"}], "T\na text"),
+    ([{"type": "document", "source": {"type": "content", "content": [TEXT]}}], "12 degrees"),
+    (
+        [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": PLAIN}}],
+        "こんにちは",
+    ),
+    (
+        [{"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf"}}],
+        "[document a.pdf, not shown]",
+    ),
+    (
+        [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "%"}}],
+        "[document, not shown]",
+    ),
+    (
+        [{"type": "search_result", "source": "https://a.example", "title": "T", "content": [TEXT]}],
+        "T\nhttps://a.example\n12 degrees",
+    ),
+    (
+        [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}}],
+        "[file a.pdf, not shown]",
+    ),
+    (
+        [{"type": "input_file", "filename": "a.txt", "file_data": f"data:text/plain;base64,{PLAIN}"}],
+        "a.txt\nこんにちは",
+    ),
+    ([{"type": "resource", "resource": {"uri": "x:", "text": "inside"}}], "inside"),
+    ([{"type": "tool_reference", "tool_name": "get_weather"}], "[tool get_weather]"),
+    ([{"type": "thinking", "thinking": "hm"}, {"type": "redacted_thinking", "data": "x"}], ""),
+    ([{"type": "server_tool_use", "name": "web_search", "input": {}}], ""),
+    ([{"type": "web_search_tool_result", "content": {"type": "web_search_tool_result_error"}}], ""),
+    ([{"type": "hologram", "data": "x"}], "[hologram, not shown]"),
+    ([{"type": "hologram", "content": [TEXT]}], "12 degrees"),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), BLOCKS)
 def test_a_block_has_a_text_or_a_line_about_it(content: Any, text: str) -> None:
     assert content_text(content) == text
 

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_types import CallToolResult, ListToolsResult
+from mcp_types import (
+    CallToolResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+)
 
-from rkllm_mcp.mcp_client.message_filter import mend_call_result, mend_tool_list
+from rkllm_mcp.mcp_client.message_filter import (
+    mend_call_result,
+    mend_prompt,
+    mend_prompt_list,
+    mend_resource_list,
+    mend_template_list,
+    mend_tool_list,
+)
 
 EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -86,3 +100,42 @@ def test_good_results_and_questions_are_not_touched() -> None:
     assert mend_call_result(good, notes.append) == good
     assert mend_call_result(question, notes.append) == question
     assert notes == []
+
+
+def test_one_item_with_a_fault_does_not_hide_the_others() -> None:
+    notes: list[str] = []
+    odd: list[Any] = [
+        {"uri": "x:1"},
+        {"uri": "x:2", "name": None, "size": "3", "mimeType": 5},
+        {"name": "y"},
+        "z",
+        None,
+    ]
+    resources = mend_resource_list({"resources": [*odd, {"uri": "x:3", "name": "n"}], "nextCursor": None}, notes.append)
+    ListResourcesResult.model_validate(resources)
+    assert resources == {
+        "resources": [{"uri": "x:1", "name": "x:1"}, {"uri": "x:2", "name": "x:2"}, {"uri": "x:3", "name": "n"}]
+    }
+    assert len(notes) == 5
+    templates = mend_template_list({"resourceTemplates": [{"uriTemplate": "x:{a}"}, {}]}, notes.append)
+    ListResourceTemplatesResult.model_validate(templates)
+    assert templates["resourceTemplates"] == [{"uriTemplate": "x:{a}", "name": "x:{a}"}]
+    arguments = [{"name": "a", "required": "yes", "description": None}, {"description": "no name"}, "b"]
+    prompts = mend_prompt_list({"prompts": [{"name": "p", "arguments": arguments}, {"title": "q"}]}, notes.append)
+    ListPromptsResult.model_validate(prompts)
+    assert prompts["prompts"] == [{"name": "p", "arguments": [{"name": "a"}]}]
+    assert mend_resource_list({"resources": "none"}, notes.append) == {"resources": []}
+
+
+def test_a_prompt_of_another_shape_is_read() -> None:
+    messages: list[Any] = [
+        {"role": "system", "content": "words"},
+        {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "new", "x": 1}]},
+    ]
+    prompt = mend_prompt({"messages": messages}, lambda _: None)
+    GetPromptResult.model_validate(prompt)
+    assert [(each["role"], each["content"]["text"]) for each in prompt["messages"]] == [
+        ("user", "words"),
+        ("assistant", "a"),
+        ("assistant", '{"type": "new", "x": 1}'),
+    ]

@@ -131,8 +131,8 @@ SEVERAL: dict[str, tuple[str, list[object]]] = {
         '<tool_call name="get_weather"><argument name="city">Tokyo</argument1></tool_call>\n',
         [TOKYO],
     ),
-    "an argument not closed before the next": (
-        '<tool_call name="get_weather"><argument name="city">Tokyo<argument name="days">3</argument></tool_call>',
+    "an argument not closed before the next, on lines": (
+        '<tool_call name="get_weather">\n<argument name="city">\nTokyo\n<argument name="days">3</argument></tool_call>',
         [("get_weather", {"city": "Tokyo", "days": 3})],
     ),
     "JSON inside the XML markers": ('<tool_call name="get_weather">{"city": "Tokyo"}</tool_call>', [TOKYO]),

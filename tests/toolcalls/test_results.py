@@ -39,6 +39,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"content": text("It is sunny in 東京."), "structuredContent": VALUE},
         "It is sunny in 東京.",
     ),
+    "structured content that the text leaves out follows it": (
+        {"content": text("Done."), "structuredContent": VALUE},
+        f"Done.\n{COMPACT}",
+    ),
     "an image becomes a line": (
         {"content": [{"type": "image", "data": "A" * 4000, "mimeType": "image/png"}]},
         "[image: image/png, 3.0 kB, not shown]",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client.wire_log import LastLines
+from rkllm_mcp.messages import as_list, as_mapping
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -37,38 +39,71 @@ class Channel:
     was_heard: Callable[[], bool] = lambda: True  # False if the server certainly received no message
 
 
-def message_in(frame: bytes | str) -> SessionMessage | None:
-    """Return the message in a frame; None if the frame is not a valid message."""
+def messages_in(frame: bytes | str) -> list[SessionMessage]:
+    """Return the messages in a frame; none if it is not valid.
+
+    Read leniently, because a request whose response is dropped would wait for its time limit: bytes that are not UTF-8
+    and lone surrogates become replacement characters, a batch is a list of messages, and see ``mended_message``.
+    """
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(frame, by_name=False))
+        return [SessionMessage(jsonrpc_message_adapter.validate_json(frame, by_name=False))]
     except ValueError:
-        repaired = _without_lone_surrogates(frame)
+        pass
+    text = frame if isinstance(frame, str) else frame.decode("utf-8", "replace")
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
-    except ValueError:
-        return None
-
-
-def _without_lone_surrogates(frame: bytes | str) -> bytes | str:
-    """Replace lone surrogates, which programs send that truncate UTF-16 text inside an emoji."""
-    try:
-        return json.dumps(json.loads(frame), ensure_ascii=False).encode("utf-8", "replace")
+        value: Any = json.loads(text.lstrip("\ufeff"))
     except (ValueError, RecursionError):
-        return frame
+        return []
+    messages: list[SessionMessage] = []
+    for each in as_list(value) or [value]:
+        written = json.dumps(mended_message(each), ensure_ascii=False).encode("utf-8", "replace")
+        with suppress(ValueError):
+            messages.append(SessionMessage(jsonrpc_message_adapter.validate_json(written, by_name=False)))
+    return messages
+
+
+_INTERNAL_ERROR = -32603
+
+
+def mended_message(message: object) -> object:
+    """Return a message with the fields that JSON-RPC requires: the version, and code and message of an error."""
+    if not isinstance(message, dict):
+        return message
+    mended: dict[str, Any] = {"jsonrpc": "2.0", **cast("dict[str, Any]", message)}
+    if "method" in mended or mended.get("id") is None:
+        return mended
+    if (error := mended.get("error")) is None:
+        mended.pop("error", None)
+        if "result" in mended and not isinstance(mended["result"], dict):
+            # A result is an object in every method.
+            mended["result"] = {} if mended["result"] is None else {"content": mended["result"]}
+        return mended
+    mended.pop("result", None)
+    table = as_mapping(error)
+    text = table.get("message")
+    try:
+        code = int(table.get("code", _INTERNAL_ERROR))
+    except (TypeError, ValueError):
+        code = _INTERNAL_ERROR
+    words = text if isinstance(text, str) and text else error if isinstance(error, str) else to_json(error)
+    mended["error"] = {"code": code, "message": words}
+    if table.get("data") is not None:
+        mended["error"]["data"] = table["data"]
+    return mended
 
 
 async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> bool:
-    """Deliver the message in a frame, or note an invalid one with its ``source``; False if the session has ended."""
-    message = message_in(frame)
-    if message is None:
+    """Deliver the messages in a frame, or note an invalid one with its ``source``; False if the session has ended."""
+    messages = messages_in(frame)
+    if not messages:
         shown = frame[:_SHOWN_CHARS]
         notes.add(f"{source}: {shown if isinstance(shown, str) else shown.decode('utf-8', 'replace')}")
-        return True
     try:
-        await session.send(message)
+        for message in messages:
+            await session.send(message)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         return False
     return True

@@ -22,7 +22,7 @@ import anyio
 
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
-from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
 
 if TYPE_CHECKING:
     import httpx2
@@ -79,8 +79,7 @@ async def sse(
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
 
     async def deliver(error: dict[str, Any]) -> None:
-        message = message_in(json.dumps(error))
-        if message is not None:
+        for message in messages_in(json.dumps(error)):
             await incoming_send.send(message)
 
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
