@@ -3,7 +3,7 @@
     python -m bench.knowledge_calibration [--json] [--whole] [--questions 400] [--half tuning|held-out|both]
 
 Half of a collection's articles are omitted, so the questions about them have no answer although they are of the same
-kind: the hardest test a collection offers. The curve was tuned with the tuning half of the questions only. With
+kind: the hardest test a collection offers. With
 ``--whole`` nothing is omitted, and the unanswerable questions are those of another collection, as in the reference.
 
 ``recall`` is in the first ten, with and without threshold; ``returned`` the mean number of results; ``empty``

@@ -14,25 +14,39 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import anyio
+import numpy as np
 
+from bench.knowledge_calibration import split
 from bench.knowledge_collections import SHARED
+from bench.knowledge_collections import ask as ask_passages
+from bench.knowledge_collections import load as load_passages
+from bench.knowledge_collections import read_collection as read_retrieval
+from bench.questions import read_collection
+from mcp_servers.knowledge.embedding import Embedder
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.importing.folders import import_folder
 from mcp_servers.knowledge.importing.reader import open_reader
 from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.search.pipeline import WEAK
+from mcp_servers.knowledge.search.probability import FILE
+from mcp_servers.knowledge.search.ranking import Figures
 from mcp_servers.knowledge.service import embedder_from
-from mcp_servers.knowledge.types import Hit, KnowledgeBase, SearchRequest
+from mcp_servers.knowledge.types import Hit, KnowledgeBase, NewChunk, NewDocument, SearchRequest
 
 QUESTIONS = SHARED / "cases" / "ownwords" / "dev.json"
 FOLLOWUPS = "followups.json"
 _REVIEW = 3
+_RIDGE, _STEPS, _FOLDS, _MOST = 1.0, 30, 5, 300
 
 
 @dataclass(frozen=True)
@@ -90,12 +104,109 @@ def print_figures(name: str, answers: Sequence[Answer], unanswerable: Sequence[A
     )
 
 
+@dataclass(frozen=True)
+class Example:
+    """The figures of a first result, whether it is right, and the set of questions it is of."""
+
+    figures: Sequence[float]
+    is_right: bool
+    set: str
+
+
+def fit(examples: Sequence[Example]) -> dict[str, Any]:
+    """Return the coefficients of a logistic regression in which each set of questions weighs the same."""
+    figures = np.array([[*each.figures, 1.0] for each in examples])
+    right = np.array([each.is_right for each in examples], float)
+    sizes = Counter(each.set for each in examples)
+    weight = np.array([len(examples) / len(sizes) / sizes[each.set] for each in examples])
+    spread = cast("Figures", figures.std(axis=0))
+    spread[-1] = 1.0
+    scaled: Figures = figures / spread
+    beta = cast("Figures", np.zeros(len(spread)))
+    for _ in range(_STEPS):
+        beta = _newton_step(scaled, right, weight, beta)
+    numbers = [round(float(number), 3) for number in beta / spread]
+    return {"weights": numbers[:-1], "bias": numbers[-1]}
+
+
+def _newton_step(figures: Figures, right: Figures, weight: Figures, beta: Figures) -> Figures:
+    """Return the next estimate of a regression with a ridge on all but the last coefficient."""
+    ridge: Figures = np.eye(beta.size) * _RIDGE
+    ridge[-1, -1] = 0.0
+    chance: Figures = 1 / (1 + np.exp(-np.dot(figures, beta)))
+    gradient: Figures = np.dot(weight * (right - chance), figures) - np.dot(ridge, beta)
+    spreads: Figures = figures * (weight * chance * (1 - chance))[:, None]
+    curve: Figures = np.dot(np.transpose(spreads), figures) + ridge
+    return beta + cast("Figures", np.linalg.solve(curve, gradient))
+
+
+def chances(coefficients: Mapping[str, Any], examples: Sequence[Example]) -> list[float]:
+    """Return the probabilities of examples."""
+    logits = [np.dot(coefficients["weights"], each.figures) + coefficients["bias"] for each in examples]
+    return [float(1 / (1 + np.exp(-logit))) for logit in logits]
+
+
+def crossed(examples: Sequence[Example], name: str) -> list[float]:
+    """Return the probabilities of the examples of one set, each from a regression without its fifth of that set."""
+    own = [each for each in examples if each.set == name]
+    result = [0.0] * len(own)
+    for fold in range(_FOLDS):
+        held = [each for at, each in enumerate(own) if at % _FOLDS == fold]
+        ids = set(map(id, held))
+        numbers = chances(fit([each for each in examples if id(each) not in ids]), held)
+        result[fold::_FOLDS] = numbers
+    return result
+
+
+async def collection_examples(embedder: Embedder | None) -> list[Example]:
+    """Return examples of questions that are close to their passages: an office's, and collections cut in half."""
+    examples: list[Example] = []
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_library(Path(folder), LibrarySettings(embedder)) as library:
+            documents, questions = read_collection()
+            base = await library.create("office")
+            for title, text in documents.items():
+                await library.add(base.id, NewDocument(title, (NewChunk(text),), title, uri=title))
+            await library.wait_idle()
+            for question in questions:
+                hits = (await library.search(SearchRequest(question.text, base.id, 0.0))).hits
+                examples += [Example(hit.figures, hit.title == question.title, "office") for hit in hits[:1]]
+            for name in ("jsquad", "xquad_en"):
+                inside, outside = split(read_retrieval(name))
+                base = await load_passages(library, name, inside.passages)
+                for part in (inside, outside):
+                    for question in part.thinned(_MOST).questions:
+                        hits = (await ask_passages(library, base, question)).hits
+                        examples += [Example(hit.figures, hit.uri in question.answers, name) for hit in hits[:1]]
+    return examples
+
+
+async def train(name: str, answers: Mapping[str, Sequence[Answer]], embedder: Embedder | None) -> None:
+    """Write the coefficients with or without vectors; print how far they can be believed, cross-validated."""
+    own = [
+        Example(each.hits[0].figures, each.rights[0], "own words")
+        for kind in ("questions", "unanswerable")
+        for each in answers[kind]
+        if each.hits
+    ]
+    examples = [*own, *await collection_examples(embedder)]
+    table: dict[str, Any] = json.loads(FILE.read_text("utf-8")) if FILE.is_file() else {}
+    table[name] = fit(examples)
+    rows = ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in sorted(table.items(), reverse=True))
+    await anyio.Path(FILE).write_text(f"{{\n{rows}\n}}\n")
+    for kind in Counter(each.set for each in examples):
+        rights = [each.is_right for each in examples if each.set == kind]
+        sure = [right for right, chance in zip(rights, crossed(examples, kind), strict=True) if chance >= WEAK]
+        print(f"{kind}, cross-validated: confident right {sum(sure)} of {sum(rights)}, wrong {len(sure) - sum(sure)}")
+
+
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("documents", type=Path, help="a folder for each corpus")
     parser.add_argument("--questions", type=Path, default=QUESTIONS, help="default: the shared ones")
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--show", action="store_true", help="each question with its first results")
+    parser.add_argument("--train", action="store_true", help="write the coefficients of the score")
     given = parser.parse_args()
     asked: dict[str, list[dict[str, Any]]] = json.loads(given.questions.read_text("utf-8"))
     embedder = embedder_from(given.embedder)
@@ -109,6 +220,9 @@ async def _main() -> None:
                     f"{hit.score:.2f} {Path(hit.uri).name} {(*hit.headings, '')[-1:][0][:30]}" for hit in each.hits[:2]
                 ]
                 print("RIGHT" if each.rights[:1] == [True] else "-", each.question["question"], shown)
+        if given.train:
+            name = "vectors" if embedder and embedder.name != HashingEmbedder.name else "words"
+            await train(name, answers, embedder)
         print_figures(given.questions.stem, answers["questions"], answers["unanswerable"])
         pairs = json.loads(given.questions.with_name(FOLLOWUPS).read_text("utf-8"))
         for name in ("alone", "with the question before"):

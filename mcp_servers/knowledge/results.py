@@ -60,13 +60,16 @@ class HitMetadata(BaseModel):
     citation: Annotated[str, Field(description="To put behind what is taken from the passage")]
 
 
+NO_ANSWER_WARNING = "No passage is likely to answer this; these are the nearest."
+
+
 class FoundPassage(BaseModel):
     """One passage."""
 
     content: str
     score: float
     metadata: HitMetadata
-    weak: Annotated[bool, Field(description="Below the default threshold; the best of a search without one")] = False
+    weak: Annotated[bool, Field(description="Less likely than not to answer the question")] = False
 
 
 class ExplainedStep(BaseModel):
@@ -103,10 +106,11 @@ class SearchOutput(ToolOutput):
 
     def passages(self) -> str:
         """Return numbered passages, each after its citation."""
-        return "\n\n".join(
+        shown = [
             f"[{number}] {found.metadata.citation}{' (weak)' if found.weak else ''}\n{found.content}"
             for number, found in enumerate(self.results, 1)
-        )
+        ]
+        return "\n\n".join([each for each in self.warnings if each == NO_ANSWER_WARNING] + shown)
 
 
 class Statistics(BaseModel):
@@ -291,7 +295,7 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
         threshold=result.request.minimum,
         results=[_passage(hit) for hit in result.hits],
         count=len(result.hits),
-        warnings=list(result.left_out),
+        warnings=[*result.left_out, *([NO_ANSWER_WARNING] if result.is_unlikely else [])],
         stages=[taken(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
     )
 

@@ -21,6 +21,7 @@ from mcp_servers.knowledge.embedding import Embedder, Reranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
+from mcp_servers.knowledge.embedding.sentence_encoder import SentenceEncoder
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.folders import FolderReport, WatchRules, no_progress, watch_folder
@@ -46,7 +47,7 @@ _PAGE, _MAX_PAGE = 100, 1000
 _MAX_CURSOR = 12
 _TENANT_NAME = 200
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
-_MODEL_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
+_MODEL_FORMS = "give none, hashing, universal-sentence-encoder, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
 
 @dataclass(frozen=True)
@@ -349,15 +350,17 @@ def _judge(models: ModelSettings) -> Judge | None:
 def embedder_from(text: str, *, key: str = "") -> Embedder | None:
     """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
 
-    ``hashing`` needs no model; ``cpu:FOLDER`` is an ONNX model on this machine's processor; ``http://HOST/v1#MODEL`` is
-    a service with OpenAI's interface. Raises BadArgumentError for an unknown form or a folder without a model,
-    MissingExtraError without ONNX Runtime.
+    ``hashing`` needs no model, ``universal-sentence-encoder`` only its package; ``cpu:FOLDER`` is an ONNX model on this
+    machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface. Raises BadArgumentError for an
+    unknown form or a folder without a model, MissingExtraError without the package of the embedder.
     """
     kind, _, rest = text.partition(":")
     if kind in {"", "none"}:
         return None
     if text == "hashing":
         return HashingEmbedder()
+    if text == "universal-sentence-encoder":
+        return SentenceEncoder()
     if kind == "cpu" and rest:
         return OnnxEmbedder(rest)
     return RemoteEmbedder(_address("embedder", text, key))

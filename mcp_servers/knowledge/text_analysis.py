@@ -52,8 +52,14 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{KANJI}]")
 _FUNCTION_WORDS = """
-a an and are as at be been but by did do does for from had has have how if in into is it its no not of on or such than
-that the their then there these they this to was were what when where which who why will with
+a about after again all also am an and another any are as at be been before being between both but by can could did do
+does doing during each even ever every few for from had has have having he her here him his how i if in into is it its
+just like many may me might mine more most much must my myself need needs never no not now of off on only or other our
+ours out own please really same shall she should so some still such than that the their them then there these they
+this those to too under up us very want wanted wants was way ways we were what when where which who whom whose why will
+with would yet you your yours yourself
+anyone anybody anything everyone everybody everything nobody nothing someone somebody something
+don doesn didn isn aren wasn won couldn shouldn wouldn ll re ve
 """
 _STOP = frozenset(_FUNCTION_WORDS.split())
 # A query with fewer terms keeps its hiragana bigrams.
@@ -134,7 +140,7 @@ def indexed_text(title: str, headings: tuple[str, ...], text: str) -> str:
 
     Measured against the title once: +0.5 nDCG points on JSQuAD, +1 on SciFact; without the title -2 on JSQuAD.
     """
-    return "\n".join([title, title, *headings, text])
+    return "\n".join([title, title, *headings, *headings[-1:], text])
 
 
 def embedded_text(title: str, headings: tuple[str, ...], text: str) -> str:

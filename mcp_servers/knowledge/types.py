@@ -15,6 +15,8 @@ from typing import Literal
 DEFAULT_COLLECTION = "default"
 
 DEFAULT_THRESHOLD = 0.6
+# Without a threshold, of the best result: below it no passage is likely to answer the question.
+NO_ANSWER = 0.15
 DEFAULT_RESULTS = 10
 MAX_RESULTS = 50
 # Read of one document; the rest is omitted with a warning.
@@ -150,7 +152,7 @@ class Hit:
     """A chunk in a search result."""
 
     content: str
-    score: float  # calibrated, 0..1; compared with the threshold
+    score: float  # probability that it answers the question, or the cross-encoder's; compared with the threshold
     chunk_id: str  # differs between versions of a document
     chunk_index: int  # from 0 within the document
     document_id: str
@@ -161,7 +163,8 @@ class Hit:
     headings: tuple[str, ...]
     page: int | None  # first page, from 1
     scores: Scores
-    is_weak: bool = False  # below the default threshold, returned because nothing else was found
+    is_weak: bool = False  # less probable than not; returned because no threshold was given
+    figures: tuple[float, ...] = ()  # what the score is made of
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ class SearchRequest:
 
     query: str
     base_id: str | None = None  # None: all visible knowledge bases
-    threshold: float | None = None  # minimum score, 0..1; None: the default, or the best one below it, marked weak
+    threshold: float | None = None  # minimum score, 0..1; None: the default, and at least the best three
     max_results: int = DEFAULT_RESULTS
     previous: str = ""  # the question before, which this one may continue
     collection: str | None = None  # collections of this name only
@@ -201,6 +204,11 @@ class SearchResult:
     hits: tuple[Hit, ...]  # best first
     left_out: tuple[str, ...] = ()  # one sentence per configured stage that did not run
     explained: tuple[ExplainedStage, ...] = ()  # filled on request
+
+    @property
+    def is_unlikely(self) -> bool:
+        """True if not even the best passage is likely to answer the question."""
+        return bool(self.hits) and self.request.threshold is None and self.hits[0].score < NO_ANSWER
 
 
 @dataclass(frozen=True)

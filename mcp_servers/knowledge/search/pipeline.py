@@ -6,6 +6,7 @@ whose model is missing or fails is skipped with a warning, because BM25 alone fi
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
@@ -18,17 +19,19 @@ import numpy as np
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.models import words_weight
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search import ranking
+from mcp_servers.knowledge.search.probability import PassageFigures, probability
 from mcp_servers.knowledge.search.question import UnderstoodQuery, is_follow_up, joined, understand
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
-from mcp_servers.knowledge.storage.text_index import TermStatistics, profiles, visible_chunks
+from mcp_servers.knowledge.storage.text_index import TermStatistics, heading_profiles, profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
-from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
+from mcp_servers.knowledge.types import NO_ANSWER, Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
 
 
 @dataclass
@@ -100,10 +103,11 @@ class QueryVectors:
             return f"the search by vectors was left out: {error.words}"
 
 
-RERANKED = 100
-# Below this, a chunk shares nothing with the question.
-NO_MATCH = 0.2
 CROSS_ENCODED = 10
+# Results that are less probable than this are marked weak. Without a threshold there are at least the best three,
+# less those that are not likely to answer beside one that is.
+WEAK, LEAST_RESULTS = 0.5, 3
+_LEAST_DEVIATION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class _ScoredChunk:
     chunk: int
     score: float
     scores: Scores
+    figures: tuple[float, ...]
 
 
 class Pipeline:
@@ -149,13 +154,11 @@ class Pipeline:
     ) -> tuple[Hit, ...]:
         """Return the hits of a checked request in ``bases``, all visible to the caller.
 
-        A question that may continue the one before, and is not answered by itself, is searched together with it.
+        A question that may continue the one before is searched together with it.
         """
-        hits = await self._search(bases, request, access, trace)
         if request.previous and is_follow_up(request.query):
-            both = replace(request, query=joined(request.previous, request.query))
-            hits = await self._search(bases, both, access, trace) or hits
-        return hits
+            request = replace(request, query=joined(request.previous, request.query))
+        return await self._search(bases, request, access, trace)
 
     async def _search(
         self, bases: Sequence[StoredBase], request: SearchRequest, access: Access, trace: Trace
@@ -169,7 +172,7 @@ class Pipeline:
         for base in routed:
             ranked += await self._search_base(query, base)
         ranked.sort(key=lambda found: -found.score)
-        return await self._finish(query, ranked[: max(request.max_results, CROSS_ENCODED)])
+        return await self._finish(query, ranked[: _needed(request)])
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
         """Stage 1: choose knowledge bases."""
@@ -233,9 +236,8 @@ class Pipeline:
             candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
         with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
-            ranked = await anyio.to_thread.run_sync(
-                self._rerank, base, candidates, words, nearest, limiter=self._threads
-            )
+            arguments = (query, base, candidates, words, nearest)
+            ranked = await anyio.to_thread.run_sync(self._rerank, *arguments, limiter=self._threads)
             stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
 
@@ -262,12 +264,14 @@ class Pipeline:
         ranked = await self._cross_encode(query, ranked, places)
         request = query.request
         with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.minimum:g}") as stage:
-            kept = [found for found in ranked if found.score >= request.minimum][: request.max_results]
-            is_weak = not kept and request.threshold is None
-            if is_weak:
-                kept = [found for found in ranked[:1] if found.score > NO_MATCH]
+            kept = [found for found in ranked if found.score >= request.minimum]
+            if request.threshold is None:
+                # Beside a likely answer, an unlikely one only takes room.
+                floor = NO_ANSWER if kept else 0.0
+                kept = max(kept, [found for found in ranked[:LEAST_RESULTS] if found.score >= floor], key=len)
+            kept = kept[: request.max_results]
             stage.made = f"{len(kept)} results{_best_text([(k.chunk, k.score) for k in kept])}"
-        return tuple(replace(_hit(found, places[found.chunk]), is_weak=is_weak) for found in kept)
+        return tuple(_hit(found, places[found.chunk]) for found in kept)
 
     async def _cross_encode(
         self, query: _Query, ranked: list[_ScoredChunk], places: dict[int, ChunkLocation]
@@ -343,32 +347,56 @@ class Pipeline:
             return self._index.nearest(connection, base.key, embedding, vector, documents, CANDIDATES_PER_SEARCH)
 
     def _rerank(
-        self, base: StoredBase, candidates: dict[int, float], words: _SparseResult, nearest: NearestChunks
+        self,
+        query: _Query,
+        base: StoredBase,
+        candidates: dict[int, float],
+        words: _SparseResult,
+        nearest: NearestChunks,
     ) -> list[_ScoredChunk]:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             found = profiles(connection, list(candidates))
             chunks = [profile.chunk for profile in found]
             cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
-        shares = ranking.bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
-        # Chunks whose vector is still missing must not lose rank.
-        is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
-        near = np.array([cosines[chunk] for chunk in chunks]) if is_counted else None
-        above = None if near is None else ranking.cosine_above_mean(near, nearest.background)
-        scores = ranking.calibrated(shares, above)
+            shares = ranking.bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
+            # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
+            is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
+            deviations = None
+            if is_counted:
+                near = np.array([cosines[chunk] for chunk in chunks])
+                deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
+            order = ranking.fused_order(shares, deviations, words_weight(base.base.embedder))
+            keys = np.array(chunks, np.int64)
+            best: list[int] = np.lexsort((keys, -order))[: _needed(query.request)].tolist()
+            headings = heading_profiles(connection, [chunks[at] for at in best])
+        covered = ranking.covered_shares(words.weights, [found[at] for at in best])
+        in_heading = ranking.covered_shares(words.weights, [headings[chunks[at]] for at in best])
         ranked: list[_ScoredChunk] = []
-        order: list[int] = np.lexsort((np.array(chunks, np.int64), -scores))[:RERANKED].tolist()
-        for at in order:
-            chunk = chunks[at]
-            stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], float(shares[at]))
-            ranked.append(_ScoredChunk(now, chunk, float(scores[at]), stages))
+        least, size = 1.0, math.log(max(now.chunks, 1))
+        for row, at in enumerate(best):
+            chunk, share = chunks[at], float(shares[at])
+            figures = PassageFigures(share, float(covered[row]), words.weights.absent, float(in_heading[row]), size)
+            if deviations is not None:
+                behind = float(deviations.max() - deviations[at])
+                figures = replace(figures, deviation=float(deviations[at]), behind=behind)
+            stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
+            # No score is above that of a better rank.
+            least = min(least, probability(figures))
+            ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values))
         return ranked
+
+
+def _needed(request: SearchRequest) -> int:
+    """Return the number of chunks that a result may need of one base."""
+    return max(request.max_results, CROSS_ENCODED)
 
 
 def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:
     return Hit(
         content=place.text,
         score=found.score,
+        is_weak=found.score < WEAK,
         # Derived from document, version and position, so it is not stored.
         chunk_id=str(uuid.uuid5(uuid.UUID(place.document_id), f"{place.version}/{place.position}")),
         chunk_index=place.position,
@@ -380,6 +408,7 @@ def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:
         headings=place.headings,
         page=place.page,
         scores=found.scores,
+        figures=found.figures,
     )
 
 

@@ -48,7 +48,7 @@ _INSIDE_RUN = re.compile("[ァ-ヺー]{2}|[a-z0-9]{2}")
 # Words that point to the question before: それを消すには？ And how do I undo that?
 _POINTER = re.compile(
     rf"(?<![{_HIRAGANA}])(?:そ|こ|あ)(?:の|れ|こ|ちら|っち)|(?<![{_HIRAGANA}])(?:そう|じゃあ|では)|同じ|上記|さっき|先ほど"
-    r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|one|ones|else|more|also|again|and)\b"
+    r"|\b(?:it|its|they|them|their|this|that(?=[?.!]*$)|these|those|there|then|same|one|ones|else|more|also|again|and)\b"
 )
 # Words that say something of a subject; a single kanji is one, because 鍵 is.
 _CONTENT = re.compile(rf"[{KANJI}]+|[\u30a1-\u30fa\u30fc]{{2,}}|[{_HIRAGANA}]{{3,}}|[a-z0-9][a-z0-9._+-]+")
@@ -127,7 +127,9 @@ def _concepts(text: str) -> Iterator[Concept]:
                 if _ONLY_HIRAGANA.fullmatch(word):
                     # Its bigrams are not among the terms of the query.
                     alternatives.insert(0, _alternative(word, is_spelling=True))
-                yield Concept(analyze(word), tuple(alternatives[:_MAX_ALTERNATIVES]))
+                # Those of function words alone have no terms.
+                usable = [each for each in alternatives if each.terms or each.kanji]
+                yield Concept(analyze(word), tuple(usable[:_MAX_ALTERNATIVES]))
                 break
     spelled = [(word, word.translate(_OTHER_KANA)) for word in _KANA_WORD.findall(text)]
     spelled += [(word, re.sub(f"[{_HIRAGANA}]", "", word)) for word in _OKURIGANA.findall(text)]

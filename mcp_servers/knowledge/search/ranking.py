@@ -1,4 +1,4 @@
-"""Ranking: terms to search with, fusion of both searches, BM25 re-rank, calibrated score. Pure functions.
+"""Ranking: terms to search with, fusion of both searches, BM25 re-rank, order. Pure functions.
 
 Fusion only selects candidates: ranking by it loses 1 to 14 points of nDCG with a weak embedder (docs/knowledge.md).
 
@@ -9,9 +9,10 @@ could reach for the query, so it is comparable between queries. Deviations from 
 * IDF assumes 200 further chunks, so that words in a base of ten chunks do not look common.
 * A kanji weighs half of the most frequent bigram of the query that contains it.
 
-The calibrated score follows the guide of the tools: 0.5 broad, 0.6 balanced, 0.7 strict. Only midpoint and steepness
-are chosen; bench/knowledge_calibration.py prints their effect on queries with and without an answer. The cosine is used
-above its mean, (cos - mean) / (1 - mean), because models differ in their mean cosine.
+* A chunk also gets 0.3 of the best chunk of its document for each term.
+
+With the vectors of a model the order is by cosines in standard deviations above the mean of the base, because models
+differ in both, and by words with a weight that belongs to the model. The score is made in ``probability``.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ SURROUNDING_CHUNKS = 200
 # A kanji outside all bigrams is treated as a word in 1 % of the chunks.
 _LONE_KANJI_SHARE = 0.01
 _HALF = np.uint32(0xFFFF)
+Figures = NDArray[np.float64]
 
 
 # What a chunk need not have for a full score: bigrams of a word and its particle, and terms that no chunk has.
@@ -148,6 +150,7 @@ class QueryWeights:
     values: NDArray[np.float64]  # contribution to BM25 before the factor K1 + 1; 0 for terms of alternatives only
     concepts: list[ConceptWeights]
     best: float = 1.0  # BM25 of a chunk that has everything that matters
+    absent: float = 0.0  # share of the weights of terms that no chunk has, nor an alternative of them
 
 
 def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
@@ -166,7 +169,7 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         for term in concept.own.terms
     }
     weights: dict[int, float] = {}
-    best = 0.0
+    best = absent = 0.0
     for term, count in Counter(analysis.terms).items():
         # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
         if len(term) > 1 or term not in analysis.kanji:
@@ -176,6 +179,7 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
             weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
             weight *= GENERIC_WEIGHT if term in query.generic else 1.0
             weights[term_hash(term)] = weight
+            absent += 0.0 if frequencies[term] or term in replaced else weight
             best -= (1 - MIXED_SHARE) * weight if _MIXED.fullmatch(term) else 0.0
     for kanji, count in Counter(analysis.kanji).items():
         around = [rarity[pair] for pair in pairs if kanji in pair]
@@ -188,8 +192,9 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     places = {key: at for at, key in enumerate(ordered)}
     values = np.array([weights.get(key, 0.0) for key in ordered])
     concepts = [_concept(concept, found, places, values, frequencies, size) for concept, found in present]
-    best += float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
-    return QueryWeights(np.array(ordered, np.uint32), values, concepts, max(best, _EPSILON) * (K1 + 1))
+    whole = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
+    reachable = max(best + whole, _EPSILON) * (K1 + 1)
+    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, absent / max(whole, _EPSILON))
 
 
 def _frequency(found: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
@@ -227,10 +232,39 @@ def _concept(
     return ConceptWeights(own, value, alternatives)
 
 
-def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> NDArray[np.float64]:
+# Of the best chunk of the same document for each term: a passage of a page on the subject before a passing mention.
+DOCUMENT_WEIGHT = 0.5
+
+
+def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> Figures:
     """Return for each profile its share of the best possible BM25, 0..1."""
-    if not profiles or not weights.hashes.size:
+    table = _counts(weights, profiles)
+    if not table.size:
         return np.zeros(len(profiles))
+    lengths = np.array([profile.length for profile in profiles], float)
+    table *= (K1 + 1) / (table + K1 * (1 - B + B * lengths / max(average_length, 1.0)))
+    owned = np.array([profile.document for profile in profiles], np.int64)
+    by_document = np.argsort(owned, kind="stable")
+    _, starts, documents = np.unique(owned[by_document], return_index=True, return_inverse=True)
+    places = np.empty(len(profiles), np.intp)
+    places[by_document] = documents
+    best: Figures = np.maximum.reduceat(table[:, by_document], starts, axis=1)
+    total = (1 - DOCUMENT_WEIGHT) * _sums(weights, table) + DOCUMENT_WEIGHT * _sums(weights, best)[places]
+    return np.minimum(total / weights.best, 1.0)
+
+
+def covered_shares(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
+    """Return for each profile the share of the query's weight that it has at all, 0..1."""
+    table = _counts(weights, profiles)
+    if not table.size:
+        return np.zeros(len(profiles))
+    return np.minimum(_sums(weights, np.minimum(table, 1.0)) * (K1 + 1) / weights.best, 1.0)
+
+
+def _counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
+    """Return how often each term of the query occurs in each profile, as a table term x profile."""
+    if not profiles or not weights.hashes.size:
+        return np.zeros((0, len(profiles)))
     hashes = np.frombuffer(b"".join([profile.hashes for profile in profiles]), "<u4")
     counts = np.frombuffer(b"".join([profile.counts for profile in profiles]), np.uint8)
     owners = np.repeat(np.arange(len(profiles)), [len(profile.counts) for profile in profiles])
@@ -240,46 +274,30 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_leng
     possible = np.flatnonzero(halves[hashes & _HALF])
     places = np.minimum(np.searchsorted(weights.hashes, hashes[possible]), weights.hashes.size - 1)
     is_same = weights.hashes[places] == hashes[possible]
-    found, places = possible[is_same], places[is_same]
-    lengths = np.array([profile.length for profile in profiles], float)
-    saturation = K1 * (1 - B + B * lengths / max(average_length, 1.0))
-    count, owner = counts[found].astype(float), owners[found]
-    # How much of a term's weight a chunk reaches.
-    reached = count * (K1 + 1) / (count + saturation[owner])
-    total = np.bincount(owner, weights.values[places] * reached, minlength=len(profiles))
     table = np.zeros((weights.hashes.size, len(profiles)))
-    table[places, owner] = reached
+    table[places[is_same], owners[possible[is_same]]] = counts[possible[is_same]]
+    return table
+
+
+def _sums(weights: QueryWeights, table: Figures) -> Figures:
+    """Return the weight of the terms of each column of a table, an alternative instead of its word if that is more."""
+    total = weights.values @ table
     for concept in weights.concepts:
         others = [share * table[terms].min(axis=0) for terms, share in concept.alternatives]
         own = weights.values[concept.own] @ table[concept.own]
         total += np.maximum(np.max(others, axis=0) * concept.value - own, 0.0)
-    return np.minimum(total / weights.best, 1.0)
+    return total
 
 
 def _rarity(frequency: int, size: int) -> float:
     return math.log(1 + (size - frequency + 0.5) / (frequency + 0.5))
 
 
-Figures = NDArray[np.float64]
-STEEPNESS, MIDPOINT = 8.0, 0.25
-# Of the cosine of a neural embedder; in the reference a static encoder lost nothing at this weight.
-DENSE_WEIGHT = 0.1
-# The same if no chunk has a word of the query, as in another language (multilingual-e5-small, docs/knowledge.md).
-DENSE_ALONE = 1.4
+def fused_order(shares: Figures, deviations: Figures | None, words: float) -> Figures:
+    """Return what chunks are ranked by: shares, or with vectors their deviation and ``words`` times the relative share.
 
-
-def calibrated(shares: Figures, cosines: Figures | None) -> Figures:
-    """Map BM25 shares of a query's chunks, and cosines above the mean, to the scale of the threshold.
-
-    ``cosines`` is None if there are none, and for hashing, which uses the same terms and only adds candidates.
+    ``deviations`` are cosines in standard deviations above the mean of the base, because models differ in both.
     """
-    figures = shares
-    if cosines is not None:
-        alone = DENSE_ALONE * max(1 - 2 * float(shares.max(initial=0.0)), 0.0)
-        figures = np.maximum(shares + DENSE_WEIGHT * cosines, alone * cosines)
-    return 1 / (1 + np.exp(-STEEPNESS * (figures - MIDPOINT)))
-
-
-def cosine_above_mean(cosine: Figures, background: float) -> Figures:
-    """Return cosines relative to the mean cosine, 0..1."""
-    return np.minimum(np.maximum((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)
+    if deviations is None:
+        return shares
+    return deviations + words * shares / max(float(shares.max(initial=0.0)), _EPSILON)

@@ -34,9 +34,10 @@ class NearestChunks:
     query: Vectors
     chunks: list[tuple[int, float]]  # with approximate cosine, nearest first
     background: float  # mean cosine of all visible chunks
+    deviation: float  # standard deviation of these cosines
 
 
-NO_NEIGHBOURS = NearestChunks(0, np.zeros(0, np.float32), [], 0.0)
+NO_NEIGHBOURS = NearestChunks(0, np.zeros(0, np.float32), [], 0.0, 1.0)
 
 
 @dataclass
@@ -113,7 +114,7 @@ class VectorIndex:
         top = np.argpartition(-cosines, maximum)[:maximum] if cosines.size > maximum else np.arange(cosines.size)
         top = top[np.argsort(-cosines[top], kind="stable")]
         pairs = list(zip(chunks[top].tolist(), cosines[top].tolist(), strict=True))
-        return NearestChunks(embedding.key, query, pairs, float(cosines.mean()))
+        return NearestChunks(embedding.key, query, pairs, float(cosines.mean()), float(cosines.std()))
 
     def _refresh(self, connection: sqlite3.Connection, base: int, embedding: Embedding) -> list[_Block]:
         loaded = self._loaded.get(base)

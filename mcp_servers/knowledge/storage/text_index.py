@@ -63,6 +63,7 @@ class Profile:
     length: int
     hashes: bytes
     counts: bytes
+    document: int = 0  # row id
 
 
 def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChunk:
@@ -270,9 +271,26 @@ def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: S
 def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Profile]:
     """Return the profiles of chunks in any order; removed chunks are missing."""
     marks = ", ".join("?" * len(chunks))
-    sql = f"SELECT chunk, terms, hashes, counts FROM profile WHERE chunk IN ({marks})"
+    sql = f"""
+        SELECT profile.chunk, terms, hashes, counts, document FROM profile JOIN chunk ON chunk.id = profile.chunk
+        WHERE profile.chunk IN ({marks})
+    """
     rows = connection.execute(sql, tuple(chunks))
     return [Profile(*row) for row in rows]
+
+
+def heading_profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[int, Profile]:
+    """Return the profiles of the titles and headings of chunks, for chunks that may have been removed an empty one."""
+    marks = ", ".join("?" * len(chunks))
+    sql = f"""
+        SELECT chunk.id, document.id, title, headings FROM chunk JOIN document ON document.id = chunk.document
+        WHERE chunk.id IN ({marks})
+    """
+    found = dict.fromkeys(chunks, Profile(0, 0, b"", b""))
+    for chunk, document, title, headings in connection.execute(sql, tuple(chunks)):
+        indexed = index_chunk(title, tuple(json.loads(headings)), "")
+        found[chunk] = Profile(chunk, indexed.length, indexed.hashes, indexed.counts, document)
+    return found
 
 
 def _analyzed_chunks(

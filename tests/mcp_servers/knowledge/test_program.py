@@ -108,7 +108,10 @@ def test_settings_and_folders_that_cannot_be_used_are_one_sentence(tmp_path: Pat
             ["--folder", str(tmp_path / "file")],
             f"The knowledge file cannot be used ({tmp_path}/file/knowledge.sqlite3: ",
         ),
-        (["--embedder", "magic"], "embedder is 'magic', which is not a model. give none, hashing, cpu:FOLDER, "),
+        (
+            ["--embedder", "magic"],
+            "embedder is 'magic', which is not a model. give none, hashing, universal-sent",
+        ),
         (["--jwks", "/none", "--http"], "jwks /none cannot be read (No such file or directory): check the path.\n"),
     ):
         with started(tmp_path, words) as process:

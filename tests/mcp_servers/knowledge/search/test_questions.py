@@ -10,6 +10,8 @@ import pytest
 
 from bench.questions import NO_DOCUMENT, outcomes, read_collection
 from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.results import NO_ANSWER_WARNING, search_output
+from mcp_servers.knowledge.search.pipeline import LEAST_RESULTS, WEAK
 from mcp_servers.knowledge.search.question import is_follow_up, understand
 from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Hit, NewChunk, NewDocument, SearchRequest
 
@@ -97,15 +99,18 @@ async def test_exact_words_rank_above_synonyms(tmp_path: Path) -> None:
     assert [hit.title for hit in hits] == ["同語", "同義"]
 
 
-async def test_the_best_of_nothing_good_is_returned_and_marked_unless_a_threshold_is_given(tmp_path: Path) -> None:
+async def test_the_best_of_nothing_good_are_returned_and_marked_unless_a_threshold_is_given(tmp_path: Path) -> None:
     query = "来月の社内旅行でスキーに行く人の名前と会議の資料"
     async with library_of(tmp_path, EXAMPLES | {"会議": "会議は10時に始まります。"}) as (library, base_id):
-        (weak,) = (await library.search(SearchRequest(query, base_id))).hits
+        weak = (await library.search(SearchRequest(query, base_id))).hits
+        first = (await library.search(SearchRequest(query, base_id, max_results=1))).hits
         strict = (await library.search(SearchRequest(query, base_id, DEFAULT_THRESHOLD))).hits
         nothing = (await library.search(SearchRequest("zebra crossing", base_id))).hits
         strong = (await library.search(SearchRequest("会議", base_id))).hits
-    assert (weak.title, weak.is_weak) == ("会議", True)
-    assert 0 < weak.score < DEFAULT_THRESHOLD
+    assert weak[0].title == "会議"
+    assert first == weak[:1]
+    assert 1 < len(weak) <= LEAST_RESULTS
+    assert all(hit.is_weak and 0 < hit.score < WEAK for hit in weak)
     assert (strict, nothing) == ((), ())
     assert not strong[0].is_weak
 
@@ -151,19 +156,32 @@ def test_a_follow_up_points_back_or_has_few_words_of_its_own(query: str, is_one:
     assert is_follow_up(query) is is_one
 
 
-@pytest.mark.parametrize(
-    ("previous", "query", "title"),
-    [("副業はできますか", "その申請方法は？", "副業"), ("食堂は開いていますか", "カレーは？", "昼食")],
-)
-async def test_a_follow_up_is_searched_with_the_question_before(
-    tmp_path: Path, previous: str, query: str, title: str
-) -> None:
-    documents = EXAMPLES | {
-        "経費": "経費の申請方法は経理部への届出です。領収書を添えます。",
-        "献立": "カレーの作り方。",
-    }
+async def test_a_question_that_points_back_is_searched_with_the_one_before(tmp_path: Path) -> None:
+    documents = EXAMPLES | {"経費": "経費の申請方法は経理部への届出です。領収書を添えます。"}
     async with library_of(tmp_path, documents) as (library, base_id):
-        hits = (await library.search(SearchRequest(query, base_id, previous=previous))).hits
-        other = (await library.search(SearchRequest("研修制度と講座とスキル開発", base_id, previous=previous))).hits
-    assert hits[0].title == title
-    assert other[0].title == "育成"
+        for previous, title in (("副業はできますか", "副業"), ("経費は何に使えますか", "経費")):
+            request = SearchRequest("その申請方法は？", base_id, previous=previous)
+            assert (await library.search(request)).hits[0].title == title
+
+
+async def test_a_question_of_few_words_is_searched_with_the_one_before_and_a_longer_one_alone(
+    tmp_path: Path,
+) -> None:
+    documents = EXAMPLES | {"経費": "経費の上限は部門で異なります。", "献立": "カレーの作り方: 玉ねぎを炒めます。"}
+    previous = "リモートワーク手当はありますか"
+    async with library_of(tmp_path, documents) as (library, base_id):
+        continued = (await library.search(SearchRequest("いつもらえる？", base_id, previous=previous))).hits
+        independent = (
+            await library.search(SearchRequest("カレーの作り方と玉ねぎの炒め方は？", base_id, previous=previous))
+        ).hits
+    assert continued[0].title == "手当"
+    assert independent[0].title == "献立"
+
+
+async def test_a_search_says_when_no_passage_is_likely_to_answer(tmp_path: Path) -> None:
+    async with library_of(tmp_path, EXAMPLES) as (library, base_id):
+        doubtful = await library.search(SearchRequest("海外支店の駐車場で使うスキー用具の置き場と鍵の番号", base_id))
+        sure = await library.search(SearchRequest("副業の申請方法は？", base_id))
+    assert NO_ANSWER_WARNING in search_output(doubtful, base_id).warnings
+    assert NO_ANSWER_WARNING in search_output(doubtful, base_id).passages()
+    assert search_output(sure, base_id).warnings == []

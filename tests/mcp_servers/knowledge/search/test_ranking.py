@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from mcp_servers.knowledge.embedding.models import words_weight
 from mcp_servers.knowledge.search.pipeline import select_bases
+from mcp_servers.knowledge.search.probability import PassageFigures, probability
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     bm25_shares,
-    calibrated,
-    cosine_above_mean,
     fuse,
+    fused_order,
     query_weights,
     select_chunks,
     select_terms,
@@ -61,7 +64,7 @@ def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
     indexed = [index_chunk("", (), text) for text in texts]
     frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
     weights = query_weights(UnderstoodQuery(analysis), frequencies, chunks)
-    profiles = [Profile(at, one.length, one.hashes, one.counts) for at, one in enumerate(indexed)]
+    profiles = [Profile(at, one.length, one.hashes, one.counts, at) for at, one in enumerate(indexed)]
     return bm25_shares(weights, profiles, sum(one.length for one in indexed) / len(indexed)).tolist()
 
 
@@ -89,7 +92,7 @@ def test_kanji_are_counted_where_no_pair_fits() -> None:
 
 def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
     found, *_ = shares("リモートワーク手当の金額", "リモートワーク手当は月額5,000円です。", chunks=1)
-    assert calibrated(np.array([found]), None)[0] > 0.6
+    assert found > 0.3
 
 
 def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
@@ -97,24 +100,41 @@ def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
     assert bm25_shares(query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1), [], 1.0).size == 0
 
 
-def test_the_score_grows_with_either_figure_and_stays_a_share() -> None:
-    figures = np.linspace(0, 1, 11)
-    for cosines in (None, figures):
-        scores = calibrated(figures, cosines).tolist()
-        assert scores == sorted(scores)
-        assert 0 < scores[0] < 0.2
-        assert 0.98 < scores[-1] <= 1
+def test_the_score_grows_with_each_figure_and_stays_a_share() -> None:
+    weak = PassageFigures(share=0.1, covered=0.2, absent=0.2, heading=0.0, size=7.0)
+    better = (
+        replace(weak, share=0.3),
+        replace(weak, covered=0.6),
+        replace(weak, heading=0.5),
+        replace(weak, absent=0.0),
+    )
+    assert all(0 < probability(weak) < probability(each) < 1 for each in better)
+    assert probability(replace(weak, deviation=5.0)) > probability(replace(weak, deviation=1.0, behind=2.0))
+    assert probability(replace(weak, deviation=1e9)) <= 1
 
 
-def test_a_cosine_decides_where_no_chunk_has_a_word_of_the_question_and_hardly_counts_elsewhere() -> None:
-    cosines = np.array([0.3, 0.1])
-    assert (calibrated(np.zeros(2), cosines) > 0.6).tolist() == [True, False]
-    assert (calibrated(np.array([0.0, 0.4]), cosines) > 0.6).tolist() == [False, True]
+def test_a_large_base_has_words_by_chance() -> None:
+    small = PassageFigures(share=0.4, covered=0.7, absent=0.1, heading=0.2, size=math.log(50))
+    assert probability(small) > probability(replace(small, size=math.log(5000)))
 
 
-def test_a_cosine_counts_above_what_anything_has() -> None:
-    assert cosine_above_mean(np.array([0.7, 0.3]), 0.4).tolist() == pytest.approx([0.5, 0.0])
-    assert cosine_above_mean(np.array([1.0]), 1.0).tolist() == [0.0]
+def test_vectors_lead_where_the_words_of_their_model_weigh_little() -> None:
+    by_words, deviations = np.array([0.8, 0.2]), np.array([1.0, 4.0])
+    assert fused_order(by_words, None, 2.0).argmax() == 0
+    assert fused_order(by_words, deviations, words_weight("bge-m3")).argmax() == 1
+    assert fused_order(by_words, np.array([1.0, 1.2]), words_weight("multilingual-e5-small@1f")).argmax() == 0
+    assert fused_order(np.zeros(2), deviations, 2.0).argmax() == 1
+
+
+def test_a_passage_of_a_document_on_the_subject_ranks_above_a_passing_mention() -> None:
+    query = understand("printer paper")
+    texts = ["the printer is grey", "paper is loaded from below", "the printer is grey"]
+    indexed = [index_chunk("", (), text) for text in texts]
+    frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
+    weights = query_weights(query, frequencies, 3)
+    profiles = [Profile(at, c.length, c.hashes, c.counts, at // 2) for at, c in enumerate(indexed)]
+    first, _, alone = bm25_shares(weights, profiles, 4.0).tolist()
+    assert first > alone
 
 
 def stored(key: int, embedder: str) -> StoredBase:

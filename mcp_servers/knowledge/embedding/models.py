@@ -1,0 +1,42 @@
+"""What is known of embedding models by their names: the texts before queries and passages, and the weight of words.
+
+``words`` is the weight of the words beside the vectors when passages are ranked. Small encoders need the words; strong
+ones lose by more than 0.5, which still finds file names and codes (docs/knowledge.md, "Vectors").
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A family of models."""
+
+    match: str  # part of the name, in lower case
+    query: str = ""  # text before a query
+    document: str = ""  # text before a passage
+    words: float = 2.0
+
+
+_UNKNOWN = KnownModel("")
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[KnownModel, ...]:
+    rows = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
+    return tuple(KnownModel(**row) for row in rows)
+
+
+def known_model(name: str) -> KnownModel:
+    """Return what is known of a model; without prompts for an unknown one."""
+    plain = name.lower().replace("_", "-")
+    return next((row for row in _table() if row.match in plain), _UNKNOWN)
+
+
+def words_weight(embedder: str) -> float:
+    """Return the weight of the words beside the vectors of an embedder."""
+    return known_model(embedder).words
