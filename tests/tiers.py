@@ -72,6 +72,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     "long": (
         "tests/end_to_end/test_load.py",
         "tests/app/test_slow_servers.py",
+        "tests/toolcalls/test_fuzz.py",
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
@@ -95,7 +96,7 @@ CUTTING: Sequence[str] = ("tests/surfaces/chat/test_screen.py", "tests/toolcalls
 
 
 def cuts_its_inputs(test: str) -> bool:
-    """Whether a test cuts its inputs, at drawn points or at every one."""
+    """Whether a test cuts its inputs, in the middle or at every point."""
     return test.startswith(tuple(CUTTING))
 
 
