@@ -17,33 +17,13 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
+from rkllm_mcp.catalogue import read_catalogue
+
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
 # Kind of problem -> message, with ``{value}`` for the input or the limit.
 Wording: TypeAlias = Mapping[str, str]
-ENGLISH: Wording = {
-    "required": "a value is required",
-    "no field": "the form has no such field",
-    "text": "must be text",
-    "shorter": "at least {value} characters",
-    "longer": "at most {value} characters",
-    "email": "must be an e-mail address",
-    "uri": "must be a URI, such as https://example.com",
-    "date": "must be a date, such as 2026-11-21",
-    "date-time": "must be a date and time, such as 2026-11-21T09:30:00Z",
-    "not a number": "{value} is not a number",
-    "not an integer": "{value} is not a whole number",
-    "number": "must be a number",
-    "integer": "must be a whole number",
-    "least": "at least {value}",
-    "most": "at most {value}",
-    "yes or no": "answer yes or no",
-    "boolean": "must be true or false",
-    "choice": "choose one of {value}",
-    "list": "must be a list",
-    "fewer": "choose at least {value}",
-    "more": "choose at most {value}",
-}
+ENGLISH: Wording = read_catalogue("en").table("form.mistakes")
 
 _YES = frozenset({"yes", "y", "true", "1", "on", "はい"})
 _NO = frozenset({"no", "n", "false", "0", "off", "いいえ"})

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import EndReason, Source
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -21,13 +22,7 @@ ApprovalOutcome: TypeAlias = Literal[
 # How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
 Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 # Note behind an incomplete answer.
-ENDINGS: Mapping[Ending, str] = {
-    "round_limit": "the limit of tool rounds was reached",
-    "token_limit": "cut at the longest answer",
-    "cancelled": "stopped before its end",
-    "failed": "failed before its end",
-    "interrupted": "broken off before its end",
-}
+ENDINGS: Mapping[Ending, str] = read_catalogue("en").table("ending")
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")

@@ -67,7 +67,9 @@ _PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referenci
 
 
 def _layers() -> Layers:
-    values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols", "records", "text"})
+    values = frozenset(
+        {"errors", "messages", "events", "generation", "elicitation", "protocols", "records", "text", "catalogue"}
+    )
     pure = frozenset({"prompt", "toolcalls"})
     known = values | pure | {"config", "tasks"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
-from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTES, ToolCaller, ToolFinder, ToolSelection, ToolSet
+from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
@@ -175,7 +176,7 @@ class TurnPreparation:
         return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions)
 
     def _standing_instructions(self) -> list[str]:
-        own = [TWO_STEPS_NOTES[self._language]] if self._selection.settings.two_steps else []
+        own = [translate("model.two_steps", self._language)] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:

@@ -15,7 +15,7 @@ facts (``agent.facts``), and the repetition is left out of the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from rkllm_mcp.agent.facts import call_key, calls_with_results, facts_conversati
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
@@ -30,18 +31,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, Tool
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, Turn
 from rkllm_mcp.text import language_of_text
 
-ROUND_LIMIT_NOTE = (
-    "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
-)
 CALLS_OVER = "no more tools are run for this answer"
-REPAIR_LIMIT_NOTE = "[Do not try this call again. Answer the user now in plain text.]"
-NO_ANSWER = "[No answer within the limit of tool rounds; ask again in smaller steps.]"
-# The notes in Japanese, for questions in Japanese.
-_JAPANESE: Mapping[str, str] = {
-    ROUND_LIMIT_NOTE: "[ツール呼び出しの上限に達しました。これ以上ツールを呼び出さず、今ある結果で答えてください。]",
-    REPAIR_LIMIT_NOTE: "[この呼び出しは繰り返さず、普通の文章で答えてください。]",
-    NO_ANSWER: "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
-}
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
 FACTS = "[Model: it repeated a call, and answers from the results now]"
@@ -246,17 +236,17 @@ async def run_agent(
         if counter.is_repair_limit:
             if not calls.has_last_round:
                 return "answered", turn
-            conversation.add(Message("tool", _in_language(REPAIR_LIMIT_NOTE, conversation), results=outcome.results))
+            conversation.add(Message("tool", _translate("model.repair_limit", conversation), results=outcome.results))
             reason = "answered"
             break
-        notes = outcome.notes if counter.left else (*outcome.notes, _in_language(ROUND_LIMIT_NOTE, conversation))
+        notes = outcome.notes if counter.left else (*outcome.notes, _translate("model.round_limit", conversation))
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
         # A single call whose parameters were revealed is made again.
         is_forced = is_reveal and len(turn.calls) == 1
         options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
     turn = await _respond(model, conversation, calls, later, emit, may_call=False)
     if not turn.has_text and not turn.is_cut:
-        await emit([Text(_in_language(NO_ANSWER, conversation))])
+        await emit([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return "token_limit" if turn.is_cut else reason, turn
 
 
@@ -275,13 +265,13 @@ async def _answer_from_facts(
         text = "\n\n".join(filter(None, (repeating.text.strip(), said.text)))
         conversation.add(replace(said, text=text))
     if not turn.has_text and not turn.is_cut:
-        await emit([Text(_in_language(NO_ANSWER, conversation))])
+        await emit([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return turn
 
 
-def _in_language(note: str, conversation: Conversation) -> str:
-    """Return a note in the language of the last question."""
-    return _JAPANESE.get(note, note) if language_of_text(last_question(conversation).text) == "ja" else note
+def _translate(key: str, conversation: Conversation) -> str:
+    """Return a sentence in the language of the last question."""
+    return translate(key, language_of_text(last_question(conversation).text))
 
 
 class _RoundCounter:

@@ -7,19 +7,15 @@ events and stored answers do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import DetectorEvent, End, Event, Text, ToolCallFailed, Usage
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.detector import Detector
 
-# Replaces an answer that consists of calls only, by the user's language.
-SENTENCES: Mapping[str, str] = {
-    "en": "[The model wanted to call a tool, and none is switched on; switch one on, or ask in other words.]",
-    "ja": "[モデルがツールを呼び出そうとしましたが、有効なツールがありません。"
-    "ツールを有効にするか、別の言葉で質問してください]",
-}
 _REASON = "no tool is switched on for this answer, which has "
 # The detector looks for calls only if a tool is declared; no model can name this one.
 _NOTHING = ToolSpec("")
@@ -28,8 +24,9 @@ _NOTHING = ToolSpec("")
 class MarkupFilter:
     """Filter for the events of one answer; ``language`` is the user's, ``en`` or ``ja``."""
 
-    def __init__(self, language: str) -> None:
-        self._sentence = SENTENCES[language]
+    def __init__(self, language: Language) -> None:
+        # Replaces an answer that consists of calls only.
+        self._sentence = translate("answer.no_tool_on", language)
         self._has_tools = True
 
     def of(self, emit: EmitEvents, *, has_tools: bool) -> EmitEvents:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
@@ -92,14 +91,6 @@ class ToolFinder:
         return ToolResult(call.id, call.name, f"{lines}\nCall one of these if it helps.{further}")
 
 
-TWO_STEPS_NOTE = (
-    "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
-    "told to you then."
-)
-TWO_STEPS_NOTES: Mapping[Language, str] = {
-    "en": TWO_STEPS_NOTE,
-    "ja": "ツールは引数なしで一覧にしてあります。適切なツールを空の引数で呼び出すと、その引数が示されます。",
-}
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
 

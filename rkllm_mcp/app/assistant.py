@@ -29,6 +29,7 @@ from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
@@ -159,18 +160,6 @@ NO_RIGHT = "This key may not approve calls; the owner of the service can allow t
 
 # A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
 _UNFIT_WAIT_S = 1.0
-_WAITING: Mapping[Language, str] = {
-    "en": "[MCP: Waiting for {names}, which the question may need]",
-    "ja": "[MCP: この質問に必要かもしれない {names} の起動を待っています]",
-}
-_LATER: Mapping[Language, str] = {
-    "en": "[MCP: Still starting: {names}; the tools join the next question]",
-    "ja": "[MCP: 起動中: {names}。ツールは次の質問から使えます]",
-}
-_WITHOUT: Mapping[Language, str] = {
-    "en": "[MCP: Still starting: {names}; this answer goes without the tools]",
-    "ja": "[MCP: 起動中: {names}。この回答ではツールを使いません]",
-}
 
 
 def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = None) -> str:
@@ -482,15 +471,15 @@ class Assistant:
 
         late = await self.toolbox.wait(first_limit_s)
         if any(server.spec.name in needed for server in late):
-            await emit((Status(_WAITING[language].format(names=_names_of(late, needed))),))
+            await emit((Status(translate("servers.waiting", language, names=_names_of(late, needed))),))
             late = await self.toolbox.wait(lambda server: math.inf if server.spec.name in needed else 0.0)
         elif options.waits_for_servers:
             late = await self._wait_until_served(text, late, emit, language)
         news = [server for server in late if server.spec.name not in self._waited_for]
         self._waited_for |= {server.spec.name for server in news}
         if news:
-            line = _WITHOUT if options.waits_for_servers else _LATER
-            await emit((Status(line[language].format(names=_names_of(news))),))
+            key = "servers.left_out" if options.waits_for_servers else "servers.join_later"
+            await emit((Status(translate(key, language, names=_names_of(news))),))
 
     async def _wait_until_served(
         self, text: str, late: Sequence[AnyToolServer], emit: EmitEvents, language: Language
@@ -505,7 +494,7 @@ class Assistant:
                 break
             if not has_told:
                 has_told = True
-                await emit((Status(_WAITING[language].format(names=_names_of(hopeful))),))
+                await emit((Status(translate("servers.waiting", language, names=_names_of(hopeful))),))
             await self.toolbox.next_settled(hopeful)
             late = [server for server in late if server.is_starting]
         return late

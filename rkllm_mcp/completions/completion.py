@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
-from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
+from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.app.assistant import AnswerStream, Assistant
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, Refusal, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
@@ -67,7 +68,7 @@ async def _answer_with_client_tools(
             raise
         tools = _with_server(request.tools)
         conversation.listed_tools = tuple(map(named, tools))
-        conversation.messages[-1:] = noted(conversation.messages[-1], f"[{TWO_STEPS_NOTE}]")
+        conversation.messages[-1:] = noted(conversation.messages[-1], f"[{translate('model.two_steps')}]")
         await emit([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
         reason, turn = await run()
     failures = () if turn.calls else turn.failures

@@ -18,6 +18,7 @@ from functools import partial
 
 from anyio import to_thread
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
 from rkllm_mcp.generation import (
@@ -61,9 +62,6 @@ PROVEN_TOKENS = 8
 FOREIGN_TOKENS = 3
 # Number of tokens that one character may take, four bytes each of its own, and the text before it.
 _LONGEST_CHARACTER = 6
-
-_SENTENCE = "[The answer repeated itself and was ended here.]"
-_SENTENCE_JA = "[同じ内容の繰り返しになったため、回答をここで終了しました]"
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class RepetitionWatch:
 
 def _repetition_sentence(text: str) -> str:
     """Return the sentence that ends a repeating answer, in the language of its end."""
-    return _SENTENCE_JA if language_of_text(text[-200:]) == "ja" else _SENTENCE
+    return translate("answer.repeated_itself", language_of_text(text[-200:]))
 
 
 class TokenComparison:

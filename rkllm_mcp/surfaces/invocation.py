@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, write_json
 from rkllm_mcp.text import Language, language_of_setting
@@ -123,9 +124,9 @@ class Session:
 
         source, language = config.origin.source, self.language(config)
         if source is None:
-            return NO_CONFIGURATION[language]
+            return translate("config.none", language)
         other = shadowed_file(source) if self.config_path is None else None
-        return _TWO_CONFIGURATIONS[language].format(used=source, other=other) if other else ""
+        return translate("config.two_files", language, used=source, other=other) if other else ""
 
     def status(self, text: str) -> None:
         """Show a status line; lines after the first are details."""
@@ -147,23 +148,9 @@ class Session:
         return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
 
 
-NO_CONFIGURATION: Mapping[str, str] = {
-    "en": "[Config: no configuration file, so there are no tools; 'rkllm-mcp setup' makes one]",
-    "ja": "[設定: 設定ファイルがないため、ツールは使えません。rkllm-mcp setup で作成できます]",
-}
-_TWO_CONFIGURATIONS: Mapping[str, str] = {
-    "en": "[Config: {used} of this folder is used, not {other}]",
-    "ja": "[設定: このフォルダーの {used} を使います（{other} は使いません）]",
-}
-_EMULATED: Mapping[str, str] = {
-    "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",
-    "ja": "[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
-}
-
-
 def emulation_note(model: str, language: Language = "en") -> str:
     """Return the status line for a model that is emulated."""
-    return _EMULATED[language].format(model=model)
+    return translate("npu.emulated", language, model=model)
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary
@@ -148,3 +149,10 @@ def split_words(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError:
         raise UsageError("a quote is not closed; write NAME='two words'") from None
+
+
+def switched_line(texts: Catalogue, server: str, tool: str | None, *, is_on: bool) -> str:
+    """Return the line that confirms a switch of a tool, or of a whole server."""
+    if tool is None:
+        return texts.sentence("chat.server_on" if is_on else "chat.server_off", server=server)
+    return texts.sentence("chat.tool_on" if is_on else "chat.tool_off", tool=tool, server=server)

@@ -10,15 +10,13 @@ import pytest
 from rkllm_mcp.agent.loop import (
     CALLS_OVER,
     FACTS,
-    NO_ANSWER,
-    REPAIR_LIMIT_NOTE,
-    ROUND_LIMIT_NOTE,
     SILENCE,
     LoopSettings,
     RunCalls,
     answer_with_tools,
 )
 from rkllm_mcp.agent.tool_set import ToolSet, named
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
     End,
@@ -75,7 +73,7 @@ async def answer(
 
 async def test_the_notes_of_a_limit_are_in_the_language_of_the_question() -> None:
     for question, (limit, nothing) in {
-        "Weather?": (ROUND_LIMIT_NOTE, NO_ANSWER),
+        "Weather?": (translate("model.round_limit"), translate("answer.no_answer_in_rounds")),
         "天気は？": (
             "[ツール呼び出しの上限に達しました。これ以上ツールを呼び出さず、今ある結果で答えてください。]",
             "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
@@ -159,7 +157,7 @@ async def test_after_too_many_unreadable_calls_in_a_row_the_model_must_answer_in
         [[failed], [failed], [failed], [Text("In words.")]], settings=LoopSettings(repair_rounds=2)
     )
     assert len(model.asked) == 4
-    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
+    assert model.asked[3][0][-1].text == translate("model.repair_limit")
     assert events[-2:] == [Text("In words."), End("answered")]
 
 
@@ -174,7 +172,7 @@ async def test_a_call_that_worked_gives_new_repairs() -> None:
 async def test_at_the_round_limit_the_model_is_asked_for_text_and_answers() -> None:
     rounds = [[call(location="a")], [call(location="b")], [Text("What I have.")]]
     events, model, _, conversation = await answer(rounds, settings=LoopSettings(max_rounds=2))
-    assert model.asked[2][0][-1].text == ROUND_LIMIT_NOTE
+    assert model.asked[2][0][-1].text == translate("model.round_limit")
     assert model.asked[2][0][-1].results[0].text == "sunny"
     assert events[-2:] == [Text("What I have."), End("round_limit")]
     assert conversation.messages[-1].role == "assistant"
@@ -294,7 +292,7 @@ async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
 
 async def test_an_answer_from_facts_without_a_word_says_so() -> None:
     events, _, _, _ = await answer([[call(location="a")], [call(location="a")], []])
-    assert events[-2:] == [Text(NO_ANSWER), End("answered")]
+    assert events[-2:] == [Text(translate("answer.no_answer_in_rounds")), End("answered")]
 
 
 async def test_a_failure_while_answering_from_facts_leaves_every_call_with_a_result() -> None:
@@ -312,21 +310,21 @@ async def test_rounds_that_only_repeat_a_failed_call_use_up_the_repairs() -> Non
     rounds = [[call(location="a")]] * 3
     events, model, tools, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=1), texts={})
     assert len(tools.calls) == 1
-    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
+    assert model.asked[3][0][-1].text == translate("model.repair_limit")
     assert events[-1] == End("answered")
 
 
 async def test_rounds_that_only_name_tools_that_are_not_there_use_up_the_repairs() -> None:
     rounds = [[call("fly", to=str(number))] for number in range(3)]
     events, model, _, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=2))
-    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
+    assert model.asked[3][0][-1].text == translate("model.repair_limit")
     assert events[-1] == End("answered")
 
 
 async def test_an_unreadable_call_in_the_last_round_is_not_taken_for_an_answer() -> None:
     rounds = [[call(location="a")], [ToolCallFailed("<tool_call>{", "no JSON")]]
     events, _, _, _ = await answer(rounds, settings=LoopSettings(max_rounds=1))
-    assert events[-2:] == [Text(NO_ANSWER), End("round_limit")]
+    assert events[-2:] == [Text(translate("answer.no_answer_in_rounds")), End("round_limit")]
 
 
 async def test_a_last_round_cut_at_its_token_limit_says_so() -> None:

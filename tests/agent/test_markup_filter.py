@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.agent.markup_filter import SENTENCES, MarkupFilter
+from rkllm_mcp.agent.markup_filter import MarkupFilter
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import End, Event, Text, ToolCallFailed, Usage
 from tests.support.turn_events import one_by_one
 
@@ -35,7 +36,8 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
 
 
 async def test_an_answer_that_is_nothing_but_a_call_becomes_a_sentence() -> None:
-    assert await heard(CALL) == ([FAILED, Text(SENTENCES["en"]), USAGE, END], SENTENCES["en"])
+    sentence = translate("answer.no_tool_on")
+    assert await heard(CALL) == ([FAILED, Text(sentence), USAGE, END], sentence)
 
 
 async def test_the_words_around_a_call_are_the_text_of_the_answer() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, SelectionSettings, ToolSet, named
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSet, named
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import tool_json
@@ -48,7 +49,7 @@ async def test_the_first_call_is_answered_with_the_parameters_and_the_second_one
     assert [made.arguments for made in at.toolbox.calls] == [{"location": "東京"}]
     assert statuses(events)[:2] == ["[MCP: Detected 1 tool call]", "[MCP: Telling the parameters of 'get_weather']"]
     assert [event.text for event in events if isinstance(event, ToolFinished)] == [TOLD, "sunny"]
-    assert at.conversation.messages[0].text == TWO_STEPS_NOTE
+    assert at.conversation.messages[0].text == translate("model.two_steps")
 
 
 async def test_parameters_are_shown_once_in_a_conversation() -> None:

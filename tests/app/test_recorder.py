@@ -12,11 +12,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
@@ -543,8 +543,8 @@ async def test_a_call_that_could_not_run_is_stored_as_the_sentence_the_reader_sa
             read = "".join([event.text async for event in stream if isinstance(event, Text)])
         kept = await app.store.conversations.get("", conversation.id)
         assert kept is not None
-        assert [turn.text for turn in kept.turns] == ["Who am I?", SENTENCES["en"]]
-        assert read.strip() == SENTENCES["en"]
+        assert [turn.text for turn in kept.turns] == ["Who am I?", translate("answer.no_tool_on")]
+        assert read.strip() == translate("answer.no_tool_on")
 
 
 async def test_expired_conversations_are_removed_when_the_assistant_starts(tmp_path: Path) -> None:

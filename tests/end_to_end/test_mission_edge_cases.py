@@ -14,11 +14,12 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import ROUND_LIMIT_NOTE, LoopSettings, answer
+from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
@@ -106,7 +107,7 @@ async def test_the_limit_of_the_tool_loop() -> None:
     settings = LoopSettings(max_rounds=3)
     events, model, conversation = await with_tiny(*rounds, Round([Text("That is all.")]), settings=settings)
     assert len(finished(events)) == 3
-    assert model.asked[3][0][-1].text == ROUND_LIMIT_NOTE
+    assert model.asked[3][0][-1].text == translate("model.round_limit")
     assert events[-2:] == [Text("That is all."), End("round_limit")]
     assert conversation.messages[-1] == Message("assistant", "That is all.")
 

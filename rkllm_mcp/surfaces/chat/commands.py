@@ -18,7 +18,6 @@ from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_
 from rkllm_mcp.app.recorder import ask_again
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.records import StoredConversation
-from rkllm_mcp.surfaces.chat.phrases import HELP, switched_line
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.chat.state import ChatState, Stats
 from rkllm_mcp.surfaces.tables import (
@@ -29,6 +28,7 @@ from rkllm_mcp.surfaces.tables import (
     resource_table,
     short_call_table,
     split_words,
+    switched_line,
     tool_table,
     tool_text,
 )
@@ -61,25 +61,30 @@ def take_up(state: ChatState, kept: StoredConversation) -> None:
     say = state.terminal.note
     phrases = state.phrases
     count, last = len(kept.turns), moment(kept.updated)
-    say(phrases.going_on.format(id=kept.id, title=kept.title, count=count, moment=last))
+    say(phrases.sentence("chat.going_on", id=kept.id, title=kept.title, count=count, moment=last))
     for turn in kept.turns[-2:]:
-        ending = f" [{phrases.cut_short[turn.ending]}]" if turn.ending in phrases.cut_short else ""
+        ending = f" [{phrases.table('ending')[turn.ending]}]" if turn.ending in phrases.table("ending") else ""
         say(f"  {'❯' if turn.role == 'user' else '◆'} {shorten(collapse_whitespace(turn.text), _SHOWN_CHARS)}{ending}")
     if state.conversation.broken_off:
-        say(phrases.broken_off)
+        say(phrases.sentence("chat.broken_off"))
+
+
+def _show_listing(state: ChatState, listing: str, none: str) -> None:
+    """Show a listing; ``none`` is the key of the sentence for an empty one."""
+    state.terminal.answer(listing or f"{state.phrases.sentence(none)}\n")
 
 
 async def list_conversations(state: ChatState, rest: str) -> None:
     """List the latest conversations, or those that hold some words."""
     found = await state.app.store.conversations.latest(state.app.tenant, _SHOWN, search=rest)
-    state.terminal.answer(conversation_table(found, state.terminal.columns) or f"{state.phrases.none_kept}\n")
+    _show_listing(state, conversation_table(found, state.terminal.columns), "chat.none_kept")
 
 
 async def resume(state: ChatState, rest: str) -> None:
     """Continue another stored conversation; the current one stays stored."""
     kept = await find_conversation(state.app.store, state.app.tenant, rest)
     if kept.id == state.conversation.id:
-        state.terminal.error(state.phrases.already_here)
+        state.terminal.error(state.phrases.sentence("chat.already_here"))
     else:
         take_up(state, kept)
 
@@ -87,9 +92,9 @@ async def resume(state: ChatState, rest: str) -> None:
 async def rename(state: ChatState, rest: str) -> None:
     """Give this conversation another title."""
     if await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, rest):
-        state.terminal.note(state.phrases.renamed)
+        state.terminal.note(state.phrases.sentence("chat.renamed"))
     else:
-        state.terminal.error(state.phrases.not_kept_yet)
+        state.terminal.error(state.phrases.sentence("chat.not_kept_yet"))
 
 
 def farewell(state: ChatState) -> str:
@@ -97,7 +102,7 @@ def farewell(state: ChatState) -> str:
     conversation = state.conversation
     if not (conversation.kept_turns and state.app.store.conversations.is_lasting):
         return ""
-    return state.phrases.farewell.format(command=f"rkllm-mcp chat --resume {conversation.id}")
+    return state.phrases.sentence("chat.farewell", command=f"rkllm-mcp chat --resume {conversation.id}")
 
 
 async def _switch(state: ChatState, rest: str, *, is_on: bool) -> None:
@@ -113,7 +118,7 @@ async def approvals(state: ChatState, rest: str) -> None:
         for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.store.grants.all()]
         for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
         listing = grant_table([*for_good, *for_now], state.terminal.columns)
-        state.terminal.answer(listing or f"{state.phrases.nothing_said}\n")
+        _show_listing(state, listing, "chat.nothing_said")
     elif word == "forget" and name.strip():
         await _forget(state, name.strip())
     else:
@@ -125,24 +130,24 @@ async def _forget(state: ChatState, name: str) -> None:
     for_now = matching_tools(name, held.of(state.conversation.id))
     for server, tool in for_now:
         held.forget(state.conversation.id, server, tool)
-        state.terminal.note(state.phrases.forgotten_here.format(tool=tool, server=server))
+        state.terminal.note(state.phrases.sentence("chat.forgotten_here", tool=tool, server=server))
     for_good = [(server, tool) for server, tool, _ in await state.app.store.grants.all()]
     if matching_tools(name, for_good) or not for_now:
         for server, tool in await forget_approvals(state.app.store, name):
-            state.terminal.note(state.phrases.forgotten.format(tool=tool, server=server))
+            state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
 
 
 async def history(state: ChatState, _rest: str) -> None:
     """Show the latest calls of this conversation."""
     calls = await state.app.store.calls.latest(_SHOWN, conversation=state.conversation.id)
-    state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")
+    _show_listing(state, short_call_table(calls, state.terminal.columns), "chat.no_calls")
 
 
 async def list_resources(state: ChatState, rest: str) -> None:
     """List the resources and templates of every server, or of one."""
     resources, templates = await state.app.toolbox.offerings.readable(rest or None, state.context())
     listing = resource_table(resources, templates, state.terminal.columns)
-    state.terminal.answer(listing or f"{state.phrases.no_resources}\n")
+    _show_listing(state, listing, "chat.no_resources")
 
 
 async def take_resource(state: ChatState, rest: str) -> None:
@@ -152,25 +157,22 @@ async def take_resource(state: ChatState, rest: str) -> None:
     state.terminal.note(f"[MCP: Fetched resource: {content.uri}]")
     state.terminal.answer(content.text if content.text.endswith("\n") else f"{content.text}\n")
     if content.truncated:
-        state.terminal.note(state.phrases.cut.format(count=limit_chars))
+        state.terminal.note(state.phrases.sentence("chat.cut", count=limit_chars))
     mention = f"@{content.server}:<{content.uri}>"
     if mention not in state.attached:
         state.attached.append(mention)
-    state.terminal.note(state.phrases.attached)
+    state.terminal.note(state.phrases.sentence("chat.attached"))
 
 
 async def list_prompts(state: ChatState, rest: str) -> None:
     """List the prompts of every server, or of one."""
     prompts = await state.app.toolbox.offerings.prompts(rest or None, state.context())
-    state.terminal.answer(prompt_table(prompts, state.terminal.columns) or f"{state.phrases.no_prompts}\n")
+    _show_listing(state, prompt_table(prompts, state.terminal.columns), "chat.no_prompts")
 
 
 async def fill_prompt(state: ChatState, rest: str) -> None:
     """Fill a server's prompt and have the model answer it."""
-    name, *words = split_words(rest) or [""]
-    if not name:
-        state.need("/prompt")
-        return
+    name, *words = split_words(rest)
     await state.answer(state.app.reply_prompt(state.conversation, name, read_pairs(words), state.options))
 
 
@@ -179,11 +181,9 @@ async def again(state: ChatState, _rest: str) -> None:
     if question := ask_again(state.conversation):
         await state.answer(state.app.reply(state.conversation, question, state.options))
     else:
-        state.terminal.error(state.phrases.not_broken_off)
+        state.terminal.error(state.phrases.sentence("chat.not_broken_off"))
 
 
-# Commands that do nothing without an argument.
-_WITH_ARGUMENT = frozenset({"/resource", "/enable", "/disable", "/resume", "/rename", "/save"})
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 
@@ -194,10 +194,11 @@ async def obey(state: ChatState, text: str) -> None:
     if command is None:
         begun = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
         near = begun or difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = _hint(state, near[0] if near else None) or state.phrases.no_hint
-        state.terminal.error(state.phrases.no_command.format(name=name, hint=hint, commands=" ".join(COMMANDS)))
+        hint = _hint(state, near[0] if near else None) or state.phrases.sentence("chat.no_hint")
+        commands = " ".join(COMMANDS)
+        state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint, commands=commands))
         return
-    if not rest and name in _WITH_ARGUMENT:
+    if not rest and state.requires_argument(name):
         state.need(name)
         return
     try:
@@ -209,28 +210,29 @@ async def obey(state: ChatState, text: str) -> None:
 
 def _hint(state: ChatState, near: str | None) -> str:
     """Return a suggestion; empty without a similar name."""
-    return state.phrases.did_you_mean.format(name=near) if near else ""
+    return state.phrases.sentence("chat.did_you_mean", name=near) if near else ""
 
 
 async def _help(state: ChatState, _rest: str) -> None:
-    said, columns = HELP[state.language], state.terminal.columns
-    state.terminal.answer(table((), list(said.commands.values()), columns))
-    keys = [said.keys] if columns is None else wrapped(said.keys, columns)
-    state.terminal.answer("".join(f"{line}\n" for line in keys))
+    columns, keys = state.terminal.columns, state.phrases.sentence("help.keys")
+    rows = [(usage, effect) for usage, effect, *_ in state.phrases.table("help.commands").values()]
+    state.terminal.answer(table((), rows, columns))
+    lines = [keys] if columns is None else wrapped(keys, columns)
+    state.terminal.answer("".join(f"{line}\n" for line in lines))
 
 
 async def _tools(state: ChatState, rest: str) -> None:
     toolbox = state.app.toolbox
     if not rest:
         tools = toolbox.tools()
-        state.terminal.answer(tool_table(tools, state.terminal.columns) or f"{state.phrases.no_tools}\n")
+        _show_listing(state, tool_table(tools, state.terminal.columns), "chat.no_tools")
         return
     tool = toolbox.resolve(rest)
     if tool is not None:
         state.terminal.answer(tool_text(tool, state.terminal.columns))
         return
-    hint = _hint(state, toolbox.suggest(rest)) or state.phrases.tools_lists
-    state.terminal.error(state.phrases.no_tool.format(name=rest, hint=hint))
+    hint = _hint(state, toolbox.suggest(rest)) or state.phrases.sentence("chat.tools_lists")
+    state.terminal.error(state.phrases.sentence("chat.no_tool", name=rest, hint=hint))
 
 
 async def _servers(state: ChatState, _rest: str) -> None:
@@ -239,13 +241,15 @@ async def _servers(state: ChatState, _rest: str) -> None:
         (
             server.name,
             server.state,
-            phrases.tool_count.format(count=server.tool_count),
-            server.reason if switches.is_server_on(server.name) else phrases.switched_off.format(name=server.name),
+            phrases.sentence("chat.tool_count", count=server.tool_count),
+            server.reason
+            if switches.is_server_on(server.name)
+            else phrases.sentence("chat.switched_off", name=server.name),
         )
         for server in state.app.toolbox.servers()
     ]
     heading = ("NAME", "STATE", "TOOLS", "REASON")
-    state.terminal.answer(table(heading, rows, state.terminal.columns) or f"{phrases.no_servers}\n")
+    _show_listing(state, table(heading, rows, state.terminal.columns), "chat.no_servers")
 
 
 async def _stats(state: ChatState, _rest: str) -> None:
@@ -256,7 +260,7 @@ async def _clear(state: ChatState, _rest: str) -> None:
     state.conversation = state.app.new_conversation()
     state.attached.clear()
     state.stats = Stats()
-    state.terminal.note(state.phrases.new_conversation)
+    state.terminal.note(state.phrases.sentence("chat.new_conversation"))
 
 
 async def _save(state: ChatState, rest: str) -> None:
@@ -266,21 +270,21 @@ async def _save(state: ChatState, rest: str) -> None:
         async with await path.open("x", encoding="utf-8") as file:
             await file.write(transcript(state.conversation.messages))
     except FileExistsError:
-        state.terminal.error(state.phrases.exists.format(path=path))
+        state.terminal.error(state.phrases.sentence("chat.exists", path=path))
     except OSError as error:
-        state.terminal.error(state.phrases.not_written.format(path=path, reason=error.strerror))
+        state.terminal.error(state.phrases.sentence("chat.not_written", path=path, reason=error.strerror))
     else:
-        state.terminal.note(state.phrases.saved.format(path=path))
+        state.terminal.note(state.phrases.sentence("chat.saved", path=path))
 
 
 async def _model(state: ChatState, rest: str) -> None:
     if rest and (models := state.app.models) is not None:
-        state.terminal.note(state.phrases.loading.format(name=rest))
+        state.terminal.note(state.phrases.sentence("chat.loading", name=rest))
         await models.load(rest)
-        state.terminal.note(state.phrases.loaded.format(name=rest))
+        state.terminal.note(state.phrases.sentence("chat.loaded", name=rest))
         return
-    model_host, labels = state.app.model_host, state.phrases.model
-    context = state.phrases.tokens.format(count=model_host.listing.context_tokens)
+    model_host, labels = state.app.model_host, state.phrases.table("chat.model")
+    context = state.phrases.sentence("chat.tokens", count=model_host.listing.context_tokens)
     rows = [("name", model_host.name), ("context", context), ("kind", model_host.description)]
     if model_host.npu is not None:
         model = model_host.npu.model

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import StoreError, ToolboxError
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.surfaces.chat.phrases import HELP
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Completions:
     async def complete(self, text: str) -> tuple[str, Mapping[str, str]]:
         """Return the last word of ``text`` and its completions with their descriptions, which may be empty."""
         if text.startswith("/") and " " not in text:
-            commands = HELP[self.language].commands
-            return text, _beginning(text, {name: meaning for name, (_, meaning) in commands.items()})
+            commands = read_catalogue(self.language).table("help.commands")
+            return text, _beginning(text, {name: effect for name, (_, effect, *_) in commands.items()})
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         with anyio.move_on_after(PATIENCE_S):
             try:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.elicitation import FormField, fields_of, filled
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, is_interactive, printable
 from rkllm_mcp.text import Language
 
@@ -22,6 +22,15 @@ from rkllm_mcp.text import Language
 SHOWN_CHARS = 4000
 DECLINED = ElicitationAnswer("decline")
 NO_ANSWER = ElicitationAnswer("cancel")
+# Words people type as well, in either language.
+_WORDS: Mapping[Decision, Sequence[str]] = {
+    "once": ("yes", "once", "1", "はい"),
+    "conversation": ("conversation", "2"),
+    "always": ("always", "3"),
+    "deny": ("", "no", "deny", "4", "いいえ"),
+    "never": ("never", "5"),
+}
+_SPELLINGS: Mapping[str, Decision] = {word: decision for decision, words in _WORDS.items() for word in words}
 _ENDINGS = {"/no": DECLINED, "/skip": NO_ANSWER}
 # How a server's wish to ask the model is named; see tools.asked.sampling.
 _SAMPLING = "sampling:"
@@ -49,7 +58,7 @@ class FormPrompt:
     def __init__(self, terminal: Terminal, prompter: Prompter, language: Language = "en") -> None:
         self._terminal = terminal
         self._prompter = prompter
-        self.phrases: Phrases = PHRASES[language]
+        self.phrases: Catalogue = read_catalogue(language)
 
     async def approve(self, question: Approval) -> Decision:
         """Return the person's decision about a call or a sampling request; a FormAbandonedError without one."""
@@ -57,25 +66,26 @@ class FormPrompt:
         is_sampling = question.name.startswith(_SAMPLING)
         self._terminal.error(visible(question.reason), YELLOW)
         self._show(question.arguments)
-        keys: dict[str, Decision] = {key: decision for decision, (key, _) in self.phrases.decisions.items()}
-        for key, meaning in self.phrases.decisions.values():
+        decisions = self.phrases.table("answer.decisions")
+        keys: dict[str, Decision] = {key: decision for decision, (key, _) in decisions.items()}
+        for key, meaning in decisions.values():
             self._terminal.error(f"  {key}  {meaning}", "")
-        prompt = self.phrases.asks_model if is_sampling else self.phrases.run_it
+        prompt = self.phrases.sentence("answer.asks_model" if is_sampling else "answer.run_it")
 
         def read(text: str) -> Decision | None:
             word = _word(text)
-            return keys.get(word) or SPELLINGS.get(word)
+            return keys.get(word) or _SPELLINGS.get(word)
 
         return await self._until(prompt, read, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the person's answer to a server's request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
-        heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
+        heading = self.phrases.sentence("answer.asks", server=question.server, message=visible(question.message))
         self._terminal.error(heading, YELLOW)
         if question.url:
             return await self._visit(question.url)
-        self._terminal.error(self.phrases.how, "")
+        self._terminal.error(self.phrases.sentence("answer.how"), "")
         content: dict[str, Any] = {}
         while True:
             filling = await self._fill(question.schema, content)
@@ -84,24 +94,24 @@ class FormPrompt:
             content = filling
             fields = fields_of(question.schema)
             self._show({each.title: _titled(each, content[each.name]) for each in fields if each.name in content})
-            choice = await self._until(self.phrases.send, self._choice, "y/e/n")
+            choice = await self._until(self.phrases.sentence("answer.send"), self._choice, "y/e/n")
             if choice != "e":
                 answers = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
                 return answers[choice]
 
     def _choice(self, text: str) -> str | None:
-        return self.phrases.send_keys.get(_word(text))
+        return self.phrases.table("answer.send_keys").get(_word(text))
 
     async def _visit(self, url: str) -> ElicitationAnswer:
         host = urlsplit(url).netloc.rpartition("@")[2]
-        self._terminal.error(self.phrases.open_page.format(host=visible(host)), "")
+        self._terminal.error(self.phrases.sentence("answer.open_page", host=visible(host)), "")
         self._terminal.error(f"  {visible(url)}", "")
         answers = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
 
         def read(text: str) -> ElicitationAnswer | None:
             return answers.get(self._choice(text) or "") if text.strip() else NO_ANSWER
 
-        return await self._until(self.phrases.is_done, read, "y/n")
+        return await self._until(self.phrases.sentence("answer.is_done"), read, "y/n")
 
     async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
         """Return the typed fields, or the answer that ends the form; Enter repeats a value of ``before``."""
@@ -118,7 +128,9 @@ class FormPrompt:
                 elif standing is not None:
                     content[field.name] = standing
                 elif field.required:
-                    self._terminal.error(f"  {visible(field.title)}: {self.phrases.required}", YELLOW)
+                    self._terminal.error(
+                        f"  {visible(field.title)}: {self.phrases.sentence('answer.required')}", YELLOW
+                    )
                 else:
                     break
         return filled(schema, content)
@@ -126,17 +138,17 @@ class FormPrompt:
     def _read(self, field: FormField, text: str) -> dict[str, Any]:
         """Return the value of a field by name; nothing, after an error message, if the text is invalid."""
         try:
-            return {field.name: field.read(text, self.phrases.mistakes)}
+            return {field.name: field.read(text, self.phrases.table("form.mistakes"))}
         except ValueError as error:
             self._terminal.error(f"  {visible(str(error))}", YELLOW)
             return {}
 
     def _present(self, field: FormField, standing: Any) -> None:
-        notes = [visible(field.description), self.phrases.kinds[field.kind]]
+        notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
         if standing is not None:
-            notes.append(self.phrases.default.format(value=visible(_spelled(_titled(field, standing)))))
+            notes.append(self.phrases.sentence("answer.default", value=visible(_spelled(_titled(field, standing)))))
         elif field.required:
-            notes.append(self.phrases.required)
+            notes.append(self.phrases.sentence("answer.required"))
         said = "; ".join(note for note in notes if note)
         self._terminal.error(f"  {visible(field.title)}{f' ({said})' if said else ''}", "")
         for number, choice in enumerate(field.choices, 1):
@@ -146,7 +158,7 @@ class FormPrompt:
         for name, value in values.items():
             text = visible(_spelled(value))
             if len(text) > SHOWN_CHARS:
-                text = f"{text[:SHOWN_CHARS]}{self.phrases.more.format(count=len(text) - SHOWN_CHARS)}"
+                text = f"{text[:SHOWN_CHARS]}{self.phrases.sentence('answer.more', count=len(text) - SHOWN_CHARS)}"
             lines = text.split("\n")
             head = f"    {visible(name)} = {lines[0]}" if len(lines) == 1 else f"    {visible(name)} ="
             rest = [f"      {line}" for line in lines] if len(lines) > 1 else []
@@ -154,7 +166,7 @@ class FormPrompt:
 
     async def _until(self, prompt: str, read: Callable[[str], Any], keys: str) -> Any:
         while (answer := read(await self._ask(prompt))) is None:
-            self._terminal.error(self.phrases.again.format(keys=keys), YELLOW)
+            self._terminal.error(self.phrases.sentence("answer.again", keys=keys), YELLOW)
         return answer
 
     async def _ask(self, prompt: str) -> str:

@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from typing_extensions import assert_never
 
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.events import (
     Approval,
     Elicitation,
@@ -23,6 +24,7 @@ from rkllm_mcp.events import (
     QuestionAnswered,
     Queued,
     ResourceRead,
+    Source,
     Sources,
     Status,
     Text,
@@ -36,7 +38,6 @@ from rkllm_mcp.events import (
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
-from rkllm_mcp.surfaces.chat.phrases import ENGLISH, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten
 
@@ -60,9 +61,9 @@ class Renderer(Protocol):
 class TerminalRenderer:
     """Events as text on a terminal."""
 
-    def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
+    def __init__(self, terminal: Terminal, phrases: Catalogue | None = None) -> None:
         self._terminal = terminal
-        self._phrases = phrases
+        self._phrases = phrases or read_catalogue("en")
         self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
 
     def show(self, event: Event) -> None:
@@ -82,12 +83,12 @@ class TerminalRenderer:
             case Status():
                 note(event.text)
             case Queued():
-                note(self._phrases.queued.format(position=event.position))
+                note(self._phrases.sentence("answer.queued", position=event.position))
             case ToolCallDetected():
-                repaired = self._phrases.repaired if event.repaired else ""
+                repaired = self._phrases.sentence("answer.repaired") if event.repaired else ""
                 note(f"  → {event.name}({arguments_text(event.arguments)}){repaired}")
             case ToolCallFailed():
-                note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
+                note(self._phrases.sentence("answer.unreadable", reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
                 note(f"  ← {event.seconds:.1f} s  {shorten(collapse_whitespace(event.text), RESULT_CHARS)}")
             case ToolProgress():
@@ -103,16 +104,18 @@ class TerminalRenderer:
 
     def _detail(self, event: Approval | Elicitation | Sources) -> None:
         if isinstance(event, Sources):
-            page = self._phrases.page
-            places = [f"{item['document']}{page.format(item['page']) if item['page'] else ''}" for item in event.items]
-            text = self._phrases.sources.format(
-                places=shorten(collapse_whitespace("; ".join(dict.fromkeys(places))), RESULT_CHARS)
-            )
+            names = dict.fromkeys(map(self._source_name, event.items))
+            line = shorten(collapse_whitespace("; ".join(names)), RESULT_CHARS)
+            text = self._phrases.sentence("answer.sources", places=line)
         elif isinstance(event, Approval):
-            text = self._phrases.waiting.format(name=event.name, reason=event.reason)
+            text = self._phrases.sentence("answer.waiting", name=event.name, reason=event.reason)
         else:
-            text = self._phrases.asks.format(server=event.server, message=event.message)
+            text = self._phrases.sentence("answer.asks", server=event.server, message=event.message)
         self._terminal.note(text, "" if isinstance(event, Sources) else YELLOW)
+
+    def _source_name(self, source: Source) -> str:
+        page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
+        return f"{source['document']}{page}"
 
     def _progress(self, event: ToolProgress) -> None:
         if self._terminal.shows_progress:
@@ -132,9 +135,10 @@ class TerminalRenderer:
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
-            self._terminal.error(self._phrases.failed.format(error=event.error or self._phrases.nameless))
-        elif event.reason in self._phrases.endings:
-            self._terminal.note(self._phrases.endings[event.reason], YELLOW)
+            error = event.error or self._phrases.sentence("answer.nameless")
+            self._terminal.error(self._phrases.sentence("answer.failed", error=error))
+        elif event.reason in self._phrases.table("answer.endings"):
+            self._terminal.note(self._phrases.table("answer.endings")[event.reason], YELLOW)
 
     def _close(self) -> None:
         self._streamed = None
@@ -188,7 +192,7 @@ class Answering:
     terminal: Terminal
     inquirer: FormPrompt | None = None
     silence_s: float = SILENCE_S
-    phrases: Phrases = ENGLISH
+    phrases: Catalogue = field(default_factory=lambda: read_catalogue("en"))
     _is_late: bool = False  # the request was withdrawn before the answer
 
     async def follow(
@@ -218,8 +222,8 @@ class Answering:
         if reading is None or not self.terminal.shows_progress:
             return
         is_long = reading.seconds is not None and reading.seconds >= 1
-        share = self.phrases.about.format(seconds=f"{reading.seconds:.0f}") if is_long else ""
-        self.terminal.note(self.phrases.reading.format(tokens=reading.tokens, share=share))
+        share = self.phrases.sentence("answer.about", seconds=f"{reading.seconds:.0f}") if is_long else ""
+        self.terminal.note(self.phrases.sentence("answer.reading", tokens=reading.tokens, share=share))
 
     async def _ask(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         answer: Decision | ElicitationAnswer | None = None
@@ -247,7 +251,7 @@ class Answering:
         """Say that a question was taken back, unless the person did that by stopping the answer."""
         was_stopped = isinstance(event, End) and event.reason == "cancelled"
         if self._is_late and not was_stopped:
-            self.terminal.error(self.phrases.too_late, YELLOW)
+            self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
         self._is_late = False
 
     def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:

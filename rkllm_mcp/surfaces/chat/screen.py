@@ -17,8 +17,8 @@ from importlib import import_module
 from threading import Thread
 from typing import TypeAlias
 
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.events import Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, ToolProgress, Usage
-from rkllm_mcp.surfaces.chat.phrases import Phrases
 from rkllm_mcp.surfaces.chat.render import (
     ANSWER_MARK,
     RESULT_CHARS,
@@ -215,7 +215,7 @@ class _Call:
 class ScreenRenderer:
     """Events on a screen: Markdown as it streams, and a line for each call that is updated in place."""
 
-    def __init__(self, terminal: Terminal, phrases: Phrases, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, terminal: Terminal, phrases: Catalogue, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
         self._phrases = phrases
         self._clock = clock
@@ -259,7 +259,7 @@ class ScreenRenderer:
         """Show an event of a call; return False if it is something else."""
         match event:
             case ToolCallDetected():
-                repaired = self._phrases.repaired if event.repaired else ""
+                repaired = self._phrases.sentence("answer.repaired") if event.repaired else ""
                 self._calls[event.id] = call = _Call(event.name, f"{arguments_text(event.arguments)}{repaired}")
             case ToolProgress() if event.id in self._calls:
                 call = self._calls[event.id]
@@ -300,7 +300,7 @@ class ScreenRenderer:
         self._region.paint([line for each in self._painted for line in each.lines(columns)])
 
 
-def renderer_for(terminal: Terminal, phrases: Phrases) -> Renderer:
+def renderer_for(terminal: Terminal, phrases: Catalogue) -> Renderer:
     """Return the renderer for a terminal, or for a pipe."""
     if terminal.draws_answers or terminal.draws_notes:
         return ScreenRenderer(terminal, phrases)

@@ -59,7 +59,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
             if kept is not None:
                 take_up(state, kept)
             elif resumed == LATEST:
-                session.status(state.phrases.none_kept_yet)
+                session.status(state.phrases.sentence("chat.none_kept_yet"))
             await converse(state, lines)
             if line := farewell(state):
                 session.status(line)
@@ -103,6 +103,6 @@ async def _answer(state: ChatState, text: str) -> None:
 def _greet(session: Session, state: ChatState) -> None:
     session.note_configuration(state.app.config)
     model_host = state.app.model_host
-    session.status(state.phrases.greeting.format(version=__version__, model=model_host.name))
+    session.status(state.phrases.sentence("chat.greeting", version=__version__, model=model_host.name))
     if model_host.is_emulated:
         session.status(emulation_note(model_host.name, state.language))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
-from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, PHRASES, ChatPhrases
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
@@ -52,12 +52,12 @@ class Stats:
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
 
-    def rows(self, phrases: ChatPhrases) -> list[tuple[str, str]]:
+    def rows(self, phrases: Catalogue) -> list[tuple[str, str]]:
         """The figures for a person."""
         prefill = _speed(self.prefilled_tokens, self.prefill_ms)
         decode = _speed(self.generated_tokens, self.decode_ms)
         figures = {**asdict(self), "prefill_speed": prefill, "decode_speed": decode}
-        return [(name, value.format_map(figures)) for name, value in phrases.stats.values()]
+        return [(name, value.format_map(figures)) for name, value in phrases.table("chat.stats").values()]
 
 
 def _speed(tokens: int, milliseconds: float) -> str:
@@ -81,30 +81,35 @@ class ChatState:
     _command: anyio.CancelScope | None = None
 
     @property
-    def phrases(self) -> ChatPhrases:
+    def phrases(self) -> Catalogue:
         """Texts in the person's language."""
-        return CHAT_PHRASES[self.language]
+        return read_catalogue(self.language)
 
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
-        phrases = PHRASES[self.language]
-        renderer = renderer_for(self.terminal, phrases)
+        renderer = renderer_for(self.terminal, self.phrases)
 
         def show(event: Event) -> None:
             self.stats.note(event)
             renderer.show(event)
 
         self.stats.questions += 1
-        answering = Answering(self.app, self.terminal, self.inquirer, phrases=phrases)
+        answering = Answering(self.app, self.terminal, self.inquirer, phrases=self.phrases)
         await answering.follow(self.conversation.id, events, show)
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""
-        self.terminal.error(PHRASES[self.language].failed.format(error=error))
+        self.terminal.error(self.phrases.sentence("answer.failed", error=error))
 
     def need(self, command: str) -> None:
-        """Say what has to stand behind a command."""
-        self.terminal.error(self.phrases.need[command])
+        """Show the argument that a command requires."""
+        *_, example = self.phrases.table("help.commands")[command]
+        self.terminal.error(example)
+
+    def requires_argument(self, command: str) -> bool:
+        """Return True if the command does nothing without an argument; optional ones are in brackets."""
+        usage, *_ = self.phrases.table("help.commands")[command]
+        return usage.partition(" ")[2][:1] not in ("", "[")
 
     def context(self) -> CallContext:
         """Return the call context of requests outside an answer."""
@@ -126,5 +131,5 @@ class ChatState:
         with anyio.CancelScope() as self._command:
             yield
         if self._command.cancelled_caught:
-            self.terminal.note(PHRASES[self.language].endings["cancelled"])
+            self.terminal.note(self.phrases.table("answer.endings")["cancelled"])
         self._command = None

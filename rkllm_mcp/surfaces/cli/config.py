@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
-from rkllm_mcp.surfaces.invocation import NO_CONFIGURATION, Session
+from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
 app = typer.Typer(no_args_is_help=True)
@@ -94,7 +95,7 @@ def check(session: Session) -> None:
 
     config = session.config()
     notes = config_warnings(config)
-    where = config.origin.source or NO_CONFIGURATION["en"]
+    where = config.origin.source or translate("config.none")
     servers = ", ".join(server.name for server in config.active_servers) or "none"
     if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
@@ -135,7 +136,7 @@ def add_key(
 def show(session: Session) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = session.config()
-    session.status(f"# {config.origin.source or NO_CONFIGURATION['en']}")
+    session.status(f"# {config.origin.source or translate('config.none')}")
     write_json(config.redacted())
 
 

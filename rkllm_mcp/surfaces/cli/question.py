@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 import anyio
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.text import Language
@@ -28,10 +29,6 @@ _MOST_BYTES = 16 * 2**20
 _MARKED_UP = (".eml", ".htm", ".html", ".mht", ".mhtml", ".rtf", ".xhtml")
 # After this time without data a person may not know what the program waits for.
 _NOTE_AFTER_S = 3.0
-_WAITING: dict[Language, str] = {
-    "en": "[Input: waiting for the end of standard input; '< /dev/null' leaves it out]",
-    "ja": "[入力: 標準入力の終わりを待っています。使わないときは < /dev/null を付けてください]",
-}
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def _read_standard_input(session: Session, language: Language) -> bytes:
         except (OSError, ValueError):
             is_ready = True  # closed, or no descriptor
         if not is_ready:
-            session.status(_WAITING[language])
+            session.status(translate("input.waiting", language))
     try:
         return _read(stdin, "standard input")
     except OSError:

@@ -193,9 +193,9 @@ def run(
 
     async def work() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
+            from rkllm_mcp.catalogue import read_catalogue
             from rkllm_mcp.surfaces.chat.forms import FormPrompt
             from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-            from rkllm_mcp.surfaces.chat.phrases import PHRASES
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
 
@@ -213,7 +213,7 @@ def run(
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
-            answering = Answering(app, session.terminal, inquirer, phrases=PHRASES[language])
+            answering = Answering(app, session.terminal, inquirer, phrases=read_catalogue(language))
             reason = await answering.follow(conversation.id, events, show)
         return EXIT_CODES[reason]
 
@@ -226,10 +226,10 @@ async def _show_all(show: Callable[[Event], None], events: Sequence[Event]) -> N
 
 
 def _terminal_renderer(session: Session, language: Language) -> Renderer:
-    from rkllm_mcp.surfaces.chat.phrases import PHRASES
+    from rkllm_mcp.catalogue import read_catalogue
     from rkllm_mcp.surfaces.chat.screen import renderer_for
 
-    return renderer_for(session.terminal, PHRASES[language])
+    return renderer_for(session.terminal, read_catalogue(language))
 
 
 def found_tool(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:

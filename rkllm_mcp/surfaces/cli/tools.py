@@ -11,18 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import ToolFinished, event_to_json
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
 from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.cli.run import found_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, read_pairs, tool_table, tool_text
+from rkllm_mcp.surfaces.tables import (
+    call_table,
+    call_time,
+    grant_table,
+    read_pairs,
+    switched_line,
+    tool_table,
+    tool_text,
+)
 from rkllm_mcp.surfaces.terminal import is_interactive, printable
 
 if TYPE_CHECKING:
@@ -99,7 +107,7 @@ async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None
         await environment.toolbox.connected()
         for name in names:
             server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
-            session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
+            session.status(switched_line(read_catalogue("en"), server, tool, is_on=is_on))
         await environment.store.settled()
 
 
@@ -215,7 +223,7 @@ async def approvals_command(
     async with open_stored(session.config()) as store:
         for name in forget or ():
             for server, tool in await forget_approvals(store, name):
-                session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
+                session.status(translate("chat.forgotten", tool=tool, server=server))
         given = [(grant.kind, server, tool) for server, tool, grant in await store.grants.all()]
     if forget:
         return

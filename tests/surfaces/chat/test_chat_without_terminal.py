@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from string import Formatter
-from typing import Any, cast
 
-import pytest
-
-from rkllm_mcp.agent.markup_filter import SENTENCES
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.sections import AgentSection, Config
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat.commands import COMMANDS
-from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, HELP, PHRASES, ChatPhrases, Phrases
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.invocation import Session, emulation_note
+from rkllm_mcp.text import LANGUAGES
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
 from tests.support.served import scripted_model
@@ -38,7 +32,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
     lines += ["/hlep", "/con", "/nothing", "/clear", "/quit", "never read"]
     done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
     assert done.returncode == 0
-    for usage, explanation in HELP["en"].commands.values():
+    for usage, explanation, *_ in read_catalogue("en").table("help.commands").values():
         assert f"\n{usage} " in f"\n{done.stdout}"
         assert f"  {explanation}\n" in done.stdout
     for piece in (
@@ -102,8 +96,14 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
 
 
 def test_every_command_is_explained_in_every_language() -> None:
-    assert [list(said.commands) for said in HELP.values()] == [list(COMMANDS)] * len(HELP)
-    assert [usage.split()[0] for said in HELP.values() for usage, _ in said.commands.values()] == [*COMMANDS] * 2
+    for language in LANGUAGES:
+        explained = read_catalogue(language).table("help.commands")
+        assert list(explained) == list(COMMANDS)
+        assert [usage.split()[0] for usage, *_ in explained.values()] == list(COMMANDS)
+        # The third text is shown where the argument is missing.
+        assert [name for name, (usage, *_) in explained.items() if " " in usage and "[" not in usage.split()[1]] == [
+            name for name, texts in explained.items() if len(texts) > 2 and name != "/approve"
+        ]
 
 
 def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
@@ -112,11 +112,13 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     lines += "/resource /prompt /resume /rename /save /hlep"
     typed = [*lines.split(), "/rename x", "/approve x", "/tools x", "/clear", "こんにちは", "/quit"]
     done = demo.run("chat", stdin="\n".join(typed))
-    said = CHAT_PHRASES["ja"]
-    shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n", said.none_kept]
-    shown += [said.no_tools, said.no_servers, said.no_resources, said.no_prompts, said.no_calls, said.nothing_said]
+    japanese = read_catalogue("ja")
+    shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n"]
+    keys = ("none_kept", "no_tools", "no_servers", "no_resources", "no_prompts", "no_calls", "nothing_said")
+    shown += [japanese.sentence(f"chat.{key}") for key in keys]
     assert [piece for piece in shown if piece not in done.stdout] == []
-    told = [*said.need.values(), said.not_kept_yet, said.new_conversation]
+    told = [texts[2] for texts in japanese.table("help.commands").values() if len(texts) > 2]
+    told += [japanese.sentence("chat.not_kept_yet"), japanese.sentence("chat.new_conversation")]
     told += [emulation_note("demo", "ja"), "「x」というツールはありません。一覧は /tools"]
     told += ["/hlep というコマンドはありません。/help のことですか？", "この会話を続けるには: rkllm-mcp chat --resume"]
     assert [piece for piece in told if piece not in done.stderr] == []
@@ -125,34 +127,15 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
 def test_a_japanese_answer_has_japanese_notes(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
     done = demo.run("run", "--no-tools", "Who am I?")
-    assert f"◆ {SENTENCES['ja']}" in done.stdout
+    assert f"◆ {translate('answer.no_tool_on', 'ja')}" in done.stdout
     assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
     assert emulation_note("secretary", "ja") in done.stderr
-
-
-@pytest.mark.parametrize("table", [PHRASES, CHAT_PHRASES], ids=["around an answer", "of the commands"])
-def test_every_sentence_has_the_same_blanks_in_every_language(table: Mapping[str, Phrases | ChatPhrases]) -> None:
-    blanks = {language: sorted(_blanks(asdict(said))) for language, said in table.items()}
-    assert blanks["en"] == blanks["ja"]
-
-
-def _blanks(said: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every blank of every sentence, with where the sentence stands."""
-    if isinstance(said, str):
-        yield from ((path, name) for _, name, _, _ in Formatter().parse(said) if name)
-    elif isinstance(said, Mapping):
-        for key, value in cast("Mapping[str, Any]", said).items():
-            # Words that people type differ between the languages.
-            yield from () if key == "send_keys" else _blanks(value, f"{path}.{key}")
-    else:
-        for part in cast("Iterable[Any]", said):
-            yield from _blanks(part, path)
 
 
 def test_a_call_that_fits_no_tool_is_described_in_a_sentence(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK])
     done = demo.run("run", "--no-tools", "Who am I?")
-    assert SENTENCES["en"] in done.stdout
+    assert translate("answer.no_tool_on") in done.stdout
     assert "<tool_call>" not in done.stdout
     assert "<tool_call>" in done.stderr
 

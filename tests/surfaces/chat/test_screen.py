@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import (
     Approval,
     End,
@@ -20,7 +21,6 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
 )
-from rkllm_mcp.surfaces.chat.phrases import ENGLISH
 from rkllm_mcp.surfaces.chat.render import Renderer, TerminalRenderer
 from rkllm_mcp.surfaces.chat.screen import ScreenRenderer, renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
@@ -101,7 +101,7 @@ class Clock:
 def after(events: Sequence[Event], columns: int = 41, rows: int = 24) -> VirtualScreen:
     """The screen after events that came a second apart."""
     screen, clock = VirtualScreen(columns, rows), Clock()
-    renderer = ScreenRenderer(Terminal(out=lambda: screen, err=lambda: screen, env={}), ENGLISH, clock)
+    renderer = ScreenRenderer(Terminal(out=lambda: screen, err=lambda: screen, env={}), read_catalogue("en"), clock)
     for event in events:
         clock.now_s += 1
         renderer.show(event)
@@ -128,7 +128,7 @@ def test_what_has_come_is_on_the_screen_at_once() -> None:
 def test_a_fast_answer_is_painted_twenty_times_a_second() -> None:
     async def streamed() -> int:
         with VirtualScreen(80) as screen:
-            renderer = renderer_for(Terminal(out=lambda: screen, err=lambda: screen, env={}), ENGLISH)
+            renderer = renderer_for(Terminal(out=lambda: screen, err=lambda: screen, env={}), read_catalogue("en"))
             for _ in range(1000):
                 renderer.show(Text("word "))
             assert screen.writes == 1
@@ -205,7 +205,7 @@ def test_a_note_during_an_answer_appears_above_it() -> None:
     with VirtualScreen(41) as screen:
         terminal = Terminal(out=lambda: screen, err=lambda: screen, env={})
         clock = Clock()
-        renderer = ScreenRenderer(terminal, ENGLISH, clock)
+        renderer = ScreenRenderer(terminal, read_catalogue("en"), clock)
         for text in ("A **b", "old** word\n\n- and", " more"):
             clock.now_s += 1
             renderer.show(Text(text))
@@ -218,7 +218,11 @@ def test_a_note_during_an_answer_appears_above_it() -> None:
 def test_markdown_is_for_screens_whose_owner_wants_it() -> None:
     def kind(plain: bool = False, **env: str) -> type[Renderer]:
         with VirtualScreen(80) as screen:
-            return type(renderer_for(Terminal(plain=plain, out=lambda: screen, err=lambda: screen, env=env), ENGLISH))
+            return type(
+                renderer_for(
+                    Terminal(plain=plain, out=lambda: screen, err=lambda: screen, env=env), read_catalogue("en")
+                )
+            )
 
     assert [kind(), kind(TERM="xterm"), kind(True), kind(NO_COLOR="1"), kind(TERM="dumb")] == [
         ScreenRenderer,
@@ -233,12 +237,12 @@ def test_a_text_without_markup_is_shown_without_loading_rich() -> None:
     program = """
 import io, sys
 from rkllm_mcp.events import End, Text
-from rkllm_mcp.surfaces.chat.phrases import ENGLISH
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.surfaces.chat.screen import ScreenRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
 class Screen(io.StringIO):
     def isatty(self): return True
-renderer = ScreenRenderer(Terminal(out=Screen, err=Screen, env={}), ENGLISH)
+renderer = ScreenRenderer(Terminal(out=Screen, err=Screen, env={}), read_catalogue("en"))
 renderer.show(Text("Just words.\\n\\nAnd more of them: 1, 2."))
 renderer.show(End("answered"))
 print("rich" in sys.modules)

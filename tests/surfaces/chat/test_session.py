@@ -12,11 +12,11 @@ import pytest
 
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import EndReason, Event
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
-from rkllm_mcp.surfaces.chat.phrases import ENGLISH
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.demo_app import make_demo
@@ -108,7 +108,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
             assert app.cancel(conversation.id)
     assert reasons == ["cancelled"]
     assert "Who are you?" in screen.getvalue()
-    assert ENGLISH.too_late not in screen.getvalue()
+    assert read_catalogue("en").sentence("answer.too_late") not in screen.getvalue()
 
 
 async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,67 @@
+"""The catalogues of texts: complete in each language, and each text used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import Formatter
+from typing import Any, cast
+
+import pytest
+
+import rkllm_mcp
+from rkllm_mcp.catalogue import read_catalogue, translate
+from rkllm_mcp.text import LANGUAGES, Language
+
+# Functions whose argument is a key.
+_READERS = frozenset({"translate", "_translate", "sentence", "table", "_show_listing"})
+
+
+def blanks(entry: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The blanks of every sentence below ``entry``, and an empty one for the sentence itself."""
+    if isinstance(entry, str):
+        yield path, ""
+        yield from ((path, name) for _, name, _, _ in Formatter().parse(entry) if name)
+    elif isinstance(entry, Mapping):
+        for key, value in cast("Mapping[str, Any]", entry).items():
+            # The words that a person may type differ between the languages.
+            yield from () if key == "answer.send_keys" else blanks(value, f"{path}/{key}")
+    else:
+        for index, part in enumerate(cast("list[Any]", entry)):
+            yield from blanks(part, f"{path}/{index}")
+
+
+def constants() -> tuple[set[str], set[str]]:
+    """Return all texts in the code, and those that are an argument of a reader of the catalogue."""
+    everywhere: set[str] = set()
+    arguments: set[str] = set()
+    for file in Path(rkllm_mcp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                everywhere.add(node.value)
+            elif isinstance(node, ast.Call):
+                function = node.func
+                name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+                if name in _READERS:
+                    inside = (inner for argument in node.args for inner in ast.walk(argument))
+                    texts = (inner.value for inner in inside if isinstance(inner, ast.Constant))
+                    arguments.update(text for text in texts if isinstance(text, str) and "." in text)
+    return everywhere, arguments
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_the_same_texts_with_the_same_blanks(language: Language) -> None:
+    assert sorted(blanks(read_catalogue(language).entries)) == sorted(blanks(read_catalogue("en").entries))
+
+
+def test_every_text_is_used_and_every_used_text_exists() -> None:
+    keys = set(read_catalogue("en").entries)
+    everywhere, arguments = constants()
+    assert sorted(keys - everywhere) == []
+    sections = tuple({f"{key.partition('.')[0]}." for key in keys})
+    assert sorted(key for key in arguments - keys if key.startswith(sections)) == []
+
+
+def test_a_value_is_inserted_and_not_read_as_a_template() -> None:
+    assert translate("config.two_files", used="{other}", other="b") == "[Config: {other} of this folder is used, not b]"
