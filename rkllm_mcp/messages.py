@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
-from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import EndReason, Source
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -21,8 +20,6 @@ ApprovalOutcome: TypeAlias = Literal[
 ]
 # How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
 Ending: TypeAlias = EndReason | Literal["", "interrupted"]
-# Note behind an incomplete answer.
-ENDINGS: Mapping[Ending, str] = read_catalogue("en").table("ending")
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")

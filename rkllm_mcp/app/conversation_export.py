@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import ENDINGS, Ending, StoredTurn
+from rkllm_mcp.messages import Ending, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
 
 Format = Literal["markdown", "json"]
@@ -35,8 +36,8 @@ def _turn(turn: StoredTurn) -> str:
         parts.append(f"<details><summary>Thinking</summary>\n\n{turn.thinking.strip()}\n\n</details>")
     if turn.text.strip():
         parts.append(turn.text.strip())
-    if turn.ending in ENDINGS:
-        parts.append(f"*[{ENDINGS[turn.ending]}]*")
+    if ending := read_catalogue("en").table("ending").get(turn.ending):
+        parts.append(f"*[{ending}]*")
     return "\n\n".join(parts)
 
 

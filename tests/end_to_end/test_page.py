@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +17,9 @@ from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import make_features
 from tests.support.served import scripted_model
 from tests.support.tour_board import serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) -> None:
@@ -99,14 +105,19 @@ def slow_demo(folder: Path) -> Demo:
     return demo
 
 
-def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp_path: Path) -> None:
-    demo = slow_demo(tmp_path)
+@contextmanager
+def slow_line(folder: Path) -> Generator[tuple[str, CutLine, Browser]]:
+    """Serve the slow model; yield its address, a line to it that can be cut, and a browser."""
     with (
-        serving(demo) as (address, _),
+        serving(slow_demo(folder)) as (address, _),
         CutLine(int(address.rpartition(":")[2])) as line,
         chromium() as browser,
-        visiting(browser, line.url, PHONE) as visit,
     ):
+        yield address, line, browser
+
+
+def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp_path: Path) -> None:
+    with slow_line(tmp_path) as (_, line, browser), visiting(browser, line.url, PHONE) as visit:
         page = visit.page
         visit.ask("at length")
         page.wait_for_selector(".message.assistant .prose >> text=w1")
@@ -126,13 +137,7 @@ def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp
 
 
 def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_no_draft(tmp_path: Path) -> None:
-    demo = slow_demo(tmp_path)
-    with (
-        serving(demo) as (address, _),
-        CutLine(int(address.rpartition(":")[2])) as line,
-        chromium() as browser,
-        visiting(browser, address, PHONE) as first,
-    ):
+    with slow_line(tmp_path) as (address, line, browser), visiting(browser, address, PHONE) as first:
         first.ask("at length")
         first.page.wait_for_selector(".message.assistant .prose >> text=w1")
         hash_of_conversation = first.page.url.partition("#")[2]
@@ -151,13 +156,7 @@ def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_n
 
 
 def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(tmp_path: Path) -> None:
-    demo = slow_demo(tmp_path)
-    with (
-        serving(demo) as (address, _),
-        CutLine(int(address.rpartition(":")[2])) as line,
-        chromium() as browser,
-        visiting(browser, line.url) as visit,
-    ):
+    with slow_line(tmp_path) as (_, line, browser), visiting(browser, line.url) as visit:
         page = visit.page
         visit.ask("at length")
         page.wait_for_selector(".message.assistant .prose >> text=w1")

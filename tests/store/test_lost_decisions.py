@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.records import StoredApproval, Switch
-from rkllm_mcp.store import open_store
+from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.database import MIGRATIONS
 from rkllm_mcp.tools.approvals import Approvals
 from tests.support.mcp_servers.specs import local_server
@@ -67,6 +67,21 @@ async def ruling_of(approvals: Approvals, tool: ToolSpec) -> str:
     return (await approvals.rule(SERVER, tool, ToolCall("call_1", tool.name, {}), NO_CONTEXT)).ruling
 
 
+async def rulings(store: Store) -> list[str]:
+    """The rulings on the refused tool and on the other one."""
+    approvals = Approvals(store.grants)
+    return [await ruling_of(approvals, tool) for tool in (LOOK, READ)]
+
+
+@asynccontextmanager
+async def open_damaged(path: Path) -> AsyncGenerator[Store]:
+    """Open a store whose damage is reported once."""
+    problems: list[str] = []
+    async with open_store(path=path, on_problem=problems.append) as store:
+        yield store
+    assert len(problems) == 1
+
+
 @pytest.mark.parametrize("harm", [make_newer, drop_history])
 async def test_refusals_switches_and_phones_survive_a_file_whose_small_tables_are_readable(
     tmp_path: Path, harm: Callable[[Path], None]
@@ -74,14 +89,10 @@ async def test_refusals_switches_and_phones_survive_a_file_whose_small_tables_ar
     path = tmp_path / "state.db"
     key = await fill(path)
     harm(path)
-    problems: list[str] = []
-    async with open_store(path=path, on_problem=problems.append) as store:
-        approvals = Approvals(store.grants)
-        assert await ruling_of(approvals, LOOK) == "never"
-        assert await ruling_of(approvals, READ) == "free"
+    async with open_damaged(path) as store:
+        assert await rulings(store) == ["never", "free"]
         assert await store.switches.all() == [SWITCH]
         assert await store.devices.find(key) is not None
-    assert len(problems) == 1
 
 
 @pytest.mark.parametrize("harm", [overwrite, truncate, drop_grants])
@@ -89,12 +100,8 @@ async def test_every_call_asks_if_refusals_cannot_be_read(tmp_path: Path, harm: 
     path = tmp_path / "state.db"
     await fill(path)
     harm(path)
-    problems: list[str] = []
-    async with open_store(path=path, on_problem=problems.append) as store:
-        approvals = Approvals(store.grants)
-        assert await ruling_of(approvals, LOOK) == "refused"
-        assert await ruling_of(approvals, READ) == "refused"
-    assert len(problems) == 1
+    async with open_damaged(path) as store:
+        assert await rulings(store) == ["refused", "refused"]
 
 
 async def test_without_a_file_nothing_could_be_lost(tmp_path: Path) -> None:

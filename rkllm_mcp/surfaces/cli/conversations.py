@@ -18,8 +18,9 @@ from rich.text import Text
 
 from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json, moment, summary_dict
 from rkllm_mcp.app.preview import find_conversation, open_stored
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import ENDINGS, StoredTurn
+from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.cli.config import write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
@@ -46,8 +47,8 @@ def _shown(turn: StoredTurn) -> Group:
     if turn.text.strip():
         # Small models end their lines where they mean to; Markdown would join them.
         parts.append(Markdown(printable(turn.text.strip()).replace("\n", "  \n")))
-    if turn.ending in ENDINGS:
-        parts.append(Text(f"[{ENDINGS[turn.ending]}]", style="yellow"))
+    if ending := read_catalogue("en").table("ending").get(turn.ending):
+        parts.append(Text(f"[{ending}]", style="yellow"))
     return Group(*parts)
 
 
