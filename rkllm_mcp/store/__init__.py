@@ -37,7 +37,7 @@ class Store:
     async def texts(self, kind: str) -> KeyValue:
         """Return the texts of one kind; empty if they cannot be read."""
         try:
-            texts = await self.database.ask(partial(read_texts, kind))
+            texts = await self.database.ask(partial(read_texts, kind), reads=True)
         except StoreError:
             texts = {}
         return KeyValue(kind, texts, self.database)

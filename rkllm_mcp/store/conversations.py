@@ -381,7 +381,7 @@ class Conversations:
                 conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
             )
 
-        return await self._database.ask(work)
+        return await self._database.ask(work, reads=True)
 
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = "", *, pinned_first: bool = False

@@ -102,6 +102,8 @@ def _check_tables(connection: sqlite3.Connection) -> None:
 
 # Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
 _BUSY_TIMEOUT_S = 5.0
+# As long as the file stays locked after that: an answer makes several writes.
+_LOCKED_TIMEOUT_S = 0.2
 # Time for the remaining writes at the end: each waits for the file at most once.
 _CLOSE_TIMEOUT_S = 2 * _BUSY_TIMEOUT_S
 
@@ -121,6 +123,7 @@ class Database:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
+        self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
         self.is_lasting = False  # data that is written now survives the process
         # Tables of an unusable file whose rows could not be read; empty if the file is used.
         self.lost_tables: frozenset[str] = frozenset()
@@ -130,14 +133,15 @@ class Database:
         """True if every ``tell`` so far was written."""
         return self._problem is None
 
-    async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
+    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
-        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns. A
-        StoreError if the file cannot be read or written.
+        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
+        With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the file cannot be
+        read or written.
         """
         try:
-            done = self._thread.submit(self._transact, work, durable=durable)
+            done = self._thread.submit(self._transact, work, durable=durable, reads=reads)
         except RuntimeError:
             raise StoreError(str(self.path), "it is closed already", _REPORT) from None
         try:
@@ -153,7 +157,7 @@ class Database:
 
     async def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Return the rows of a query; a StoreError if the file cannot be read."""
-        return await self.ask(lambda connection: connection.execute(query, values).fetchall())
+        return await self.ask(lambda connection: connection.execute(query, values).fetchall(), reads=True)
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
         """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
@@ -196,7 +200,7 @@ class Database:
 
     async def missing_tables(self) -> list[str]:
         """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
-        return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)))
+        return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)), reads=True)
 
     async def aclose(self) -> None:
         """Write the remaining work and close the file; bounded and shielded from cancellation."""
@@ -270,7 +274,7 @@ class Database:
             pass
         return True
 
-    def _transact(self, work: Work[_Result], *, durable: bool = False) -> _Result:
+    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
         if connection is None:
@@ -278,7 +282,7 @@ class Database:
         if durable:
             connection.execute("PRAGMA synchronous = FULL")
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection, reads=reads)
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException as error:
@@ -294,6 +298,21 @@ class Database:
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
         return result
+
+    def _begin(self, connection: sqlite3.Connection, *, reads: bool) -> None:
+        """Begin a transaction; a writer that was waited for in vain is not waited for as long again."""
+        if reads:
+            connection.execute("BEGIN")
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self._is_impatient = True
+            connection.execute(f"PRAGMA busy_timeout = {round(_LOCKED_TIMEOUT_S * 1000)}")
+            raise
+        if self._is_impatient:
+            self._is_impatient = False
+            connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_TIMEOUT_S * 1000)}")
 
     def _empty_log(self) -> None:
         try:

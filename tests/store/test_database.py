@@ -175,9 +175,13 @@ async def test_a_writer_that_another_process_delays_for_too_long_is_reported(tmp
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="another rkllm-mcp is using it; end that process"):
             await database.ask(count)
+        # Readers do not wait for a writer, and the next write waits less.
+        assert await database.rows("PRAGMA busy_timeout") == [(200,)]
+        assert await database.ask(count, reads=True) == 0
         other.execute("ROLLBACK")
         other.close()
         assert await database.ask(count) == 0
+        assert await database.rows("PRAGMA busy_timeout") == [(5000,)]
 
 
 async def test_an_older_file_is_brought_up_to_date_with_its_contents(tmp_path: Path) -> None:
