@@ -10,6 +10,7 @@ Models and runtimes are left out: they are large, and are downloaded again by na
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import os
@@ -39,6 +40,7 @@ from rkllm_mcp.surfaces.invocation import Session
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
+_PARTIAL = ".partial"
 _SQLITE = b"SQLite format 3\0"
 # Below the data folder: what 'models pull', 'runtime pull' and the installer fetch again.
 _FETCHED_AGAIN = frozenset({"models", "runtimes", "uv"})
@@ -94,10 +96,13 @@ def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
     draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
     count = 0
     try:
+        _remove_drafts(target)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with (
             os.fdopen(descriptor, "wb") as raw,
-            tempfile.TemporaryDirectory(dir=target.parent) as scratch,
+            tempfile.TemporaryDirectory(
+                dir=target.parent, prefix=f".{target.name}.{os.getpid()}.", suffix=_PARTIAL
+            ) as scratch,
             tarfile.open(fileobj=raw, mode="w:gz") as archive,
         ):
             manifest = Path(scratch) / _MANIFEST
@@ -115,6 +120,18 @@ def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return count
+
+
+def _remove_drafts(target: Path) -> None:
+    """Remove what a backup to ``target`` has left that was killed; it holds keys and a copy of a database."""
+    for draft in target.parent.glob(f".{glob.escape(target.name)}.*{_PARTIAL}"):
+        pid = draft.name.removeprefix(f".{target.name}.").partition(".")[0]
+        if not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+            continue
+        if draft.is_dir() and not draft.is_symlink():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
 
 
 def _manifest(folders: Mapping[str, Path]) -> dict[str, Any]:
@@ -189,8 +206,8 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
         not member.isfile()
         or path.is_absolute()
         or ".." in path.parts
-        or path.parts[0] not in _KINDS
         or len(path.parts) < 2
+        or path.parts[0] not in _KINDS
     ):
         raise ValueError(f"it has an entry {member.name!r}")
     file = target / path

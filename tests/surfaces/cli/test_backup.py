@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import tarfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -140,6 +144,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
         entry("/etc/escaped"),
         entry("elsewhere/escaped"),
         entry("config"),
+        entry("."),
         entry("config/link", tarfile.SYMTYPE),
         entry("state/link", tarfile.LNKTYPE),
         entry("state/device", tarfile.CHRTYPE),
@@ -155,6 +160,28 @@ def test_an_archive_that_names_another_place_changes_nothing(
     assert (refused.code, hostile.name in refused.err) == (2, True), refused.err
     assert (home / ".config/rkllm-mcp/config.toml").read_text("utf-8") == "[service]\nport = 1\n"
     assert not list(tmp_path.rglob("escaped"))
+
+
+def test_a_backup_removes_what_a_killed_one_has_left(home: Path, tmp_path: Path, command: Command) -> None:
+    with sqlite3.connect(state(home)) as connection:
+        connection.execute("CREATE TABLE filler (x)")
+        connection.execute("INSERT INTO filler VALUES (randomblob(60000000))")
+    connection.close()
+    file = tmp_path / "board.tar.gz"
+    arguments = [sys.executable, "-m", "rkllm_mcp", "backup", str(file)]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not any(folder.iterdir() for folder in tmp_path.glob(".board.tar.gz.*") if folder.is_dir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert not file.exists()
+    assert list(tmp_path.glob(".board.tar.gz.*"))
+    # That of a backup which is still running stays.
+    running = tmp_path / f".board.tar.gz.{os.getppid()}.partial"
+    running.touch()
+    done = command("backup", str(file))
+    assert (done.code, file.exists()) == (0, True), done.err
+    assert list(tmp_path.glob(".board.tar.gz.*")) == [running]
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "no manifest", "later version"])
