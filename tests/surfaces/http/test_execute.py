@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,30 @@ def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client
         assert result["is_error"] is is_error
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "once"}), 404)
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "maybe"}), 422)["param"] == "decision"
+
+
+def test_of_many_decisions_at_once_one_counts_and_a_repeated_or_foreign_one_is_refused(
+    owner: httpx2.Client, ann: httpx2.Client
+) -> None:
+    def decide(path: str, decision: str) -> httpx2.Response:
+        return owner.post(path, json={"decision": decision})
+
+    path, counted = "", ""
+    with executing(owner, message="Please write two.txt") as response:
+        events: list[Json] = []
+        for event in records(response):
+            events.append(event)
+            if event["kind"] == "approval":
+                path = f"/v1/approvals/{event['id']}"
+                assert ann.post(path, json={"decision": "once"}).status_code == 404
+                decisions = ["deny", "once"] * 6
+                with ThreadPoolExecutor(len(decisions)) as threads:
+                    replies = list(threads.map(decide, [path] * len(decisions), decisions))
+                assert sorted(reply.status_code for reply in replies) == [200] + [404] * 11
+                (counted,) = [reply.json()["decision"] for reply in replies if reply.status_code == 200]
+    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    assert result["is_error"] is (counted == "deny")
+    assert decide(path, "once").status_code == 404
 
 
 def test_leaving_while_a_question_waits_withdraws_it_and_frees_the_place(owner: httpx2.Client) -> None:
