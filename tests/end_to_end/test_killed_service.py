@@ -25,13 +25,15 @@ def service(demo: Demo) -> Generator[tuple[httpx2.Client, int], None, None]:
         lines = iter(process.stderr.readline, "")
         url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
         assert next(line for line in lines if line.startswith("Ready"))
-        with httpx2.Client(base_url=url, timeout=120) as client:
+        client = httpx2.Client(base_url=url, timeout=120)
+        with client:
             yield client, process.pid
 
 
 def ask_until_killed(url: str, given: set[str], enough: threading.Event, count: int) -> None:
     """Ask again and again, note the conversations of the answers, and set ``enough`` after ``count`` of them."""
-    with httpx2.Client(base_url=url, timeout=120) as client, suppress(httpx2.HTTPError):
+    client = httpx2.Client(base_url=url, timeout=120)
+    with client, suppress(httpx2.HTTPError):
         while True:
             answer = client.post("/v1/execute", json={"message": "Hello", "stream": False})
             given.add(answer.raise_for_status().json()["conversation"])
