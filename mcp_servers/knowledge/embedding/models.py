@@ -7,6 +7,7 @@ ones lose by more than 0.5, which still finds file names and codes (docs/knowled
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 class KnownModel:
     """A family of models."""
 
-    match: str  # part of the name, in lower case
+    match: str  # words of the name, in lower case with hyphens between
     query: str = ""  # text before a query
     document: str = ""  # text before a passage
     words: float = 2.0
@@ -33,8 +34,8 @@ def _table() -> tuple[KnownModel, ...]:
 
 def known_model(name: str) -> KnownModel:
     """Return what is known of a model; without prompts for an unknown one."""
-    plain = name.lower().replace("_", "-")
-    return next((row for row in _table() if row.match in plain), _UNKNOWN)
+    plain = re.sub(r"[^a-z0-9.]+", "-", f"-{name.lower()}-")
+    return next((row for row in _table() if f"-{row.match}-" in plain), _UNKNOWN)
 
 
 def words_weight(embedder: str) -> float:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
+from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError, MissingExtraError, ModelUnusableError
 
 Pooling = Literal["mean", "first", "last"]
@@ -43,8 +44,6 @@ _DEFAULT_TOKENS = 512
 # Distinguishes two trainings without hashing all weights at every start.
 _SAMPLE_BYTES = 1 << 20
 _DIGITS = 8
-# E5 models need these prompts, but their folders do not contain them.
-_E5_PROMPTS = ("query: ", "passage: ")
 _REMEDY = "Give cpu:FOLDER with tokenizer.json and one .onnx file in it, or name that file"
 
 
@@ -120,7 +119,9 @@ def _prompts(folder: Path) -> tuple[str, str]:
     if isinstance(prompts, dict) and prompts:
         table = cast("dict[str, Any]", prompts)
         return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
-    return _E5_PROMPTS if "e5" in folder.name.lower().replace("_", "-").split("-") else ("", "")
+    # E5 models need prompts, but their folders do not contain them.
+    known = known_model(folder.name)
+    return known.query, known.document
 
 
 def _fingerprint(model: ModelFolder) -> str:

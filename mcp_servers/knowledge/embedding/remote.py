@@ -6,7 +6,7 @@
 ``url`` usually ends in ``/v1``. Every failure is an EngineUnreachableError, so a search can skip the stage. Keys are
 sent in a header and appear nowhere else.
 
-References: OpenAI, "Create embeddings"; Jina and Cohere, "Rerank"; model card of Qwen3-Embedding (instruction).
+References: OpenAI, "Create embeddings"; Jina and Cohere, "Rerank".
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import anyio
 import httpx2
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
+from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 from mcp_servers.program import close_in_time, redact_url
 
-_QWEN3_PROMPT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 # Texts of one request.
 _BATCH = 16
 # Of a passage to rank: an NPU reads 640 tokens/s.
@@ -86,25 +86,27 @@ class ModelClient:
 
 
 class RemoteEmbedder:
-    """Embedder of a service."""
+    """Embedder of a service; queries and passages get the prompts of ``models.json``."""
 
     is_fast = False
 
     def __init__(self, address: ModelAddress) -> None:
         self._client = ModelClient(address)
-        self._prompt = _QWEN3_PROMPT if "qwen3-embedding" in address.model.lower() else ""
-        self.name = address.model
+        self._model = address.model
+        self._known = known_model(address.model)
+        # Vectors of passages without the prompt, made by an earlier version, are not comparable.
+        self.name = f"{address.model}, {self._known.document.strip()}" if self._known.document else address.model
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text, in order."""
         rows: list[list[float]] = []
         for start in range(0, len(texts), _BATCH):
-            rows += await self._request(list(texts[start : start + _BATCH]))
+            rows += await self._request([f"{self._known.document}{text}" for text in texts[start : start + _BATCH]])
         return unit_rows(rows, self._client.place)
 
     async def embed_query(self, text: str) -> Vectors:
         """Return one unit vector of the query behind the model's prompt."""
-        rows = await self._request([f"{self._prompt}{text}"])
+        rows = await self._request([f"{self._known.query}{text}"])
         return unit_rows(rows, self._client.place)[0]
 
     async def aclose(self) -> None:
@@ -112,7 +114,7 @@ class RemoteEmbedder:
         await self._client.aclose()
 
     async def _request(self, texts: list[str]) -> list[list[float]]:
-        body = {"model": self.name, "input": texts, "encoding_format": "float"}
+        body = {"model": self._model, "input": texts, "encoding_format": "float"}
         answer = await self._client.post("/embeddings", body)
         try:
             found = {int(row["index"]): row["embedding"] for row in answer["data"]}

@@ -79,6 +79,18 @@ async def test_a_question_is_sent_as_the_model_was_trained_on(service: ModelServ
     await embedder.aclose()
 
 
+async def test_passages_get_the_prompt_of_their_model_and_a_vector_space_of_their_own(service: ModelService) -> None:
+    embedder = embedder_at(service, "multilingual-e5-small")
+    await embedder.embed_documents(["海"])
+    assert service.asked[0].body | {"encoding_format": ""} == {
+        "model": "multilingual-e5-small",
+        "input": ["passage: 海"],
+        "encoding_format": "",
+    }
+    assert embedder.name != "multilingual-e5-small"
+    await embedder.aclose()
+
+
 _UNUSABLE: list[tuple[int, object, str]] = [
     (503, {}, "HTTP 503"),
     (200, b"<html>", "not JSON"),
