@@ -124,7 +124,9 @@ def decode(content: bytes, declared: str = "") -> Decoded:
             return mixed
         encoding = _most_likely(content, _python_name(declared))
     text, encoding = _read(content, encoding)
-    return Decoded(_with_plain_line_ends(text), encoding, text.count("\ufffd"))
+    # The text may have the character itself.
+    damaged = 0 if _is_valid(content, encoding) else text.count("\ufffd")
+    return Decoded(_with_plain_line_ends(text), encoding, damaged)
 
 
 def is_binary(content: bytes) -> bool:

@@ -17,8 +17,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from mcp_servers.knowledge.errors import KnowledgeError
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.types import Passage
@@ -27,7 +26,7 @@ from rkllm_text.encodings import decode
 if TYPE_CHECKING:
     from email.header import Header
 
-ParseAttachment: TypeAlias = Callable[[Blob, ParseLimits], ParsedDocument]
+ReadAttachment: TypeAlias = Callable[[Blob, ParseLimits], tuple[list[Passage], tuple[str, ...]]]
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
 
 _MAX_ATTACHMENTS, _MAX_MESSAGES, _MAX_DEPTH = 100, 20_000, 20
@@ -56,22 +55,24 @@ _CALENDAR_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 _CALENDAR_ESCAPE = re.compile(r"\\([\\;,nN])")
 
 
-def read_mail(blob: Blob, limits: ParseLimits, parse: ParseAttachment) -> _Parsed:
-    """Return subject, passages and warnings of one message; ``parse`` reads attached documents."""
+def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
+    """Return subject, passages and warnings of one message; ``read_attachment`` reads the files in it."""
     message = message_from_bytes(blob.content, policy=policy.default)
-    reader = _MessageReader(limits, parse)
+    reader = _MessageReader(limits, read_attachment)
     subject = reader.read(message)
     return subject, reader.passages, tuple(reader.warnings)
 
 
-def read_mailbox(blob: Blob, limits: ParseLimits, parse: ParseAttachment) -> _Parsed:
+def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
     """Return the messages of a mailbox, each below its subject."""
     starts = [found.start() for found in _MESSAGE_START.finditer(blob.content)]
     passages: list[Passage] = []
     warnings: list[str] = []
     for start, end in zip(starts[:_MAX_MESSAGES], [*starts[1:], len(blob.content)], strict=False):
         content = blob.content[start:end].partition(b"\n")[2]
-        subject, read, problems = read_mail(Blob(_QUOTED_START.sub(rb"\1", content), blob.name), limits, parse)
+        subject, read, problems = read_mail(
+            Blob(_QUOTED_START.sub(rb"\1", content), blob.name), limits, read_attachment
+        )
         passages += [replace(each, headings=(subject, *each.headings) if subject else each.headings) for each in read]
         warnings += problems
         if len(passages) > limits.passages:
@@ -112,11 +113,11 @@ def _calendar_value(value: str) -> str:
 class _MessageReader:
     """Collects the passages and warnings of one message."""
 
-    def __init__(self, limits: ParseLimits, parse: ParseAttachment) -> None:
+    def __init__(self, limits: ParseLimits, read_attachment: ReadAttachment) -> None:
         self.passages: list[Passage] = []
         self.warnings: list[str] = []
         self._limits = limits
-        self._parse = parse
+        self._read_attachment = read_attachment
         self._attachments: list[tuple[MIMEPart, str]] = []
 
     def read(self, message: EmailMessage) -> str:
@@ -187,14 +188,9 @@ class _MessageReader:
         return [passage for at, passages in enumerate(read) if at == best or at in calendars for passage in passages]
 
     def _attach(self, part: MIMEPart, name: str) -> None:
-        try:
-            document = self._parse(Blob(_payload(part), name), self._limits)
-        except KnowledgeError as problem:
-            self.passages.append(Passage(f"Attachment: {name}"))
-            self.warnings.append(f"The attachment {name} was not read: {problem.words}.")
-        else:
-            self.passages += [replace(each, headings=(name, *each.headings)) for each in document.passages]
-            self.warnings += document.warnings
+        passages, warnings = self._read_attachment(Blob(_payload(part), name), self._limits)
+        self.passages += passages
+        self.warnings += warnings
 
 
 def _parts(part: MIMEPart) -> list[MIMEPart]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -182,7 +183,14 @@ def _elapsed_text(value: float, first: str, letters: list[str]) -> str:
 
 
 def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
-    pattern = next((token.text for token in tokens if token.kind == "digits"), "0")
+    fraction = next((token.text for token in tokens if token.kind == "digits" and "/" in token.text), "")
+    if fraction:
+        has_whole = sum(token.kind == "digits" for token in tokens) > 1
+        return _fraction_text(value, fraction.partition("/")[2], has_whole=has_whole)
+    patterns = [token.text for token in tokens if token.kind == "digits"]
+    if len(patterns) > 1 and "." not in "".join(patterns):
+        return _divided_text(value, tokens)
+    pattern = patterns[0] if patterns else "0"
     exponent = next((token.text for token in tokens if token.kind == "exponent"), "")
     try:
         number = Decimal(repr(value)) * 100 ** sum(token.kind == "percent" for token in tokens)
@@ -196,12 +204,37 @@ def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
         elif not is_written:
             parts.append(digits.lstrip("-"))
             is_written = True
-    return ("-" if is_negative else "") + "".join(parts).strip()
+    return (("-" if is_negative else "") + "".join(parts).strip()) or general_text(value)
+
+
+def _divided_text(value: float, tokens: tuple[_Token, ...]) -> str:
+    """Return a number whose digits are divided, as in a postal code or telephone number: 000-0000."""
+    digits = f"{abs(Decimal(repr(value)).quantize(Decimal(1), ROUND_HALF_UP)):f}".lstrip("0")
+    groups = [token.text for token in tokens if token.kind == "digits"]
+    written: list[str] = []
+    for at in range(len(groups) - 1, -1, -1):
+        places = [each for each in groups[at] if each in "0#?"]
+        taken = digits if at == 0 else digits[-len(places) :]
+        digits = digits[: len(digits) - len(taken)]
+        written.append(taken.rjust(places.count("0"), "0") if len(taken) < places.count("0") else taken)
+    parts = [written.pop() if token.kind == "digits" else token.text for token in tokens]
+    return ("-" if value < 0 else "") + "".join(parts).strip()
+
+
+def _fraction_text(value: float, denominator: str, *, has_whole: bool) -> str:
+    """Return 1.2 as ``1 1/5``, or as ``6/5`` where the format has no whole part."""
+    if denominator.isdecimal() and int(denominator):
+        size = int(denominator)
+        numerator = round(abs(value) * size)
+    else:
+        part = Fraction(abs(value)).limit_denominator(10 ** min(len(denominator), 3) - 1)
+        numerator, size = part.numerator, part.denominator
+    whole, numerator = divmod(numerator, size) if has_whole else (0, numerator)
+    shown = f"{numerator}/{size}" if numerator and size > 1 else "" if has_whole and whole else str(numerator)
+    return ("-" if value < 0 else "") + " ".join(filter(None, (str(whole) if whole else "", shown)))
 
 
 def _digits(number: Decimal, pattern: str) -> str:
-    if "/" in pattern:
-        return general_text(float(number))
     # A comma behind the last digit divides by a thousand.
     scaled = pattern.rstrip(",")
     number /= 1000 ** (len(pattern) - len(scaled))
@@ -213,7 +246,7 @@ def _digits(number: Decimal, pattern: str) -> str:
     places = whole.count("0")
     if "," not in whole:
         before = before.zfill(places)
-    if before == "0" and not places and after:
+    if before == "0" and not places:
         before = ""
     is_negative = text.startswith("-") and any(each in "123456789" for each in text)
     return ("-" if is_negative else "") + before + (f".{after}" if after else "")

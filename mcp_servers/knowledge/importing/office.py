@@ -62,6 +62,9 @@ _EQUATION_PARAGRAPH = re.compile(
 _EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^<>]*)?>([^<]*)</m:t>")
 _BESIDE = r"[wW]ord/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
 _CHARTS = r"word/charts/chart\d*\.xml"
+_EMBEDDED = re.compile(r"/embeddings/[^/]+$")
+_CHART_PART = re.compile(r"(?:word|ppt|xl)/charts/[^/]+\.xml")
+_MAX_NAMED = 5
 _IGNORED = "An unrecognised element was ignored: "
 _NOTES = frozenset({"footnotes", "endnotes"})
 _STYLES = "\n".join(
@@ -91,10 +94,21 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
                 stated = title_in(archive, properties)
                 with suppress(DocumentFullError):
                     title, warnings = reader(archive, builder, blob)
+                warnings += _embedded_warnings(archive)
                 title = title or stated
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
     return title or builder.title, builder.finish(), tuple(warnings)
+
+
+def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
+    """Return a warning that names embedded files, except the data of charts, which is read as a table."""
+    names = [name for name in archive.namelist() if _EMBEDDED.search(name)]
+    charts = [part for part in archive.namelist() if _CHART_PART.fullmatch(part)] if names else []
+    of_charts = {target for part in charts for _, target in relations(archive, part).values()}
+    lost = [name.rpartition("/")[2] for name in names if name not in of_charts]
+    shown = ", ".join(lost[:_MAX_NAMED]) + (f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else "")
+    return [f"Embedded files were not read: {shown}."] if lost else []
 
 
 def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tuple[str, list[str]]:
@@ -164,6 +178,7 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
             title = title_in(archive, "docProps/core.xml")
             content = _readable(archive)
             beside = dict.fromkeys(text_lines(archive, part) for part in numbered_parts(archive, _BESIDE))
+            embedded = _embedded_warnings(archive)
             charts = [chart_table(archive, part) for part in numbered_parts(archive, _CHARTS)]
         without_pictures = library.images.img_element(_without_picture)
         page = library.convert_to_html(content, style_map=_STYLES, convert_image=without_pictures)
@@ -174,7 +189,7 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
     messages: set[str] = {each.message for each in page.messages}
     ignored = sorted(each.removeprefix(_IGNORED) for each in messages if each.startswith(_IGNORED))
-    warnings = (f"Parts of it were not read: {', '.join(ignored)}.",) if ignored else ()
+    warnings = (*([f"Parts of it were not read: {', '.join(ignored)}."] if ignored else []), *embedded)
     passages += [Passage(text) for text in beside if text]
     passages += [table_passage([[name], *rows] if name else rows) for name, rows in charts if rows]
     return title or heading, passages, warnings

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias, cast
 from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
+    KnowledgeError,
     MissingExtraError,
     NoTextError,
     TooLargeError,
@@ -347,13 +348,13 @@ def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.mail import read_mail
 
-    return read_mail(blob, limits, parse_blob)
+    return read_mail(blob, limits, read_attachment)
 
 
 def _mailbox(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.mail import read_mailbox
 
-    return read_mailbox(blob, limits, parse_blob)
+    return read_mailbox(blob, limits, read_attachment)
 
 
 def _calendar(text: str, *_: object) -> tuple[str, list[Passage]]:
@@ -383,7 +384,17 @@ def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.pdf import read_pdf
 
-    return read_pdf(blob, limits)
+    return read_pdf(blob, limits, read_attachment)
+
+
+def read_attachment(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
+    """Return the passages of a file inside another below its name, or its name and the reason why it was not read."""
+    try:
+        document = parse_blob(blob, limits)
+    except KnowledgeError as problem:
+        return [Passage(f"Attachment: {blob.name}")], (f"The attachment {blob.name} was not read: {problem.words}.",)
+    passages = [replace(each, headings=(blob.name, *each.headings)) for each in document.passages]
+    return passages, document.warnings
 
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise, product
 from statistics import median
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
@@ -27,6 +27,8 @@ from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage
 
 Direction = Literal["right", "left", "up", "down"]
+# Passages and warnings of a file in the document.
+ReadAttachment: TypeAlias = Callable[[Blob, ParseLimits], tuple[list[Passage], tuple[str, ...]]]
 # Left, bottom, right, top.
 Box = tuple[float, float, float, float]
 
@@ -52,6 +54,7 @@ class Page:
     lines: tuple[Line, ...]
     is_unreadable: bool = False  # its fonts do not say which characters they show; no lines
     recognized: str = ""  # text of the picture of a page without lines
+    notes: tuple[str, ...] = ()  # comments attached to places of the page
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)�
 _STEPS = 50
 # Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
+# Space between letters and words of one line; cells are further apart.
+_LETTER_GAP_EMS, _WORD_GAP_EMS = 0.1, 0.35
 # Rows of one table are at most this far apart.
 _ROW_EMS = 3.5
 
@@ -222,7 +227,12 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
     for line in lines:
         # The cell before it may have several lines.
         beside = [row for row in rows[-3:] if _is_beside(row[-1], line)]
-        if beside and len(line.text) < _CELL_CHARACTERS * 3:
+        if beside and line.left - beside[-1][-1].right < line.size * _WORD_GAP_EMS:
+            # A line is divided behind a raised digit.
+            before = beside[-1][-1]
+            gap = " " if line.left - before.right > line.size * _LETTER_GAP_EMS else ""
+            beside[-1][-1] = replace(before, text=f"{before.text}{gap}{line.text}", right=line.right)
+        elif beside and len(line.text) < _CELL_CHARACTERS * 3:
             beside[-1].append(line)
         else:
             rows.append([line])
@@ -395,6 +405,37 @@ _MAX_PIXELS = 5_000
 _UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 2_000
 # A wider gap separates columns or cells.
 _GAP_EMS = 1.5
+_MAX_ATTACHMENTS = 100
+# Kinds of annotations whose contents are a comment.
+_NOTES = ("TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "STAMP")
+_HIRAGANA_SHARE, _FUNCTION_SHARE = 0.15, 0.08
+_FUNCTION_WORDS = frozenset(
+    {
+        *(
+            "the",
+            "is",
+            "of",
+            "and",
+            "to",
+            "in",
+            "on",
+            "for",
+            "with",
+            "are",
+            "der",
+            "die",
+            "das",
+            "und",
+            "ist",
+            "mit",
+            "von",
+        ),
+        *("le", "la", "les", "et", "des", "est", "une", "el", "los", "del", "y", "en", "que", "il", "di", "che", "e"),
+        *("da", "um", "do", "os", "het", "een", "van"),
+    }
+)
+_DIGIT_PAIR = re.compile(r"(?<=\d)\d")
+_RAISED_SIZE, _RAISED_STEP = 0.85, 0.15
 # Placeholder titles of authoring programs.
 _PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
 # Export values of a box that say no more than that it is checked.
@@ -403,8 +444,10 @@ _MAX_FIELDS, _FIELD_SIZE = 5_000, 12.0
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
-def read_pdf(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
-    """Return title (may be empty), passages and warnings of a PDF.
+def read_pdf(
+    blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment | None = None
+) -> tuple[str, list[Passage], tuple[str, ...]]:
+    """Return title (may be empty), passages and warnings of a PDF; ``read_attachment`` reads the files in it.
 
     Raises MissingExtraError without pypdfium2, EncryptedDocumentError, DamagedDocumentError, or NoTextError if all
     pages are images.
@@ -425,15 +468,32 @@ def read_pdf(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple
         pages = list(_pages(document, library, limits))
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
+        attached = (
+            [read_attachment(each, limits) for each in _attachments(document, library)] if read_attachment else []
+        )
     passages = layout_passages(pages, bookmarks)
     for page in pages:
         passages += [replace(each, page=page.number) for each in read_plain(page.recognized)]
+        passages += [Passage(note, page=page.number) for note in page.notes]
     passages.sort(key=lambda passage: passage.page or 0)
+    passages += [replace(each, page=None) for read, _ in attached for each in read]
     if not passages and any(page.is_unreadable for page in pages):
         raise NoTextError(blob.name, "its fonts do not say which characters they show")
     if not passages:
         raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
-    return title, passages, tuple(_warnings(pages, count))
+    return title, passages, (*_warnings(pages, count), *(warning for _, warnings in attached for warning in warnings))
+
+
+def _attachments(document: Any, library: Any) -> Iterator[Blob]:
+    with suppress(library.PdfiumError):
+        for number in range(min(document.count_attachments(), _MAX_ATTACHMENTS)):
+            attachment = document.get_attachment(number)
+            name = " ".join(str(attachment.get_name()).split()) or f"attachment {number + 1}"
+            try:
+                content = bytes(attachment.get_data())
+            except library.PdfiumError:
+                content = b""
+            yield Blob(content, name)
 
 
 def _title(given: str) -> str:
@@ -447,6 +507,9 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
     for number in range(min(len(document), limits.pages)):
         try:
             fields = _fields(document, number, form.raw, library.raw) if form else []
+            # Before annotations become part of the content.
+            with closing(document[number]) as page:
+                notes = tuple(_notes(page, library.raw))
             with (
                 closing(document[number] if form else _with_annotations(document, number, library.raw)) as page,
                 closing(page.get_textpage()) as text_page,
@@ -456,7 +519,7 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
                 # Half of the time remains for the other steps.
                 left_s = limits.seconds / 2 - (time.monotonic() - started)
                 recognized = "" if lines or left_s <= 0 else _recognized(page, left_s)
-                read = Page(number + 1, lines, is_unreadable, recognized)
+                read = Page(number + 1, lines, is_unreadable, recognized, notes)
         except library.PdfiumError:
             # A broken page counts as a page without text.
             read = Page(number + 1, ())
@@ -464,6 +527,21 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
         characters += sum(len(line.text) for line in read.lines)
         if characters > limits.characters:
             return
+
+
+def _notes(page: Any, raw: Any) -> Iterator[str]:
+    """Yield the comments of a page; free text is part of its content."""
+    for at in range(min(raw.FPDFPage_GetAnnotCount(page.raw), _MAX_FIELDS)):
+        annotation = raw.FPDFPage_GetAnnot(page.raw, at)
+        if raw.FPDFAnnot_GetSubtype(annotation) in {getattr(raw, f"FPDF_ANNOT_{kind}") for kind in _NOTES}:
+            size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
+            buffer = ctypes.create_string_buffer(size)
+            text = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort))
+            raw.FPDFAnnot_GetStringValue(annotation, b"Contents", text, size)
+            note = " ".join(buffer.raw[:size].decode("utf-16-le", "replace").strip("\0 ").split())
+            if note:
+                yield note
+        raw.FPDFPage_CloseAnnot(annotation)
 
 
 def _fields(document: Any, number: int, form: Any, raw: Any) -> list[Line]:
@@ -544,7 +622,19 @@ def _is_unreadable(text_page: Any, raw: Any) -> bool:
         code = raw.FPDFText_GetUnicode(text_page.raw, at)
         is_private = 0xE000 <= code <= 0xF8FF or code == 0xFFFD
         unknown += is_private or raw.FPDFText_HasUnicodeMapError(text_page.raw, at) == 1
-    return unknown > count * _UNKNOWN_SHARE
+    if unknown <= count * _UNKNOWN_SHARE:
+        return False
+    # Bitmap fonts of TeX name no glyphs, but their codes are those of the letters.
+    return not _is_language(str(text_page.get_text_range(0, count)))
+
+
+def _is_language(text: str) -> bool:
+    """True if a text has the hiragana or the function words of a language, unlike numbers of glyphs."""
+    visible = "".join(text.split())
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    is_japanese = sum("ぁ" <= each <= "ん" for each in visible) > len(visible) * _HIRAGANA_SHARE
+    usual = sum(word in _FUNCTION_WORDS for word in words)
+    return is_japanese or usual > max(1, len(words) * _FUNCTION_SHARE)
 
 
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
@@ -566,16 +656,33 @@ def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
     line = line_between(text, box(start), box(start + len(text) - 1))
     em = line.size
     natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)
-    if line.direction != "right" or line.right - line.left < natural + em * 2 or " " not in text:
+    if line.direction != "right":
         yield line
+        return
+    if line.right - line.left < natural + em * 2 or " " not in text:
+        yield replace(line, text=_with_raised(box, text, start))
         return
     begin = 0
     for space in [at for at, each in enumerate(text) if each == " "]:
         gap = box(start + space + 1)[0] - box(start + space - 1)[2]
         if gap > em * _GAP_EMS and text[begin:space].strip():
-            yield line_between(text[begin:space], box(start + begin), box(start + space - 1))
+            part = _with_raised(box, text[begin:space], start + begin)
+            yield line_between(part, box(start + begin), box(start + space - 1))
             begin = space + 1
-    yield line_between(text[begin:], box(start + begin), box(start + len(text) - 1))
+    part = _with_raised(box, text[begin:], start + begin)
+    yield line_between(part, box(start + begin), box(start + len(text) - 1))
+
+
+def _with_raised(box: Callable[[int], Box], text: str, start: int) -> str:
+    """Return a piece of a line with ``^`` before digits that are smaller and higher than the digit before them."""
+    parts, begin = list[str](), 0
+    for found in _DIGIT_PAIR.finditer(text):
+        before, digit = box(start + found.start() - 1), box(start + found.start())
+        height = before[3] - before[1]
+        if digit[3] - digit[1] < height * _RAISED_SIZE and digit[1] > before[1] + height * _RAISED_STEP:
+            parts.append(text[begin : found.start()])
+            begin = found.start()
+    return "^".join([*parts, text[begin:]])
 
 
 def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:

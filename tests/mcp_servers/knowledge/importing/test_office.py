@@ -222,3 +222,46 @@ def test_a_part_cut_off_is_one_sentence(parts: dict[str, str]) -> None:
     name = list(parts)[-1] if parts is not BOOK else "OEBPS/a.opf"
     with pytest.raises(DamagedDocumentError):
         read(zipped({**parts, name: parts[name][:60]}))
+
+
+def test_an_embedded_file_is_named_in_a_warning_and_the_data_of_a_chart_is_not() -> None:
+    parts = {
+        **SLIDES,
+        "ppt/charts/_rels/chart3.xml.rels": relations(package="../embeddings/Sheet1.xlsx"),
+        "ppt/embeddings/Sheet1.xlsx": "",
+        "ppt/embeddings/oleObject1.bin": "",
+    }
+    assert read(zipped(parts)).warnings == ("Embedded files were not read: oleObject1.bin.",)
+
+
+def test_a_mailbox_an_invitation_and_alternatives_are_read_whole() -> None:
+    invitation = (
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:設備の点検\nDTSTART;TZID=Asia/Tokyo:20261203T100000\n"
+        "LOCATION:二階\\, 北側\nEND:VEVENT\nEND:VCALENDAR\n"
+    )
+    message = EmailMessage()
+    message["Subject"] = "点検"
+    message.set_content(" ")
+    message.add_alternative("<p>点検は十時からです。</p>", subtype="html")
+    message.add_alternative(invitation, subtype="calendar")
+    expected = [
+        "Subject: 点検",
+        "点検は十時からです。",
+        "Subject: 設備の点検\nStart: 2026-12-03 10:00\nPlace: 二階, 北側",
+    ]
+    assert [passage.text for passage in read(message.as_bytes(), "a.eml").passages] == expected
+    separator = b"From a@example.com Mon Jan  5 10:00:00 2026\n"
+    mailbox = separator + message.as_bytes() + b"\n" + separator + b"Subject: next\n\n>From here on it rains.\n"
+    read_box = read(mailbox, "Inbox")
+    assert [passage.text for passage in read_box.passages] == [*expected, "Subject: next", "From here on it rains."]
+    assert {passage.headings for passage in read_box.passages} == {("点検",), ("next",)}
+
+
+def test_cells_that_cover_others_stand_in_each_of_them_and_a_title_stands_once() -> None:
+    page = (
+        "<table><tr><td colspan=3>料金表</td></tr><tr><th>地域</th><th>品目</th><th>料金</th></tr>"
+        "<tr><td rowspan=2>北区</td><td>傘</td><td>100</td></tr><tr><td colspan=2>休止</td></tr></table>"
+    )
+    (table,) = read(page.encode(), "a.html").passages
+    assert table.text.splitlines() == ["料金表", "地域 | 品目 | 料金", "北区 | 傘 | 100", "北区 | 休止 | 休止"]
+    assert table.head_lines == 2

@@ -258,3 +258,22 @@ def test_the_values_of_a_form_stand_behind_their_labels() -> None:
     page.save()
     passages = parse_blob(Blob(content.getvalue(), "form.pdf"), ParseLimits()).passages
     assert [passage.text for passage in passages] == ["Name: Taro Yamada", "Married: ☑", "Retired:", "City: Osaka"]
+
+
+def test_raised_digits_stay_apart_and_notes_are_read() -> None:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    content = io.BytesIO()
+    page = canvas.Canvas(content)
+    line = page.beginText(72, 700)
+    line.setFont("Helvetica", 12)
+    line.textOut("The tank holds 10")
+    line.setRise(5)
+    line.setFont("Helvetica", 7)
+    line.textOut("3")
+    line.setRise(0)
+    line.setFont("Helvetica", 12)
+    line.textOut(" litres in 2026.")
+    page.drawText(line)
+    page.textAnnotation("Checked by the caretaker", (300, 300, 320, 320))
+    page.save()
+    assert texts(content.getvalue()) == ["The tank holds 10^3 litres in 2026.", "Checked by the caretaker"]
