@@ -38,8 +38,11 @@ _KANGXI = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x2F
 _SUPPLEMENT = dict(zip(map(ord, _RADICALS[::2]), _RADICALS[1::2], strict=True))
 RADICALS: dict[int, str] = _KANGXI | _SUPPLEMENT
 _FOLDED = RADICALS | dict(zip(map(ord, _VARIANTS[::2]), _VARIANTS[1::2], strict=True))
+_FOLDABLE = re.compile(f"[{''.join(map(chr, _FOLDED))}]|{_INVISIBLE.pattern}")
 
 
 def fold_characters(text: str) -> str:
     """Return text without invisible characters and with the usual kanji for radicals and variants."""
-    return text if text.isascii() else _INVISIBLE.sub("", text).translate(_FOLDED)
+    if text.isascii() or not _FOLDABLE.search(text):
+        return text
+    return _INVISIBLE.sub("", text).translate(_FOLDED)

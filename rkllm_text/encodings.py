@@ -84,10 +84,11 @@ _LINE_ENCODINGS = ("cp932", "euc_jp", "cp1252")
 _NEVER_DETECTED = re.compile(r"cp(?:037|273|424|500|875|1026|1140|1047|437|7\d\d|8[56]\d)(?<!cp866)|mac-.*")
 # Characters of usual Japanese text in CP932, with those that Windows added.
 _USUAL_JAPANESE = re.compile("[\t\n\r -~｡-ﾟ\u3000-\u303fぁ-ヿ㈀-㏿①-⑳Ⅰ-Ⅻ℡№一-鿿豈-\ufaff！-～Å♪〜～℃㎡…―‐“”‘’]+")
-_ADDED_BY_WINDOWS = re.compile("[㈱①-⑤ⅠⅡⅢ髙﨑]")
+_ADDED_BY_WINDOWS = re.compile("[㈀-㏿①-⑳Ⅰ-Ⅹ№℡髙﨑]")
 _KANA_RUN = re.compile("[ｦ-ﾟ]{2,}")
 # Voicing marks stand only behind some letters, and small letters and ー never first.
 _IMPOSSIBLE_KANA = re.compile("(?<![ｶ-ﾄﾊ-ﾎｳ])ﾞ|(?<![ﾊ-ﾎ])ﾟ|^[ｧ-ｯｰﾞﾟ]")
+_MARKED_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]")
 _PLAIN_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]|^[ｱ-ﾝ]{3,}")
 # A few rare kanji raise the mean of a short text.
 _MAX_SHORT_COST = 7.5
@@ -108,7 +109,7 @@ class Decoded:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about losses and guesses."""
-        others = f"{self.other_lines} lines are not {self.encoding} and were read as {self.other_encoding}."
+        others = f"Lines that are not {self.encoding} ({self.other_lines}) were read as {self.other_encoding}."
         damage = f"{self.damaged} places could not be read as {self.encoding} and are shown as \ufffd."
         return (*([others] if self.other_lines else []), *([damage] if self.damaged else []))
 
@@ -194,8 +195,13 @@ def _is_short_japanese(content: bytes) -> bool:
         return False
     if not full and not _PLAIN_KANA.search(text):
         return False
-    if _is_valid(content, "euc_jp") and _cost(content, "euc_jp") < _cost(content, "cp932"):
-        return False
+    if _is_valid(content, "euc_jp"):
+        # Two kanji of EUC-JP are four half-width katakana, which seldom are a word without a mark or small letter.
+        is_two_kanji = not full and not _MARKED_KANA.search(text)
+        if (is_two_kanji and mean_cost(content.decode("euc_jp")) <= _LEVEL_1_KANJI_COST) or (
+            _cost(content, "euc_jp") < _cost(content, "cp932")
+        ):
+            return False
     return not full or mean_cost(full) <= _MAX_SHORT_COST or _ADDED_BY_WINDOWS.search(full) is not None
 
 

@@ -27,7 +27,7 @@ from mcp_servers.knowledge.ocr.rules import correct_long_marks
 from rkllm_text.characters import fold_characters
 
 # Raise it also when the rules of ``ocr`` change.
-ANALYZER_VERSION = 4
+ANALYZER_VERSION = 5
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
@@ -41,13 +41,15 @@ _SMALL_KATAKANA = str.maketrans("ァィゥェォ", "アイウエオ")
 _VU, _BU = re.compile("ヴ([ァィェォ]?)"), {"ァ": "バ", "ィ": "ビ", "ェ": "ベ", "ォ": "ボ", "": "ブ"}
 # 申し込み and 申込: the kanji on both sides of okurigana are a term as well.
 _OKURIGANA = re.compile(rf"(?=([{KANJI}])[いきしちひみりぎじびえけせねめれげぜべっわ]{{1,2}}([{KANJI}]))")
-_RAISED_DIGITS = re.compile("(?<=\\d)[⁰¹²³⁴-⁹]+")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# Each begins with a rare character, because a search for it is fast.
+_RAISED_DIGITS = re.compile(r"\d(?=[⁰¹²³⁴-⁹])")
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
+_HUMPED = re.compile(r"[A-Z](?<=[a-z0-9][A-Z])[a-z0-9]")
 # Letters far apart, each on its own: 日 程 表.
 _SPACED_OUT = re.compile(rf"(?<![{_UNSPACED}])[{_UNSPACED}](?:[ \u3000][{_UNSPACED}](?![{_UNSPACED}])){{2,}}")
 _KANJI_DIGITS, _UNITS = "〇一二三四五六七八九", {"十": 10, "百": 100}
 _ARTICLE = re.compile("第([〇一二三四五六七八九十百]{1,6})(?=[条章節項号回話課部版編巻])")
-_CAMEL_CASE = re.compile(r"\b[A-Za-z]{1,40}[a-z](?:[A-Z][a-z0-9]{1,40}){1,10}\b")
+_CAMEL_CASE = re.compile(r"\b[A-Za-z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{KANJI}]")
@@ -78,10 +80,12 @@ def unified(text: str) -> str:
     """Return ``text`` in the letters that are compared: corrected, NFKC, lower case, one spelling of katakana."""
     folded = fold_characters(text)
     # 10³ is not 103, but m² is m2.
-    apart = _RAISED_DIGITS.sub(r" \g<0>", folded)
+    apart = folded if folded.isascii() else _RAISED_DIGITS.sub(r"\g<0> ", folded)
     plain = unicodedata.normalize("NFKC", correct_long_marks(apart)).lower()
-    plain = _THOUSANDS.sub("", _SPACED_OUT.sub(_joined, plain))
-    plain = _ARTICLE.sub(lambda found: f"第{_kanji_value(found[1])}", plain)
+    plain = _THOUSANDS.sub("", plain)
+    if not plain.isascii():
+        plain = _SPACED_OUT.sub(_joined, plain)
+        plain = _ARTICLE.sub(lambda found: f"第{_kanji_value(found[1])}", plain)
     if "ヴ" in plain:
         plain = _VU.sub(lambda match: _BU[match[1]], plain)
     return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
@@ -105,7 +109,9 @@ def _kanji_value(digits: str) -> int:
 
 def analyze(text: str) -> Analysis:
     """Analyze a stored text; the parts of a name like maxRetryCount are terms as well."""
-    return _analyze(_CAMEL_CASE.sub(lambda word: f"{word[0]} {_HUMP.sub(' ', word[0])}", text))
+    if _HUMPED.search(text):
+        text = _CAMEL_CASE.sub(lambda word: f"{word[0]} {_HUMP.sub(' ', word[0])}", text)
+    return _analyze(text)
 
 
 def _analyze(text: str) -> Analysis:

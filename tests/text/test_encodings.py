@@ -53,7 +53,7 @@ def test_utf_16_without_a_mark_is_known_by_its_zero_bytes(encoding: str) -> None
     assert decode(f"見出し 1\n{SENTENCE}\n".encode(encoding)).text == f"見出し 1\n{SENTENCE}\n"
 
 
-@pytest.mark.parametrize("word", ["ﾃｽﾄ", "ﾕｰｻﾞｰ", "ﾃﾞｰﾀ", "ｺﾝﾋﾟｭｰﾀ", "ｶﾌﾞｼｷｶﾞｲｼｬ", "ﾔﾏﾀﾞ ﾀﾛｳ"])
+@pytest.mark.parametrize("word", ["ﾃｽﾄ", "10㎡", "ﾕｰｻﾞｰ", "ﾃﾞｰﾀ", "ｺﾝﾋﾟｭｰﾀ", "ｶﾌﾞｼｷｶﾞｲｼｬ", "ﾔﾏﾀﾞ ﾀﾛｳ"])
 def test_half_width_katakana_are_not_taken_for_kanji(word: str) -> None:
     assert decode(word.encode("cp932")).text == word
 
@@ -78,6 +78,34 @@ def test_a_wrong_declaration_does_not_spoil_a_text(declared: str) -> None:
 def test_a_declaration_decides_what_the_bytes_leave_open() -> None:
     content = "naïve".encode("cp1250", errors="ignore") + "łódź".encode("cp1250")
     assert decode(content, "windows-1250").text.endswith("łódź")
+
+
+def test_a_file_with_lines_in_two_encodings_loses_neither_and_says_so() -> None:
+    lines = [f"{number}行目: {SENTENCE}" for number in range(6)]
+    content = b"\n".join(line.encode("cp932" if at == 3 else "utf-8") for at, line in enumerate(lines))
+    read = decode(content)
+    assert (read.text.split("\n"), read.encoding, read.other_encoding, read.other_lines) == (lines, "utf-8", "cp932", 1)
+    assert read.warnings == ("Lines that are not utf-8 (1) were read as cp932.",)
+    damaged = decode(content.replace("猫".encode(), "猫".encode()[:1], 1))
+    assert (damaged.damaged, damaged.other_lines) == (1, 1)
+
+
+def test_short_lines_of_euc_that_are_utf_8_by_chance_do_not_make_it_a_mixed_file() -> None:
+    lines = [
+        "渡辺",
+        "鈴木",
+        "帯広",
+        "京都",
+        "弁当",
+        "氷河",
+        "会議室は二階です",
+        *["酢酸", "牛乳", "冬季", "登録", "東口", "塔婆"],
+    ]
+    assert decode("\n".join(lines).encode("euc_jp")).text.split("\n") == lines
+
+
+def test_a_text_with_replacement_characters_of_its_own_is_not_damaged() -> None:
+    assert decode("表示は \ufffd です。".encode()).damaged == 0
 
 
 def test_line_ends_of_every_system_become_one() -> None:

@@ -1,12 +1,14 @@
 """OpenDocument (odt, ods, odp and their flat forms) -> passages.
 
-Notes follow the paragraph that they belong to. A sheet is a table below its name, a slide a page.
+Notes follow the paragraph that they belong to; the numbers of headings and list items are part of the text. A sheet is
+a table below its name, a slide a page.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError
@@ -20,46 +22,163 @@ from mcp_servers.knowledge.importing.archives import (
     parse_xml,
 )
 from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, expand_spans
+from mcp_servers.knowledge.importing.word_numbers import number_text
 
-_MANIFEST = "META-INF/manifest.xml"
+_MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
 _UNREAD = frozenset({"tracked-changes", "annotation", "note", "styles", "automatic-styles", "master-styles", "scripts"})
 _MAX_REPEATED_ROWS = 100
+# First character of a number format -> Word's name of it.
+_SHAPES = {
+    "a": "lowerLetter",
+    "A": "upperLetter",
+    "i": "lowerRoman",
+    "I": "upperRoman",
+    "一": "japaneseCounting",
+    "壱": "japaneseLegal",
+    "イ": "iroha",
+    "ア": "aiueo",
+    "①": "decimalEnclosedCircle",
+    "１": "decimalFullWidth",
+}
+
+
+class _Level(NamedTuple):
+    """The numbers of one level of a list or of headings."""
+
+    shape: str  # key of ``_SHAPES``, or the beginning of a series: "一, 二, 三, ..."
+    prefix: str
+    suffix: str
+    shown: int  # number of levels: 2 for "1.2"
+    start: int
+
+
+_Levels: TypeAlias = dict[int, _Level]
+
+
+class _Item(NamedTuple):
+    """A place in the tree: inside the items of lists, and the number that the next paragraph begins with."""
+
+    style: str = ""
+    numbers: tuple[int, ...] = ()
+    mark: str = ""
 
 
 def read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) -> tuple[str, list[str]]:
     """Read a packed document; return no title and no warnings, or raise EncryptedDocumentError."""
-    if _MANIFEST in archive.namelist() and b"encryption-data" in archive.read(_MANIFEST):
+    names = archive.namelist()
+    if _MANIFEST in names and b"encryption-data" in archive.read(_MANIFEST):
         raise EncryptedDocumentError(blob.name)
-    _read_content(parse_part(archive, "content.xml"), builder)
+    content = parse_part(archive, "content.xml")
+    trees = [*([parse_part(archive, _STYLES)] if _STYLES in names else []), content]
+    _ContentReader(builder, trees).read(content)
     return "", []
 
 
 def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
     """Read a document in one XML file; return its title."""
     root = parse_xml(blob.content, blob.name)
-    _read_content(root, builder)
+    _ContentReader(builder, [root]).read(root)
     meta = next(named(root, "meta"), None)
     title = next(named(meta, "title"), None) if meta is not None else None
     return "".join(title.itertext()).strip() if title is not None else ""
 
 
-def _read_content(root: ET.Element, builder: DocumentBuilder) -> None:
-    waiting, page = [root], None
-    while waiting:
-        element = waiting.pop()
-        tag = local_name(element)
-        if tag == "h":
-            builder.heading(int(attribute(element, "outline-level", "1")), _flowing(element), page)
-            _add_notes(element, builder, page)
-        elif tag == "p":
-            builder.add(_flowing(element), page)
-            _add_notes(element, builder, page)
-        elif tag == "table":
-            _read_table(element, builder, page)
-        elif tag not in _UNREAD:
-            if tag == "page":
-                page = (page or 0) + 1
-            waiting += reversed(element)
+class _ContentReader:
+    """Reads the content of one document, with the numbers that its styles give to headings and items."""
+
+    def __init__(self, builder: DocumentBuilder, trees: Iterable[ET.Element]) -> None:
+        self._builder = builder
+        self._lists: dict[str, _Levels] = {}
+        self._outline: _Levels = {}
+        for tree in trees:
+            self._lists |= {attribute(style, "name"): _levels(style) for style in named(tree, "list-style")}
+            for style in named(tree, "outline-style"):
+                self._outline = _levels(style)
+        self._headings: dict[int, int] = {}
+        # The last number of each list style, for a list that continues another.
+        self._last: dict[str, int] = {}
+        self._page: int | None = None
+
+    def read(self, root: ET.Element) -> None:
+        """Read everything below an element."""
+        waiting = [(root, _Item())]
+        while waiting:
+            element, item = waiting.pop()
+            tag = local_name(element)
+            if tag == "h":
+                self._add_heading(element, item.mark)
+            elif tag == "p":
+                self._builder.add(item.mark + _flowing(element), self._page)
+                _add_notes(element, self._builder, self._page)
+            elif tag == "table":
+                _read_table(element, self._builder, self._page)
+            elif tag == "list":
+                waiting += reversed(list(self._items(element, item)))
+            elif tag not in _UNREAD:
+                if tag == "page":
+                    self._page = (self._page or 0) + 1
+                # Only the first paragraph of an item has its number.
+                below = [(child, item._replace(mark="")) for child in element]
+                first = next((at for at, (child, _) in enumerate(below) if local_name(child) in {"p", "h"}), None)
+                if first is not None:
+                    below[first] = (below[first][0], item)
+                waiting += reversed(below)
+
+    def _add_heading(self, element: ET.Element, mark: str) -> None:
+        level = int(attribute(element, "outline-level", "1"))
+        if attribute(element, "is-list-header") != "true":
+            start = self._outline[level].start if level in self._outline else 1
+            self._headings[level] = self._headings.get(level, start - 1) + 1
+        self._headings = {at: number for at, number in self._headings.items() if at <= level}
+        numbers = [self._headings.get(at, 1) for at in range(1, level + 1)]
+        text = _flowing(element)
+        self._builder.heading(level, (mark or _mark(self._outline, numbers)) + text if text else "", self._page)
+        _add_notes(element, self._builder, self._page)
+
+    def _items(self, element: ET.Element, outer: _Item) -> Iterator[tuple[ET.Element, _Item]]:
+        style = attribute(element, "style-name") or outer.style
+        levels, depth = self._lists.get(style, {}), len(outer.numbers) + 1
+        number = levels[depth].start - 1 if depth in levels else 0
+        if attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list"):
+            number = self._last.get(style, number)
+        for child in element:
+            if local_name(child) != "list-item":
+                yield child, _Item(style, (*outer.numbers, number))
+                continue
+            number = int(attribute(child, "start-value") or number + 1)
+            numbers = (*outer.numbers, number)
+            yield child, _Item(style, numbers, _mark(levels, numbers))
+        self._last[style] = number
+
+
+def _levels(style: ET.Element) -> _Levels:
+    """Return the numbered levels of a list or outline style; bullets are left out."""
+    return {
+        int(attribute(level, "level", "1")): _Level(
+            attribute(level, "num-format"),
+            attribute(level, "num-prefix"),
+            attribute(level, "num-suffix"),
+            int(attribute(level, "display-levels", "1")),
+            int(attribute(level, "start-value", "1")),
+        )
+        for level in style
+        if local_name(level) in {"list-level-style-number", "outline-level-style"} and attribute(level, "num-format")
+    }
+
+
+def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
+    """Return the number before a heading or item, with a space behind it; empty for none."""
+    own = levels.get(len(numbers))
+    if own is None:
+        return ""
+    first = max(len(numbers) - own.shown, 0)
+    shapes = (levels.get(at + 1, own).shape for at in range(first, len(numbers)))
+    written = ".".join(map(_numbered, numbers[first:], shapes))
+    return f"{own.prefix}{written}{own.suffix}".strip() + " "
+
+
+def _numbered(number: int, shape: str) -> str:
+    return number_text(number, _SHAPES.get(shape[:1], "decimal"))
 
 
 def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -> None:

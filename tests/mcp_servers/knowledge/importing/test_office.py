@@ -265,3 +265,20 @@ def test_cells_that_cover_others_stand_in_each_of_them_and_a_title_stands_once()
     (table,) = read(page.encode(), "a.html").passages
     assert table.text.splitlines() == ["料金表", "地域 | 品目 | 料金", "北区 | 傘 | 100", "北区 | 休止 | 休止"]
     assert table.head_lines == 2
+
+
+def test_the_numbers_of_open_document_headings_and_items_are_part_of_the_text() -> None:
+    names = 'xmlns:text="urn:text" xmlns:style="urn:style"'
+    content = f"""<office:document-content xmlns:office="urn:office" {names}><text:list-style style:name="L">
+        <text:list-level-style-number text:level="1" style:num-prefix="第" style:num-suffix="条" style:num-format="1"/>
+        <text:list-level-style-number text:level="2" style:num-suffix="." style:num-format="一, 二, 三, ..."/>
+        </text:list-style><text:h text:outline-level="1">総則</text:h><text:h text:outline-level="2">目的</text:h>
+        <text:list text:style-name="L"><text:list-item><text:p>定義</text:p><text:p>続き</text:p><text:list>
+        <text:list-item><text:p>備品</text:p></text:list-item></text:list></text:list-item>
+        <text:list-item><text:p>貸出</text:p></text:list-item></text:list></office:document-content>"""
+    styles = f"""<s {names}><text:outline-style><text:outline-level-style text:level="1" style:num-format="1"/>
+        <text:outline-level-style text:level="2" style:num-format="1" text:display-levels="2"/>
+        </text:outline-style></s>"""
+    passages = read(zipped({"mimetype": "", "content.xml": content, "styles.xml": styles})).passages
+    assert {passage.headings for passage in passages} == {("1 総則", "1.1 目的")}
+    assert [passage.text for passage in passages] == ["第1条 定義", "続き", "一. 備品", "第2条 貸出"]
