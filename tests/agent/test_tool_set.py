@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from rkllm_mcp.agent.tool_set import MOST_CHOSEN, SelectionSettings, find_tools_spec
+from rkllm_mcp.agent.tool_set import MOST_CHOSEN, SelectionSettings, ToolSelection, find_tools_spec
 from rkllm_mcp.events import Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, ToolSpec
 from tests.support.asked import TOKENS_EACH, Desk, statuses
@@ -104,6 +106,29 @@ async def test_find_tools_lists_the_fitting_tools_which_can_be_called_at_once() 
     assert at.listed == [("find_tools", "get_weather")] * 3
     assert "read_file" in [tool.name for tool in at.model.asked[1][2].others]
     assert "[MCP: Tool 'find_tools' completed]" in statuses(events)
+
+
+class FixedScores:
+    """A search with the same scores for every request."""
+
+    def __init__(self, *scores: float) -> None:
+        self._scores = scores
+
+    async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
+        del request
+        return list(zip(tools, self._scores, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("scores", "names"),
+    [((0.5, 0.06), ["a"]), ((0.06, 0.05), ["a", "b"]), ((0.04, 0.01), ["a"]), ((0.03, 0.03), [])],
+)
+async def test_tools_fit_a_request_by_a_least_score_and_near_the_best(
+    scores: tuple[float, ...], names: list[str]
+) -> None:
+    selection = ToolSelection(lambda: FixedScores(*scores), lambda _: 1, SelectionSettings(100))
+    fitting = await selection.fitting("What time is it?", [takes("a"), takes("b")])
+    assert [tool.name for tool in fitting] == names
 
 
 async def test_find_tools_names_alternatives_and_finds_them_by_name() -> None:

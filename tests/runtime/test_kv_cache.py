@@ -16,8 +16,10 @@ PROMPT, ANSWER = (1, 2, 3), (7, 8, 9)
 OPTIONS = GenerationOptions(16)
 
 
-def command_of(options: GenerationOptions = OPTIONS, *, clears_after: bool = False) -> RunCommand:
-    return RunCommand(1, TokenInput(PROMPT), options, clears_after=clears_after)
+def command_of(
+    options: GenerationOptions = OPTIONS, prompt: Sequence[int] = PROMPT, *, clears_after: bool = False
+) -> RunCommand:
+    return RunCommand(1, TokenInput(prompt), options, clears_after=clears_after)
 
 
 def after(
@@ -92,3 +94,10 @@ def test_a_failed_run_adds_its_owner_and_a_whole_run_replaces_all_others() -> No
     assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens(PROMPT, "ben")) == (0, 0)
     cache = after(cache, ben)
     assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens(PROMPT, "ben")) == (0, None)
+
+
+def test_a_failed_prompt_of_the_service_does_not_count_as_known_to_every_owner() -> None:
+    service, ben = replace(OPTIONS, owner=None), replace(OPTIONS, owner="ben")
+    cache = after(CacheState(), command_of(service))
+    cache = after(after(cache, command_of(service, (5, 6)), ids=()), command_of(ben))
+    assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens((5, 6), "ann")) == (3, 0)

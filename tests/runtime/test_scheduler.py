@@ -187,6 +187,20 @@ async def test_an_answer_that_waits_for_a_person_does_not_count_as_a_free_place(
     assert scheduler.expected_wait_s("a") == 6 * 4
 
 
+async def test_the_expected_wait_contains_the_time_of_the_last_load_while_a_model_is_loaded() -> None:
+    clock, loads = Clock(), list[str]()
+    scheduler = Scheduler(clock=clock)
+    scheduler.use_models("a", loads.append)
+    slot = scheduler.admit(model="b")
+    clock.now += 9
+    scheduler.loaded(loads.pop())
+    scheduler.leave(slot)
+    assert scheduler.expected_wait_s("k") == 1
+    scheduler.admit(model="a")
+    assert loads == ["a"]
+    assert scheduler.expected_wait_s("k") == 9
+
+
 async def test_sixty_four_clients_with_one_key_learn_when_all_who_wait_have_had_their_turn() -> None:
     clock = Clock()
     scheduler = Scheduler(parallel=2, clock=clock)

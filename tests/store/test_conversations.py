@@ -130,6 +130,7 @@ async def test_an_id_may_be_shortened_while_it_is_one(tmp_path: Path) -> None:
         ("w" * 60, "w" * 60),
         ("天" * 61, "天" * 59 + "…"),
         (f"{'word ' * 11}and a long end", f"{'word ' * 11}and…"),
+        (f"a {'w' * 60}", f"a {'w' * 57}…"),
         ("half \ud83d of it", "half ? of it"),
     ],
 )
@@ -179,6 +180,14 @@ async def test_a_save_with_an_unknown_end_is_repeated_without_harm(tmp_path: Pat
         kept = await conversations.get("", "c1")
         assert kept is not None
         assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+async def test_an_unknown_version_of_a_question_is_not_shown(number: int, tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        await saved(conversations, "", *exchange("first"), name="c1")
+        assert not await conversations.show_version("", "c1", 0, number)
+        assert await conversations.show_version("", "c1", 0, 1)
 
 
 async def test_an_answer_after_its_conversation_was_deleted_is_stored(tmp_path: Path) -> None:

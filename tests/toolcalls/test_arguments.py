@@ -91,6 +91,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"v": "1,5"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
     ({"v": "9" * 500}, {"properties": {"v": {"type": "integer"}}}, "must be integer"),
     ({"v": "1e400"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
+    # From here on a floating-point number may mean several integers.
+    ({"v": "9007199254740992.0"}, {"properties": {"v": {"type": "integer"}}}, "must be integer"),
     ({"v": "perhaps"}, {"properties": {"v": {"type": "boolean"}}}, "must be boolean"),
     ({"v": "[a] b"}, {"properties": {"v": {"type": "array"}}}, "must be array"),
     ({"v": "x"}, {"properties": {"v": {"enum": ["a", "b"]}}}, 'must be one of "a", "b", not "x"'),
@@ -239,6 +241,7 @@ TOLERATED: list[tuple[str, dict[str, Any], Any]] = [
     ('"{\\"a\\": 1}"', {"anyOf": [LIST, {"type": "object"}]}, {"a": 1}),
     ("null", STRING, None),
     ('"7"', {"type": "integer"}, 7),
+    ('"9007199254740991.0"', {"type": "integer"}, 9007199254740991),
 ]
 
 
