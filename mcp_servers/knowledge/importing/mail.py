@@ -39,6 +39,9 @@ _RESOURCE = re.compile(r"(?:image|font|audio|video)/.*|text/css|(?:application|t
 _SAVED_PAGE = re.compile(r"saved by", re.IGNORECASE)
 _MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From \S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}\r?\n(?=[A-Za-z][\w-]*:)")
 _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
+_PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
+_PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
+_SHOWN_NAMES = 5
 _CALENDAR_NAMES = {
     "SUMMARY": "Subject",
     "DTSTART": "Start",
@@ -145,6 +148,7 @@ class _MessageReader:
             inner = [self._body(each, depth + 1, is_page=is_page) for each in _parts(part)]
             title = next((title for title, _ in inner if title), "")
             read = [passages for _, passages in inner]
+            self._warn_of_lost_parts(part)
             if subtype == "alternative":
                 return title, self._best(_parts(part), read)
             return title, [passage for passages in read for passage in passages]
@@ -155,6 +159,13 @@ class _MessageReader:
             return "", []
         return self._text(part, subtype) if kind == "text" else ("", [])
 
+    def _warn_of_lost_parts(self, part: MIMEPart) -> None:
+        """Warn of parts behind the end: inner and outer ones of a malformed message have the same boundary."""
+        behind = str(part.epilogue or "")
+        if _PART_HEADER.search(behind):
+            names = ", ".join(dict.fromkeys(_PART_NAME.findall(behind)[:_SHOWN_NAMES])) or "parts without a name"
+            self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
+
     def _attachment_name(self, part: MIMEPart) -> str:
         """Return the name of a part that is no text of the message; empty for text."""
         name, kind = part.get_filename() or "", part.get_content_type()
@@ -163,6 +174,8 @@ class _MessageReader:
             return ""
         if kind == "message/rfc822":
             return f"{(name or f'message {len(self._attachments) + 1}').removesuffix('.eml')}.eml"
+        if part.get_content_maintype() == "multipart" and not _payload(part).strip():
+            return ""
         if kind in {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}:
             return ""
         return name or _file_name(str(part.get("Content-Location", ""))) or f"part of the type {kind}"

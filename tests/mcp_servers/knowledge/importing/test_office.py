@@ -282,3 +282,26 @@ def test_the_numbers_of_open_document_headings_and_items_are_part_of_the_text() 
     passages = read(zipped({"mimetype": "", "content.xml": content, "styles.xml": styles})).passages
     assert {passage.headings for passage in passages} == {("1 総則", "1.1 目的")}
     assert [passage.text for passage in passages] == ["第1条 定義", "続き", "一. 備品", "第2条 貸出"]
+
+
+def test_a_saved_page_is_read_as_a_page_without_a_head_and_its_pictures() -> None:
+    page = (
+        "From: <Saved by Blink>\nSubject: =?utf-8?B?5paZ6YeR?=\nMIME-Version: 1.0\n"
+        'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html; charset=utf-8\n'
+        "Content-Location: https://example.com/\n\n<h1>料金</h1><p>傘は100円です。</p>\n--b\nContent-Type: image/png\n"
+        "Content-Location: https://example.com/a.png\nContent-Transfer-Encoding: base64\n\niVBORw0KGgo=\n--b--\n"
+    )
+    saved = read(page.encode(), "page.mhtml")
+    assert (saved.title, saved.warnings) == ("料金", ())
+    assert [(passage.headings, passage.text) for passage in saved.passages] == [(("料金",), "傘は100円です。")]
+
+
+def test_parts_behind_the_end_of_a_malformed_message_are_named() -> None:
+    mail = (
+        'Subject: photo\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n\n--b\n'
+        'Content-Type: multipart/alternative; boundary="b"\n\n--b\nContent-Type: text/plain\n\nHello.\n--b--\n\n--b\n'
+        'Content-Type: application/zip; name="photo.zip"\n\nPK\n--b--\n'
+    )
+    parsed = read(mail.encode(), "a.eml")
+    assert [passage.text for passage in parsed.passages] == ["Subject: photo", "Hello."]
+    assert parsed.warnings == ("The message is malformed, and what is behind its end was not read: photo.zip.",)
