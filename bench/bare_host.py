@@ -32,13 +32,13 @@ async def answer(engine: Engine, reader: asyncio.StreamReader, writer: asyncio.S
         asked = json.loads(await reader.readexactly(length))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
 
-        async def take(batch: Sequence[Token]) -> None:
+        def write_tokens(batch: Sequence[Token]) -> None:
             for token in batch:
                 record = b'data: {"choices":[{"delta":{"content":%b}}]}\n\n' % json.dumps(token.text).encode()
                 writer.write(b"%x\r\n%b\r\n" % (len(record), record))
 
         async with engine.generation(_PROMPT, GenerationOptions(asked["max_tokens"])) as run:
-            await run.deliver(take)
+            await run.deliver(write_tokens)
         writer.write(b"0\r\n\r\n")
     else:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

@@ -6,10 +6,10 @@ Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from rkllm_mcp.events import Event
@@ -263,7 +263,7 @@ class OutputRows:
 
 
 # Takes tokens of a run.
-TakeTokens: TypeAlias = Callable[[Sequence[Token]], Coroutine[Any, Any, None]]
+FeedTokens: TypeAlias = Callable[[Sequence[Token]], None]
 
 
 class Generation(Protocol):
@@ -274,8 +274,11 @@ class Generation(Protocol):
         """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
         ...
 
-    async def deliver(self, take: TakeTokens, /) -> None:
-        """Pass the tokens to ``take`` as they arrive, in batches and in order; return after the last.
+    async def deliver(self, feed: FeedTokens, /) -> None:
+        """Pass the tokens to ``feed`` as they arrive, in batches and in order; return after the last.
+
+        ``feed`` is called in the callback of the socket that brings the tokens, or in the caller's task. An exception
+        that it raises is raised here.
 
         Raises:
             GenerationError: the run failed; all tokens before that were passed on.

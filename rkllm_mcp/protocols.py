@@ -18,8 +18,51 @@ from rkllm_mcp.text import Language
 # call; never: not this tool from now on.
 Decision: TypeAlias = Literal["once", "conversation", "always", "deny", "never"]
 
-# Takes the next events of an answer, one batch at a time, in their order.
-EmitEvents: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
+
+class EventSink(Protocol):
+    """Receives the events of an answer in batches, in order."""
+
+    def feed(self, batch: Sequence[Event], /) -> None:
+        """Receive the next events; never waits."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until the reader has taken the events so far; for producers that could outrun any reader."""
+        ...
+
+
+class DiscardEvents:
+    """An ``EventSink`` without a reader."""
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Discard the events."""
+
+    async def drained(self) -> None:
+        """Return at once."""
+
+
+class Step:
+    """A step of an answer's pipeline: it changes or notes the events that pass."""
+
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Return the events for the next step; never waits."""
+        return batch
+
+    def finish(self) -> Sequence[Event]:
+        """Return the events that were held back; called before the ``End``."""
+        return ()
+
+    async def settle(self) -> None:
+        """Do the input and output that has become due; awaited between rounds."""
+
+
+def feed_through(steps: Sequence[Step], batch: Sequence[Event], sink: EventSink) -> None:
+    """Pass events through ``steps``, one behind the other, to ``sink``."""
+    for step in steps:
+        batch = step.feed(batch) if batch else ()
+    if batch:
+        sink.feed(batch)
+
 
 # (progress, total, message), as in notifications/progress.
 OnProgress: TypeAlias = Callable[[float, "float | None", "str | None"], Awaitable[None]]
@@ -64,10 +107,7 @@ class FixedApprover:
 
 
 DENY_ALL: Approver = FixedApprover("deny")
-
-
-async def no_start() -> None:
-    """Take no notice of the start of a call."""
+DISCARD_EVENTS: EventSink = DiscardEvents()
 
 
 @dataclass(frozen=True)
@@ -75,7 +115,7 @@ class CallContext:
     """Context of one call."""
 
     on_progress: OnProgress | None = None
-    emit: EmitEvents | None = None  # takes further events of the call
+    sink: EventSink = DISCARD_EVENTS  # receives the events of the call
     asker: Approver = DENY_ALL
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
@@ -83,9 +123,14 @@ class CallContext:
     # Texts from outside in the conversation; a call that stands in one of them needs approval.
     untrusted_texts: Callable[[], Iterable[str]] = tuple[str]
     language: Language | None = None  # of questions for approval; None for the configuration's
-    on_start: Callable[[], Awaitable[None]] = no_start  # called when the call is approved and begins
+    announcement: Event | None = None  # fed to ``sink`` when the call is approved and begins
     # Entered while the call waits for a person or the host's model, which does not count towards its time limit.
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def announce(self) -> None:
+        """Feed the announcement: the call begins."""
+        if self.announcement is not None:
+            self.sink.feed([self.announcement])
 
 
 NO_CONTEXT = CallContext()
@@ -228,9 +273,9 @@ class ChatModel(Protocol):
     """A model that answers a conversation."""
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
-        """Generate one assistant turn, emit its events while they arrive, and add it to the conversation.
+        """Generate one assistant turn, feed its events to ``sink`` while they arrive, and add it to the conversation.
 
         The turn is added however the round ends, with the output so far, so that the conversation stays consistent.
         Each call gets its id from ``Conversation.next_call_id``.

@@ -9,10 +9,9 @@ from typing import Protocol
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import Language, language_of_setting
 
 DEFAULT_SYSTEM_PROMPT = (
@@ -82,11 +81,6 @@ class ResponseInstructions:
         return new
 
 
-async def unheard(events: Sequence[Event]) -> None:
-    """Discard events."""
-    del events
-
-
 class TurnTools(ToolCaller, Protocol):
     """The part of a toolbox that the agent uses."""
 
@@ -150,11 +144,10 @@ class TurnPreparation:
         conversation: Conversation,
         request: TurnRequest,
         context: CallContext = NO_CONTEXT,
-        emit: EmitEvents = unheard,
     ) -> PreparedTurn:
         """Prepare one answer; the conversation may get a system text and its tool list.
 
-        ``conversation`` does not contain the question yet; ``emit`` gets status lines.
+        ``conversation`` does not contain the question yet; the context's sink receives status lines.
         """
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
@@ -164,7 +157,7 @@ class TurnPreparation:
             said = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
             words, allowed = with_earlier_words(request.asked.text, said), {tool.name for tool in request.tools}
             wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-            findings = await gather_context(wanted, words, self._tools, context, emit) if wanted else []
+            findings = await gather_context(wanted, words, self._tools, context) if wanted else []
             news = await self._tell_tools(conversation, request)
             told = instruct(conversation, self._standing_instructions())
             asked = instructions.after(finding.tool for finding in findings)

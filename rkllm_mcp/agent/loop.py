@@ -15,7 +15,8 @@ facts (``agent.facts``), and the repetition is left out of the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,7 +29,7 @@ from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, Turn
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EventSink, Turn
 from rkllm_mcp.text import language_of_text
 
 CALLS_OVER = "no more tools are run for this answer"
@@ -91,15 +92,14 @@ class RunCalls:
         self,
         tools: ToolCaller,
         tool_set: ToolSet,
-        emit: EmitEvents,
         context: CallContext = NO_CONTEXT,
         parallel: Parallel = "auto",
         instructions: ResponseInstructions | None = None,
     ) -> None:
         self.tool_set = tool_set
-        self._emit = emit
+        self._sink = context.sink
         self._instructions = instructions or ResponseInstructions()
-        self._runner = CallRunner(tools, tool_set, emit, context, parallel)
+        self._runner = CallRunner(tools, tool_set, context, parallel)
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
         """Return a call with its server, or as a failure in the last round."""
@@ -117,10 +117,10 @@ class RunCalls:
         count = len(turn.calls)
         if not count and not turn.failures:
             if not turn.has_text:
-                await self._emit([Status(SILENCE)])
+                self._sink.feed([Status(SILENCE)])
             return RoundOutcome()
         if count:
-            await self._emit([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
+            self._sink.feed([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
         is_repetition = not turn.failures and all(map(self._runner.has_result, turn.calls))
         known = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
@@ -155,10 +155,10 @@ class ReturnCalls:
     keeps_forced_tool = True
     has_last_round = False
 
-    def __init__(self, conversation: Conversation, tool_set: ToolSet, emit: EmitEvents, *, must_call: bool) -> None:
+    def __init__(self, conversation: Conversation, tool_set: ToolSet, sink: EventSink, *, must_call: bool) -> None:
         self.tool_set = tool_set
         self._conversation = conversation
-        self._emit = emit
+        self._sink = sink
         self._must_call = must_call
         self._withheld: list[ToolCallDetected] = []
         self._with_results = frozenset[str]() if must_call else calls_with_results(conversation)
@@ -189,7 +189,7 @@ class ReturnCalls:
                 ]
                 return RoundOutcome(tuple(revealed), revealed=tuple(result.name for result in revealed))
             if withheld:
-                await self._emit(withheld)
+                self._sink.feed(withheld)
             return RoundOutcome()
         if turn.failures or not self._must_call:
             return RoundOutcome(_refusals(turn.failures))
@@ -209,12 +209,12 @@ async def run_agent(
     calls: CallHandler,
     options: ModelOptions,
     settings: LoopSettings,
-    emit: EmitEvents,
+    sink: EventSink,
 ) -> tuple[EndReason, Turn]:
     """Run rounds until there is an answer; return the reason for its end and its last turn.
 
     ``conversation`` ends with the message to answer, and the rounds are added to it. A forced tool is that of the first
-    round. ``emit`` takes the events in order, without an ``End``.
+    round. ``sink`` receives the events, without an ``End``.
 
     Raises:
         PromptTooLongError: the prompt of a round does not fit.
@@ -224,13 +224,16 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
-        turn = await _respond(model, conversation, calls, options, emit, may_reveal=counter.reveals > 0)
+        shown = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
+        options = replace(options, others=calls.tool_set.others())
+        turn = await model.respond(conversation, calls.tool_set.listed, options, shown)
+        await sink.drained()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
         if not outcome.results:
             return _end_of(turn), turn
         if outcome.is_repetition:
-            turn = await _answer_from_facts(model, conversation, later, emit)
+            turn = await _answer_from_facts(model, conversation, later, sink)
             return _end_of(turn), turn
         is_reveal = counter.count(outcome)
         if counter.is_repair_limit:
@@ -244,28 +247,29 @@ async def run_agent(
         # A single call whose parameters were revealed is made again.
         is_forced = is_reveal and len(turn.calls) == 1
         options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
-    turn = await _respond(model, conversation, calls, later, emit, may_call=False)
+    later = replace(later, others=calls.tool_set.others())
+    turn = await model.respond(conversation, calls.tool_set.listed, later, _ShownEvents(calls, sink, may_call=False))
     if not turn.has_text and not turn.is_cut:
-        await emit([Text(_translate("answer.no_answer_in_rounds", conversation))])
+        sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return "token_limit" if turn.is_cut else reason, turn
 
 
 async def _answer_from_facts(
-    model: ChatModel, conversation: Conversation, options: ModelOptions, emit: EmitEvents
+    model: ChatModel, conversation: Conversation, options: ModelOptions, sink: EventSink
 ) -> Turn:
     """Answer the question from its results, in place of the last turn, which repeated their calls."""
     repeating = conversation.messages.pop()
     facts = facts_conversation(conversation)
     try:
-        await emit([Status(FACTS), *([Text("\n\n")] if repeating.text.strip() else [])])
-        turn = await model.respond(facts, (), replace(options, tool_choice="none", others=()), emit)
+        sink.feed([Status(FACTS), *([Text("\n\n")] if repeating.text.strip() else [])])
+        turn = await model.respond(facts, (), replace(options, tool_choice="none", others=()), sink)
     finally:
         conversation.unpaid_tokens = facts.unpaid_tokens
         said = facts.messages[-1] if facts.messages[-1].role == "assistant" else Message("assistant")
         text = "\n\n".join(filter(None, (repeating.text.strip(), said.text)))
         conversation.add(replace(said, text=text))
     if not turn.has_text and not turn.is_cut:
-        await emit([Text(_translate("answer.no_answer_in_rounds", conversation))])
+        sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return turn
 
 
@@ -303,29 +307,27 @@ def _end_of(turn: Turn) -> EndReason:
     return "token_limit" if turn.is_cut and (turn.failures or not turn.calls) else "answered"
 
 
-async def _respond(
-    model: ChatModel,
-    conversation: Conversation,
-    calls: CallHandler,
-    options: ModelOptions,
-    emit: EmitEvents,
-    *,
-    may_call: bool = True,
-    may_reveal: bool = False,
-) -> Turn:
-    async def forward(events: Sequence[Event]) -> None:
-        batch: list[Event] = []
-        for event in events:
-            # Nearly every event is text, which every handler shows.
-            is_text = type(event) is Text
-            shown = event if is_text else calls.shown(event, may_call=may_call, may_reveal=may_reveal)
-            if shown is not None:
-                batch.append(shown)
-        if batch:
-            await emit(batch)
+class _ShownEvents:
+    """The sink of one round: passes on what the handler of its calls shows."""
 
-    options = replace(options, others=calls.tool_set.others())
-    return await model.respond(conversation, calls.tool_set.listed, options, forward)
+    def __init__(self, calls: CallHandler, sink: EventSink, *, may_call: bool = True, may_reveal: bool = False) -> None:
+        self._calls = calls
+        self._sink = sink
+        self._may_call = may_call
+        self._may_reveal = may_reveal
+        self.drained = sink.drained
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Pass on the events that are shown."""
+        shown: list[Event] = []
+        for event in batch:
+            # Nearly every event is text, which every handler shows.
+            if type(event) is Text:
+                shown.append(event)
+            elif (seen := self._calls.shown(event, may_call=self._may_call, may_reveal=self._may_reveal)) is not None:
+                shown.append(seen)
+        if shown:
+            self._sink.feed(shown)
 
 
 async def answer_with_tools(
@@ -335,31 +337,27 @@ async def answer_with_tools(
     calls: RunCalls,
     options: ModelOptions,
     settings: LoopSettings,
-    emit: EmitEvents,
-) -> None:
-    """Add a question to a conversation and answer it; else like ``run_agent``.
-
-    The last event is always an ``End``, except when the caller cancels or ``emit`` raises.
-    """
+    sink: EventSink,
+) -> End:
+    """Add a question to a conversation, answer it and return the end of the answer; else like ``run_agent``."""
     start = len(conversation.messages)
     conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        reason, turn = await run_agent(model, conversation, calls, options, settings, emit)
-        end = End(reason, stop_string=turn.stop_string)
+        reason, turn = await run_agent(model, conversation, calls, options, settings, sink)
         reason_for_open_calls = CALLS_OVER
+        return End(reason, stop_string=turn.stop_string)
     except GenerationError as error:
         if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
             # A question that does not fit is removed, so that the next one can be answered.
             conversation.replace(conversation.messages[:start])
-        end = End("failed", str(error), error)
         reason_for_open_calls = "the answer failed before this call was run"
+        return End("failed", str(error), error)
     except Exception:
         reason_for_open_calls = "the answer failed before this call was finished"
         raise
     finally:
         calls.close_open_calls(conversation, reason_for_open_calls)
-    await emit([end])
 
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
@@ -370,32 +368,29 @@ def _has_results(conversation: Conversation, start: int) -> bool:
     return any(message.role == "tool" for message in conversation.messages[start:])
 
 
-async def answer(
-    model: ChatModel,
+@asynccontextmanager
+async def open_turn(
     preparation: TurnPreparation,
     conversation: Conversation,
     request: TurnRequest,
-    settings: LoopSettings,
-    emit: EmitEvents,
     context: CallContext,
-) -> None:
-    """Prepare tools, instructions and context for a question, and answer it with ``answer_with_tools``.
+    parallel: Parallel = "auto",
+) -> AsyncGenerator[tuple[Sequence[Message], RunCalls], None]:
+    """Prepare tools, instructions and context for a question; yield its messages and the handler of its calls.
 
-    An answer that is continued has its question in the conversation. It is unchanged if the question does not fit.
+    With ``options.continues`` the question is already the last user message. If it does not fit, the conversation is
+    left unchanged.
     """
-    listed, told = conversation.listed_tools, dict(conversation.told_tools)
-    asked = request.asked
-    context = replace(context, request=asked.text, untrusted_texts=conversation.untrusted_texts)
-    prepared = await preparation.prepare(conversation, request, context, emit)
+    listed, revealed = conversation.listed_tools, dict(conversation.told_tools)
+    question = request.asked
+    context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
+    prepared = await preparation.prepare(conversation, request, context)
     length = len(conversation.messages)
-    parallel, instructions = settings.parallel_tools, prepared.instructions
-    calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
-    question = [*asked.preceding, Message("user", asked.text, context=prepared.context, foreign=asked.foreign)]
-    is_continued = request.options.continues
+    user = Message("user", question.text, context=prepared.context, foreign=question.foreign)
+    messages = [] if request.options.continues else [*question.preceding, user]
     try:
-        asked_now = [] if is_continued else question
-        await answer_with_tools(model, conversation, asked_now, calls, request.options, settings, emit)
+        yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions)
     finally:
-        if len(conversation.messages) == length and not is_continued:
+        if messages and len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.
-            conversation.listed_tools, conversation.told_tools = listed, told
+            conversation.listed_tools, conversation.told_tools = listed, revealed

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.events import DetectorEvent, End, Event, Text, ToolCallFailed, Usage
+from rkllm_mcp.events import DetectorEvent, Event, Text, ToolCallFailed, Usage
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.protocols import Step
 from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.detector import Detector
 
@@ -21,33 +21,35 @@ _REASON = "no tool is switched on for this answer, which has "
 _NOTHING = ToolSpec("")
 
 
-class MarkupFilter:
+class MarkupFilter(Step):
     """Filter for the events of one answer; ``language`` is the user's, ``en`` or ``ja``."""
 
     def __init__(self, language: Language) -> None:
         # Replaces an answer that consists of calls only.
         self._sentence = translate("answer.no_tool_on", language)
         self._has_tools = True
+        self._reading = _Reading(self._sentence)
 
-    def of(self, emit: EmitEvents, *, has_tools: bool) -> EmitEvents:
-        """Return the function that takes the answer's events and passes them to ``emit``.
-
-        Without tools, calls become ``ToolCallFailed`` and their markup is removed from the text.
-        """
+    def declare_tools(self, *, has_tools: bool) -> None:
+        """Note whether the answer has tools. Without them, calls become ``ToolCallFailed`` and leave the text."""
         self._has_tools = has_tools
-        reading = _Reading(self._sentence)
 
-        async def read(events: Sequence[Event]) -> None:
-            if seen := [seen for event in events for seen in reading.read(event)]:
-                await emit(seen)
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Return the events without the markup of calls, as far as they are certain."""
+        if self._has_tools:
+            return batch
+        return [seen for event in batch for seen in self._reading.read(event)]
 
-        return emit if has_tools else read
+    def finish(self) -> Sequence[Event]:
+        """Return the text that could have begun a call."""
+        return self._reading.finish()
 
     def words(self, text: str) -> str:
         """Return the filtered text of a whole answer."""
         if self._has_tools:
             return text
-        events = _Reading(self._sentence).read(Text(text), is_over=True)
+        reading = _Reading(self._sentence)
+        events = [*reading.read(Text(text)), *reading.finish()]
         return "".join(event.text for event in events if isinstance(event, Text))
 
 
@@ -59,18 +61,23 @@ class _Reading:
         self._detector: Detector | None = None
         self._has_words = self._has_calls = False
 
-    def read(self, event: Event, *, is_over: bool = False) -> Sequence[Event]:
-        """Return the events that are certain; with ``is_over`` the buffered ones too."""
-        found: list[Event] = []
+    def read(self, event: Event) -> Sequence[Event]:
+        """Return the events that are certain."""
         if isinstance(event, Text):
             self._detector = self._detector or Detector((_NOTHING,))
-            found += self._seen(self._detector.feed(event.text))
-        if self._detector is not None and (is_over or isinstance(event, (Usage, End))):
-            found += self._seen(self._detector.finish())
-            self._detector = None
-            if self._has_calls and not self._has_words:
-                found.append(Text(self._sentence))
-        return found if isinstance(event, Text) else [*found, event]
+            return self._seen(self._detector.feed(event.text))
+        # The end of a round.
+        return [*self.finish(), event] if isinstance(event, Usage) else [event]
+
+    def finish(self) -> list[Event]:
+        """Return the events that were held back."""
+        if self._detector is None:
+            return []
+        rest = self._seen(self._detector.finish())
+        self._detector = None
+        if self._has_calls and not self._has_words:
+            rest.append(Text(self._sentence))
+        return rest
 
     def _seen(self, events: Sequence[DetectorEvent]) -> list[Event]:
         seen: list[Event] = []

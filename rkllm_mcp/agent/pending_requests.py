@@ -17,7 +17,7 @@ import anyio
 
 from rkllm_mcp.elicitation import fields_of
 from rkllm_mcp.events import Approval, Elicitation, QuestionAnswered
-from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EmitEvents, FixedApprover
+from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EventSink, FixedApprover
 
 PendingRequest: TypeAlias = Approval | Elicitation
 
@@ -49,16 +49,16 @@ class PendingRequests:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
 
     async def ask(
-        self, emit: EmitEvents, question: PendingRequest, limit_s: float | None = None
+        self, sink: EventSink, question: PendingRequest, limit_s: float | None = None
     ) -> Decision | ElicitationAnswer | None:
-        """Give a request its id, emit it and wait for the response; return None if there was none in time."""
+        """Feed a request with its id to ``sink`` and wait for the response; return None if there was none in time."""
         limit_s = min(self.patience_s, limit_s or self.patience_s)
         began, call = time.monotonic(), question.id
         question = replace(question, id=f"question_{next(self._numbers)}", refused_at=began + limit_s)
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:
-            await emit([question])
+            sink.feed([question])
             said = None
             with anyio.move_on_after(limit_s):
                 said = await answer
@@ -67,7 +67,7 @@ class PendingRequests:
             self._settled.pop(question.id, anyio.Event()).set()
         action = said.action if isinstance(said, ElicitationAnswer) else said or "late"
         content = without_secrets(question, said)
-        await emit([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
+        sink.feed([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
         return said
 
     def _answer(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
@@ -87,15 +87,15 @@ def without_secrets(question: PendingRequest, said: Decision | ElicitationAnswer
 
 
 class StreamApprover:
-    """An ``Approver`` that emits the requests of one answer on its stream.
+    """An ``Approver`` that feeds the requests of one answer to its stream.
 
     Entered for the answer: leaving it closes open requests, also those of a server that ignores the cancellation of
     its call.
     """
 
-    def __init__(self, questions: PendingRequests, emit: EmitEvents, limit_s: float | None = None) -> None:
+    def __init__(self, questions: PendingRequests, sink: EventSink, limit_s: float | None = None) -> None:
         self._questions = questions
-        self._emit = emit
+        self._sink = sink
         self._limit_s = limit_s
         self._open: set[anyio.CancelScope] = set()
         self._is_over = False
@@ -122,7 +122,7 @@ class StreamApprover:
                 return None
             self._open.add(scope)
             try:
-                return await self._questions.ask(self._emit, question, self._limit_s)
+                return await self._questions.ask(self._sink, question, self._limit_s)
             finally:
                 self._open.discard(scope)
         return None

@@ -24,7 +24,7 @@ from rkllm_mcp.messages import (
     as_list,
     as_mapping,
 )
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tasks import run_concurrently
 from rkllm_mcp.text import HIRAGANA, KANJI, KATAKANA
 
@@ -71,12 +71,10 @@ class _Mention:
     reference: str
 
 
-async def attach(
-    text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext = NO_CONTEXT
-) -> Question:
+async def attach(text: str, source: ResourceSource, limit_chars: int, context: CallContext = NO_CONTEXT) -> Question:
     """Read the resources that a message mentions; return it with the heading of each in place of its mention.
 
-    ``limit_chars`` bounds all resources together; ``emit`` takes the events of each that was read.
+    ``limit_chars`` bounds all resources together; the context's sink receives the events of each that was read.
 
     Raises:
         ToolboxError: a resource cannot be read; the message names it.
@@ -90,7 +88,7 @@ async def attach(
         content = await source.read_resource(mention.reference, max(1, left), context)
         blocks[mention.reference] = block_of(mention.reference, content.text if left > 0 else LEFT_OUT)
         left -= len(content.text)
-        await emit([ResourceRead(content.uri), Status(f"[MCP: Fetched resource: {content.uri}]")])
+        context.sink.feed([ResourceRead(content.uri), Status(f"[MCP: Fetched resource: {content.uri}]")])
     return Question(_with_headings(text, mentions), "\n".join(blocks.values()))
 
 
@@ -165,7 +163,7 @@ def text_argument(tool: ToolSpec) -> str | None:
 
 
 async def gather_context(
-    tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext, emit: EmitEvents
+    tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext
 ) -> list[ContextResult]:
     """Call every tool with the user's words; return the results of those that succeeded, in the order of ``tools``."""
     results: dict[str, ToolResult] = {}
@@ -173,14 +171,16 @@ async def gather_context(
     async def ask(tool: ToolSpec, argument: str) -> None:
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
-        result = await caller.call(call, replace(context, request="", on_start=start_line(tool.name, emit)))
+        result = await caller.call(call, replace(context, request="", announcement=start_line(tool.name)))
         results[tool.name] = result
         outcome = f"failed and is left out: {failure_line(result)}" if result.is_error else completed(result)
-        await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
+        context.sink.feed([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
 
     asked = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in asked.items() if argument is None]:
-        await emit([Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")])
+        context.sink.feed(
+            [Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")]
+        )
     await run_concurrently(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
     said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
     return [
@@ -249,14 +249,14 @@ class PromptSource(Protocol):
 
 
 async def question_from_text(
-    text: str, source: ResourceSource | None, limit_chars: int, emit: EmitEvents, context: CallContext
+    text: str, source: ResourceSource | None, limit_chars: int, context: CallContext
 ) -> Question:
     """Return the question of a person's words, with the resources of ``source`` they name; see ``attach``."""
-    return Question(text) if source is None else await attach(text, source, limit_chars, emit, context)
+    return Question(text) if source is None else await attach(text, source, limit_chars, context)
 
 
 async def question_from_prompt(
-    reference: str, arguments: Mapping[str, str], source: PromptSource, emit: EmitEvents, context: CallContext
+    reference: str, arguments: Mapping[str, str], source: PromptSource, context: CallContext
 ) -> Question:
     """Return the question that a server's prompt makes of ``arguments``.
 
@@ -265,7 +265,7 @@ async def question_from_prompt(
     """
     filled = await source.fill_prompt(reference, arguments, context)
     template = filled.template
-    await emit([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
+    context.sink.feed([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
     return Question(filled.messages[-1].text, preceding=filled.messages[:-1], foreign=True)

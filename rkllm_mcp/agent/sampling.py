@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
-import anyio.lowlevel
 
-from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.agent.usage import AnswerUsage, UsageCounter
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message
@@ -46,29 +45,47 @@ class ModelSampler:
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
         model, name = self._model, self._name
         options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
-        matcher, text, found = StopMatcher(request.stop), "", None
-
-        async def read(events: Sequence[Event]) -> None:
-            nonlocal text, found
-            for event in events:
-                count(event)
-                if isinstance(event, (Text, ToolCallDetected, ToolCallFailed)) and found is None:
-                    # Without tools the text of a call is part of the answer.
-                    released, found = matcher.feed(event.text if isinstance(event, Text) else event.raw)
-                    text += released
-            if found is not None:
-                scope.cancel()
-                await anyio.lowlevel.checkpoint()
-
+        scope, usage = anyio.CancelScope(), self._bill.of_answer(conversation)
+        reader = _SampleReader(request.stop, usage, scope)
         try:
-            with self._bill.of(conversation) as count, anyio.CancelScope() as scope:
-                await model.respond(conversation, (), options, read)
+            with scope:
+                await model.respond(conversation, (), options, reader)
         finally:
+            usage.close()
             model.forget(conversation.id)
-        if found is not None:
-            return SamplingAnswer(text, name, "stop")
+        if reader.is_stopped:
+            return SamplingAnswer(reader.text, name, "stop")
         is_cut = conversation.messages[-1].cut
-        return SamplingAnswer(f"{text}{matcher.finish()}".strip(), name, "length" if is_cut else "end")
+        return SamplingAnswer(reader.whole_text(), name, "length" if is_cut else "end")
+
+
+class _SampleReader:
+    """The sink of one sampled answer: its text up to a stop string, at which ``scope`` is cancelled."""
+
+    def __init__(self, stop: Sequence[str], usage: AnswerUsage, scope: anyio.CancelScope) -> None:
+        self._matcher = StopMatcher(stop)
+        self._usage = usage
+        self._scope = scope
+        self.text = ""
+        self.is_stopped = False
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Count the events and add their text."""
+        for event in self._usage.feed(batch):
+            if isinstance(event, (Text, ToolCallDetected, ToolCallFailed)) and not self.is_stopped:
+                # Without tools the text of a call is part of the answer.
+                text, stop = self._matcher.feed(event.text if isinstance(event, Text) else event.raw)
+                self.text += text
+                self.is_stopped = stop is not None
+        if self.is_stopped:
+            self._scope.cancel()
+
+    async def drained(self) -> None:
+        """Return at once: the text is taken here."""
+
+    def whole_text(self) -> str:
+        """Return the text of an answer that no stop string ended."""
+        return f"{self.text}{self._matcher.finish()}".strip()
 
 
 def _turns(request: SamplingRequest) -> list[Message]:

@@ -9,7 +9,7 @@ likely take its whole time limit again. After a tool that may have changed somet
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -18,7 +18,7 @@ from rkllm_mcp.agent.facts import call_key
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
-from rkllm_mcp.protocols import CallContext, EmitEvents
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tasks import run_concurrently
 from rkllm_mcp.text import first_line, shorten
 
@@ -32,13 +32,11 @@ Parallel: TypeAlias = bool | Literal["auto"]
 class CallRunner:
     """Runs the calls of one answer on ``tools``, with ``context``; ``tool_set`` holds the available tools."""
 
-    def __init__(
-        self, tools: ToolCaller, tool_set: ToolSet, emit: EmitEvents, context: CallContext, parallel: Parallel
-    ) -> None:
+    def __init__(self, tools: ToolCaller, tool_set: ToolSet, context: CallContext, parallel: Parallel) -> None:
         self._tools = tools
         self._tool_set = tool_set
-        self._emit = emit
         self._context = context
+        self._sink = context.sink
         self._parallel = parallel
         self._results: dict[str, ToolResult] = {}  # by tool and arguments
         self.finished: dict[str, ToolResult] = {}  # by call id
@@ -86,21 +84,22 @@ class CallRunner:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
-            await self._emit([Status(f"[MCP: Telling the parameters of '{call.name}']")])
+            self._sink.feed([Status(f"[MCP: Telling the parameters of '{call.name}']")])
             result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
             self.told.append(call.name)
         else:
             result = await self._run_tool(call)
         seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
         finished = ToolFinished(call.id, call.name, result.is_error, result.shown, seconds, result.truncated, ruling)
-        await self._emit([finished, *source_events(result)])
+        self._sink.feed([finished, *source_events(result)])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            await self._emit([ToolProgress(call.id, progress, total, message)])
+            self._sink.feed([ToolProgress(call.id, progress, total, message)])
+            # A server may send progress faster than any reader takes it.
+            await self._sink.drained()
 
-        start = start_line(call.name, self._emit)
-        context = replace(self._context, on_progress=on_progress, on_start=start, emit=self._emit)
+        context = replace(self._context, on_progress=on_progress, announcement=start_line(call.name))
         result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
@@ -110,7 +109,7 @@ class CallRunner:
             self._results[call_key(call.name, call.arguments)] = result
             self.news += 1
         outcome = f"failed: {failure_line(result)}" if result.is_error else completed(result)
-        await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
+        self._sink.feed([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
         return result
 
     def _forget_what_was_read(self) -> None:
@@ -120,9 +119,9 @@ class CallRunner:
                 del self._results[key]
 
 
-def start_line(name: str, emit: EmitEvents) -> Callable[[], Awaitable[None]]:
-    """Return an ``on_start`` that emits the status line of a call that begins, once it is approved."""
-    return partial(emit, [Status(f"[MCP: Calling tool '{name}']")])
+def start_line(name: str) -> Status:
+    """Return the status line of a call that begins."""
+    return Status(f"[MCP: Calling tool '{name}']")
 
 
 def completed(result: ToolResult) -> str:

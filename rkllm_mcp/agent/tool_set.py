@@ -78,7 +78,7 @@ class ToolFinder:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
-        await context.on_start()
+        context.announce()
         query = str(call.arguments.get("query", ""))
         matching = [tool for tool, _ in await self._search.search(query, self._tools)]
         found = matching[:FOUND_TOOLS]

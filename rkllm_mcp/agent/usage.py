@@ -6,11 +6,11 @@ figures of it; it is charged with the prompt tokens that needed evaluation and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from rkllm_mcp.events import Event, Text, Thinking, Usage
 from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import Step
 
 
 class UsageCounter:
@@ -19,26 +19,39 @@ class UsageCounter:
     def __init__(self) -> None:
         self._spent = 0
 
-    @contextmanager
-    def of(self, conversation: Conversation) -> Generator[Callable[[Event], None], None, None]:
-        """Count one answer: the yielded function is called with each of its events."""
-        pieces = 0
+    def add(self, tokens: int) -> None:
+        """Add tokens."""
+        self._spent += tokens
 
-        def count(event: Event) -> None:
-            nonlocal pieces
-            if isinstance(event, (Text, Thinking)):
-                pieces += 1
-            elif isinstance(event, Usage):
-                self._spent += event.prefilled_tokens + event.generated_tokens
-                pieces = conversation.unpaid_tokens = 0
-
-        try:
-            yield count
-        finally:
-            self._spent += pieces + conversation.unpaid_tokens
-            conversation.unpaid_tokens = 0
+    def of_answer(self, conversation: Conversation) -> AnswerUsage:
+        """Return the step that counts one answer; close it when the answer is over."""
+        return AnswerUsage(conversation, self)
 
     def settle(self) -> int:
         """Return the tokens since the last call, and start again at 0."""
         spent, self._spent = self._spent, 0
         return spent
+
+
+class AnswerUsage(Step):
+    """The step that counts the tokens of one answer."""
+
+    def __init__(self, conversation: Conversation, counter: UsageCounter) -> None:
+        self._conversation = conversation
+        self._counter = counter
+        self._pieces = 0
+
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Count the events and return them."""
+        for event in batch:
+            if isinstance(event, (Text, Thinking)):
+                self._pieces += 1
+            elif isinstance(event, Usage):
+                self._counter.add(event.prefilled_tokens + event.generated_tokens)
+                self._pieces = self._conversation.unpaid_tokens = 0
+        return batch
+
+    def close(self) -> None:
+        """Count what a round without ``Usage`` has cost."""
+        self._counter.add(self._pieces + self._conversation.unpaid_tokens)
+        self._conversation.unpaid_tokens = 0

@@ -1,46 +1,44 @@
 """The assistant: answers questions in conversations, one answer at a time in each.
 
-    agent ─▶ batches of events ─▶ AnswerStream (usage, saving) ─▶ emit: an HTTP response, or a stream for a generator
-
-An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free and the conversation consistent.
+question ─▶ model and servers ready ─▶ turn ─▶ rounds of model and tools ─▶ ``Answer`` (app.answer) ─▶ sink
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectSendStream
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
-from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.answer import Answer, EventQueue
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Ending, Message, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
     CallContext,
-    EmitEvents,
+    EventSink,
     FixedApprover,
+    Step,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
@@ -56,103 +54,8 @@ if TYPE_CHECKING:
     from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.tools.search import Embedder, ToolSearch
 
-logger = logging.getLogger(__name__)
-
 # The list of tools may take this part of the context window; question, results and answer need the rest.
 TOOL_SHARE = 3
-# Batches that an answer may be ahead of the reader of a generator; a full stream slows the answer and drops nothing.
-BATCHES_AHEAD = 256
-# A cancelled answer waits at most this long for its reader to take the line about a failed save, seconds.
-SAVE_NOTICE_TIMEOUT_S = 1.0
-
-
-class AnswerStream:
-    """One answer: counts usage, saves the answer before its ``End``, and forwards its events.
-
-    ``End`` is forwarded when the answer is over, so a client that received it can ask the next question at once.
-    """
-
-    def __init__(self, conversation: Conversation, emit: EmitEvents, usage: UsageCounter) -> None:
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-        self.conversation = conversation
-        self._forward = emit
-        self._usage = usage
-        # Nothing is counted before the answer has begun.
-        self._count: Callable[[Event], None] = lambda _: None
-        self._record: AnswerRecord | None = None
-        self._end: End | None = None
-
-    async def run(self, work: Work, finished: Callable[[], None]) -> None:
-        """Make the answer; ``finished`` is called before ``End`` is forwarded, and when the answer is cancelled."""
-        with suppress(anyio.BrokenResourceError):  # the reader of a generator has left
-            try:
-                with self._usage.of(self.conversation) as self._count, self.scope:
-                    # It may have been cancelled before it began.
-                    await anyio.lowlevel.checkpoint_if_cancelled()
-                    await self._make(work)
-            finally:
-                finished()
-                self.done.set()
-            await self._forward((self._end or End("cancelled"),))
-
-    async def emit(self, events: Sequence[Event]) -> None:
-        """Forward a batch; an ``End`` is held back until the answer is over."""
-        for event in events:
-            self._count(event)
-        if self._record is not None:
-            self._record.hear(events)
-        last = events[-1]
-        if not isinstance(last, End):
-            await self._forward(events)
-            return
-        if len(events) > 1:
-            await self._forward(events[:-1])
-        # ``cancel`` returned True if it came before this.
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        self._end = self._end or last
-        await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
-
-    @property
-    def is_ending(self) -> bool:
-        """True once its ``End`` is decided, which a cancellation does not change any more."""
-        return self._end is not None
-
-    def save_with(self, record: AnswerRecord) -> None:
-        """Save the answer with ``record`` when it ends, also if it fails or is cancelled."""
-        self._record = record
-
-    async def _make(self, work: Work) -> None:
-        try:
-            await work(self)
-        except RkllmMcpError as error:
-            await self.emit((End("failed", str(error), error),))
-        except anyio.BrokenResourceError:
-            raise
-        except Exception as error:
-            # A defect costs this answer, not the service and the answers of others.
-            logger.exception("an answer failed")
-            text = f"internal error: {error!r}; please report it with the output of --debug"
-            await self.emit((End("failed", text, error),))
-        finally:
-            await self._save("cancelled")
-
-    async def _save(self, ending: Ending, *, is_refused: bool = False) -> None:
-        record, self._record = self._record, None
-        notice = await record.save(ending, is_refused=is_refused) if record is not None else ""
-        if not notice:
-            return
-        with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
-            if ending == "cancelled":
-                # The client that cancelled it may still read.
-                telling.shield, telling.deadline = True, anyio.current_time() + SAVE_NOTICE_TIMEOUT_S
-            await self._forward((Status(notice),))
-
-
-# Makes an answer: emits its events, an ``End`` last.
-Work: TypeAlias = Callable[[AnswerStream], Awaitable[None]]
-
-
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
@@ -175,8 +78,12 @@ def _is_needed(server: AnyToolServer, fitting: Collection[str], named: Collectio
     return is_named or adds_context or server.spec.name in fitting
 
 
-# Prepares the question for the loop, once model and servers are ready.
-Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
+@dataclass(frozen=True)
+class PromptQuestion:
+    """A server's prompt as a question: its name, or ``server:name``, and its arguments."""
+
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Assistant:
@@ -218,7 +125,7 @@ class Assistant:
         self._sampler = sampler
         self._new_warm_up = new_warm_up
         self._warm_up: WarmUp | None = None
-        self._answers: dict[str, AnswerStream] = {}
+        self._answers: dict[str, Answer] = {}
         # Servers that were still starting when an answer went on without them.
         self._waited_for: set[str] = set()
         self._idle = anyio.Event()
@@ -261,8 +168,8 @@ class Assistant:
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
         self._is_closed = True
-        for each in self._answers.values():
-            each.scope.cancel()
+        for answer in self._answers.values():
+            answer.scope.cancel()
         self._tasks.cancel_scope.cancel()
 
     def new_conversation(self, system: str | None = None) -> Conversation:
@@ -278,106 +185,76 @@ class Assistant:
         """Restore a conversation of ``memory.conversations``, with its id; the model reads it again."""
         return restored_turns(kept, self.new_conversation(kept.system))
 
-    async def answer(
-        self, conversation: Conversation, text: str, emit: EmitEvents, options: AnswerOptions | None = None
-    ) -> None:
-        """Answer ``text``; the last event is always an ``End``, unless the caller is cancelled.
+    def answer(
+        self,
+        conversation: Conversation,
+        question: str | PromptQuestion,
+        sink: EventSink,
+        options: AnswerOptions | None = None,
+        steps: Sequence[Step] = (),
+    ) -> Coroutine[Any, Any, None]:
+        """Answer a question; the last event is always an ``End``, unless the caller is cancelled.
 
         A resource that the text names as ``@server:uri`` is read first; when it cannot be read, the answer ends as
-        ``failed`` before the model runs.
+        ``failed`` before the model runs. So does an unknown prompt, or one with a missing or unknown argument.
 
         Args:
             conversation: the conversation; one answer at a time.
-            text: the user's words.
-            emit: takes the events in batches, in order; the answer waits while it does not return.
+            question: the user's words, or a server's prompt.
+            sink: receives the events.
             options: options of the answer.
+            steps: further steps before the sink.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        await self._run_free(conversation, self._text_work(text, options), emit)
+        options = options or AnswerOptions()
+        return self._make_answer(self._open_answer(conversation, question, sink, options, steps), question, options)
 
-    async def answer_prompt(
-        self,
-        conversation: Conversation,
-        prompt: str,
-        arguments: Mapping[str, str],
-        emit: EmitEvents,
-        options: AnswerOptions | None = None,
-    ) -> None:
-        """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``answer``.
-
-        An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
-        """
-        await self._run_free(conversation, self._prompt_work(prompt, arguments, options), emit)
-
-    async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
-        """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
-
-        Args:
-            conversation: the conversation; one answer at a time.
-            work: emits the events, an ``End`` last; an exception becomes a failed ``End``.
-            emit: takes the events in batches, in order.
+    @asynccontextmanager
+    async def answering(
+        self, conversation: Conversation, sink: EventSink, steps: Sequence[Step] = ()
+    ) -> AsyncGenerator[Answer, None]:
+        """Yield an answer once the model is ready, to be made in the block; see ``Answer.making``.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-
-        async def work_when_ready(running: AnswerStream) -> None:
-            # The work has tools of its own, if any, so it waits for no server.
-            await self._model_ready(running.emit)
-            await self._warmed_up()
-            await work(running)
-
-        await self._run_free(conversation, work_when_ready, emit)
-
-    def reply(
-        self, conversation: Conversation, text: str, options: AnswerOptions | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Return the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
-
-        Raises:
-            UsageError: the conversation has a running answer, or the assistant is closed.
-        """
-        return self._stream(conversation, self._text_work(text, options))
-
-    def reply_prompt(
-        self,
-        conversation: Conversation,
-        prompt: str,
-        arguments: Mapping[str, str],
-        options: AnswerOptions | None = None,
-    ) -> AsyncGenerator[Event, None]:
-        """Return the events of ``answer_prompt``; else like ``reply``."""
-        return self._stream(conversation, self._prompt_work(prompt, arguments, options))
-
-    async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
-        send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
+        answer = Answer(conversation, sink, self.usage, partial(self._remove, conversation.id), steps)
+        self._answers[conversation.id] = answer
+        async with answer.making():
+            # It has tools of its own, if any, so it waits for no server.
+            await self._model_ready(answer)
+            await self._warmed_up()
+            yield answer
 
-        async def forward(events: Sequence[Event]) -> None:
-            # ``send`` yields to the event loop first, which costs an iteration.
-            try:
-                send.send_nowait(events)
-            except anyio.WouldBlock:
-                await send.send(events)
+    async def reply(
+        self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
 
-        running = self._begin(conversation, forward)
-        self._tasks.start_soon(self._produce, running, work, send)
+        Raises:
+            UsageError: the conversation has a running answer, or the assistant is closed.
+        """
+        queue, options = EventQueue(), options or AnswerOptions()
+        answer = self._open_answer(conversation, question, queue, options)
+        answer.on_close = queue.close
+        self._tasks.start_soon(self._make_answer, answer, question, options)
         try:
-            with receive:
-                async for events in receive:
-                    for event in events:
-                        yield event
-                        if isinstance(event, End):
-                            return
-            # The assistant was closed, which cancelled the task before it could emit an End.
+            while events := await queue.next_events():
+                for event in events:
+                    yield event
+                    if isinstance(event, End):
+                        return
+            # The assistant was closed, which cancelled the task before it could feed an End.
             yield End("cancelled")
         finally:
-            running.scope.cancel()
+            queue.close()
+            answer.scope.cancel()
             with anyio.CancelScope(shield=True):
                 # Bounded: a run, a tool call and a connection have time limits of their own.
-                await running.done.wait()
+                await answer.done.wait()
 
     def cancel(self, conversation_id: str) -> bool:
         """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
@@ -435,8 +312,8 @@ class Assistant:
         await self.model_host.ready()
         await self.toolbox.wait(lambda _: self.config.agent.wait_for_servers_s)
 
-    async def servers_ready(self, text: str, options: AnswerOptions, emit: EmitEvents) -> None:
-        """Wait for the servers that are starting as long as a question is worth it; ``emit`` gets status lines.
+    async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> None:
+        """Wait for the servers that are starting as long as a question is worth it; ``sink`` receives status lines.
 
         ============================================  ======================================
         a server                                      is waited for, at most
@@ -471,18 +348,18 @@ class Assistant:
 
         late = await self.toolbox.wait(first_limit_s)
         if any(server.spec.name in needed for server in late):
-            await emit((Status(translate("servers.waiting", language, names=_names_of(late, needed))),))
+            sink.feed((Status(translate("servers.waiting", language, names=_names_of(late, needed))),))
             late = await self.toolbox.wait(lambda server: math.inf if server.spec.name in needed else 0.0)
         elif options.waits_for_servers:
-            late = await self._wait_until_served(text, late, emit, language)
+            late = await self._wait_until_served(text, late, sink, language)
         news = [server for server in late if server.spec.name not in self._waited_for]
         self._waited_for |= {server.spec.name for server in news}
         if news:
             key = "servers.left_out" if options.waits_for_servers else "servers.join_later"
-            await emit((Status(translate(key, language, names=_names_of(news))),))
+            sink.feed((Status(translate(key, language, names=_names_of(news))),))
 
     async def _wait_until_served(
-        self, text: str, late: Sequence[AnyToolServer], emit: EmitEvents, language: Language
+        self, text: str, late: Sequence[AnyToolServer], sink: EventSink, language: Language
     ) -> Sequence[AnyToolServer]:
         """Wait until a tool fits the question, or no server is left that did not fail before; return those that start.
 
@@ -494,7 +371,7 @@ class Assistant:
                 break
             if not has_told:
                 has_told = True
-                await emit((Status(translate("servers.waiting", language, names=_names_of(hopeful))),))
+                sink.feed((Status(translate("servers.waiting", language, names=_names_of(hopeful))),))
             await self.toolbox.next_settled(hopeful)
             late = [server for server in late if server.is_starting]
         return late
@@ -524,87 +401,94 @@ class Assistant:
         if self._is_closed:
             raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
 
-    def _begin(self, conversation: Conversation, emit: EmitEvents) -> AnswerStream:
-        running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
-        return running
-
-    async def _run_free(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+    def _open_answer(
+        self,
+        conversation: Conversation,
+        question: str | PromptQuestion,
+        sink: EventSink,
+        options: AnswerOptions,
+        steps: Sequence[Step] = (),
+    ) -> Answer:
+        """Return the answer that ``_make_answer`` makes; from now on the conversation has a running answer."""
         self._check_free(conversation)
-        running = self._begin(conversation, emit)
-        await running.run(work, partial(self._remove, running))
+        markup = MarkupFilter(self.config.agent.person_language)
+        record: AnswerRecord | None = None
+        if options.save:
+            text, secrets = question if isinstance(question, str) else "", tuple(options.tokens.values())
+            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun)
+        on_end = partial(self._remove, conversation.id)
+        answer = Answer(conversation, sink, self.usage, on_end, steps, markup, record)
+        self._answers[conversation.id] = answer
+        return answer
 
-    def _remove(self, running: AnswerStream) -> None:
-        del self._answers[running.conversation.id]
+    def _remove(self, conversation_id: str) -> None:
+        del self._answers[conversation_id]
         if not self._answers:
             self._idle.set()
 
-    async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
-        with send:
-            await running.run(work, partial(self._remove, running))
+    async def _make_answer(self, answer: Answer, question: str | PromptQuestion, options: AnswerOptions) -> None:
+        """Answer the question with the model and the servers' tools."""
+        conversation, agent = answer.conversation, self.config.agent
+        async with answer.making():
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if answer.record is not None:
+                await answer.record.begin()
+                self._tasks.start_soon(answer.record.follow, answer.scope.cancel)
+            await self._model_ready(answer)
+            await self.servers_ready(question if isinstance(question, str) else "", options, answer)
+            await self._warmed_up()
+            await self._tools.refresh()
+            # A server that needs a token of the request is connected, and its tools are known, for this answer.
+            async with self.toolbox.attending(options.tokens):
+                tools, model = self.tools(options), self.model_host.chat_model
+                if answer.markup is not None:
+                    answer.markup.declare_tools(has_tools=bool(tools))
+                model_options = self._model_options(options)
+                limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
+                with self._asker(options, answer) as asker:
+                    context = CallContext(
+                        sink=answer,
+                        asker=asker,
+                        tokens=options.tokens,
+                        conversation_id=conversation.id,
+                        language=options.language,
+                    )
+                    prepared = await self._prepare_question(question, options, context)
+                    request = TurnRequest(prepared, self.tools(options), model_options)
+                    turn = open_turn(self._preparation, conversation, request, context, limits.parallel_tools)
+                    try:
+                        async with turn as (messages, calls):
+                            answer.end = await answer_with_tools(
+                                model, conversation, messages, calls, model_options, limits, answer
+                            )
+                    finally:
+                        model.over(conversation.id)
 
-    def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
+    async def _prepare_question(
+        self, question: str | PromptQuestion, options: AnswerOptions, context: CallContext
+    ) -> Question:
+        """Return the question with the resources that it names, or with the messages of its prompt."""
+        if isinstance(question, PromptQuestion):
+            return await question_from_prompt(question.name, question.arguments, self.toolbox.offerings, context)
         # Resources load the MCP client, which a question that names none does not need.
-        options = options or AnswerOptions()
-        offerings = self.toolbox.offerings if "@" in text and options.resources else None
-        prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options, text)
-
-    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
-        prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
-        return partial(self._answer_question, prepare, options or AnswerOptions(), "")
-
-    async def _answer_question(
-        self, prepare: Prepare, options: AnswerOptions, text: str, running: AnswerStream
-    ) -> None:
-        """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
-        conversation = running.conversation
-        markup = MarkupFilter(self.config.agent.person_language)
-        if options.save:
-            secrets = tuple(options.tokens.values())
-            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun)
-            running.save_with(record)
-            await record.begin()
-            self._tasks.start_soon(record.follow, running.scope.cancel)
-        await self._model_ready(running.emit)
-        await self.servers_ready(text, options, running.emit)
-        await self._warmed_up()
-        await self._tools.refresh()
-        # A server that needs a token of the request is connected, and its tools are known, for this answer.
-        async with self.toolbox.attending(options.tokens):
-            emit = markup.of(running.emit, has_tools=bool(self.tools(options)))
-            await self._answer_with_tools(emit, conversation, prepare, options)
-
-    async def _answer_with_tools(
-        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: AnswerOptions
-    ) -> None:
-        model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
-        limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
-        with self._asker(options, emit) as asker:
-            context = CallContext(
-                asker=asker, tokens=options.tokens, conversation_id=conversation.id, language=options.language
-            )
-            asked = await prepare(emit, context)
-            request = TurnRequest(asked, self.tools(options), model_options)
-            try:
-                await answer(model, self._preparation, conversation, request, limits, emit, context)
-            finally:
-                model.over(conversation.id)
+        offerings = self.toolbox.offerings if "@" in question and options.resources else None
+        return await question_from_text(question, offerings, self.config.agent.resource_chars, context)
 
     @contextmanager
-    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> Generator[Approver]:
+    def _asker(self, options: AnswerOptions, sink: EventSink) -> Generator[Approver]:
         if options.approvals in ("grant", "refuse"):
             is_granted = options.approvals == "grant"
             yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
             return
-        with StreamApprover(self.pending, emit, options.approval_timeout_s) as asker:
+        with StreamApprover(self.pending, sink, options.approval_timeout_s) as asker:
             yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
-    async def _model_ready(self, emit: EmitEvents) -> None:
+    async def _model_ready(self, sink: EventSink) -> None:
         self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.awaited()
         if not self.model_host.is_ready and (statuses := self.starting()):
-            await emit(statuses)
+            sink.feed(statuses)
         await self.model_host.ready()
 
     async def _warmed_up(self) -> None:

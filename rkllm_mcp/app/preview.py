@@ -100,7 +100,7 @@ async def prompt_parts(
         ToolboxError: a resource cannot be read.
         UsageError: a remote service writes the prompt itself.
     """
-    from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
+    from rkllm_mcp.agent.instructions import TurnRequest, system_text
     from rkllm_mcp.agent.question import question_from_text
     from rkllm_mcp.app.assistant import turn_preparation
     from rkllm_mcp.app.model_form import listing, model_form
@@ -115,7 +115,7 @@ async def prompt_parts(
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
     offerings = environment.toolbox.offerings if "@" in text else None
-    asked = await question_from_text(text, offerings, config.agent.resource_chars, unheard, context)
+    asked = await question_from_text(text, offerings, config.agent.resource_chars, context)
     prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=prepared.context))
     prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)

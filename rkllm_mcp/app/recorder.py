@@ -41,6 +41,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
+from rkllm_mcp.protocols import Step
 from rkllm_mcp.records import StoredConversation, without_result, without_results
 from rkllm_mcp.store.conversations import Conversations
 
@@ -103,8 +104,8 @@ class Recorder:
             await anyio.sleep(_DAY_S)
 
 
-class AnswerRecord:
-    """The record of one answer; it is made before the conversation gets the question.
+class AnswerRecord(Step):
+    """The record of one answer, a step of its pipeline; it is made before the conversation gets the question.
 
     ``question`` is the user's text, for an answer that ends before the conversation has it; empty if unknown. The
     ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its reader received, and
@@ -136,7 +137,7 @@ class AnswerRecord:
         self._writing = anyio.Lock()
         # The stored answer is marked as one that is not over.
         self._has_to_begin = bool(begun)
-        self.hear(begun)
+        self.feed(begun)
 
     async def begin(self) -> None:
         """Save the question if it is known and not saved yet."""
@@ -146,27 +147,23 @@ class AnswerRecord:
             self._has_to_begin = False
             await self._recorder.begin(self._conversation, turns)
 
-    def hear(self, events: Sequence[Event]) -> None:
-        """Note what the reader received."""
-        for event in events:
-            if not isinstance(event, _PASSING):
-                self._note(self._stored(event_to_dict(event)))
-            if isinstance(event, Text):
-                self._rounds[-1][0].append(event.text)
-            elif isinstance(event, Thinking):
-                self._rounds[-1][1].append(event.text)
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Note the events, which the reader receives now, and return them."""
+        for event in batch:
+            if isinstance(event, (Text, Thinking)):
+                self._rounds[-1][isinstance(event, Thinking)].append(event.text)
+                if self._events and self._events[-1]["kind"] == event.kind:
+                    self._events[-1]["parts"].append(event.text)
+                    continue
             elif isinstance(event, Usage):
                 self._rounds.append(([], []))
+            if not isinstance(event, _PASSING):
+                stored = self._stored(event_to_dict(event))
+                self._events.append({**stored, "parts": [stored["text"]]} if "text" in stored else stored)
+        return batch
 
     def _stored(self, event: dict[str, Any]) -> dict[str, Any]:
         return event if self._recorder.conversations.keeps_results else without_result(event)
-
-    def _note(self, event: dict[str, Any]) -> None:
-        last = self._events[-1] if self._events else event
-        if last is not event and last["kind"] == event["kind"] in ("text", "thinking"):
-            last["parts"].append(event["text"])
-        else:
-            self._events.append({**event, "parts": [event["text"]]} if "text" in event else event)
 
     def _shown(self) -> str:
         """Return the events as JSON; empty if they are too long, or nothing but the text."""

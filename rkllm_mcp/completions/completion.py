@@ -10,23 +10,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
-from rkllm_mcp.app.assistant import AnswerStream, Assistant
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
-from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, Refusal, RequestRefusedError
-from rkllm_mcp.completions.structured_output import FormatMismatchError
+from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
+from rkllm_mcp.completions.request import ChatRequest, Occurrence, Refusal, RequestRefusedError
+from rkllm_mcp.completions.structured_output import FormatMismatchError, ResponseFormat
 from rkllm_mcp.errors import NoCallError, PromptTooLongError
-from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
+from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
-from rkllm_mcp.protocols import ChatModel, EmitEvents, Turn
+from rkllm_mcp.protocols import ChatModel, EventSink, Step, feed_through
 
 # Any server name: a tool without a server would count as one of the host's.
 _PROGRAM = "program"
@@ -46,31 +46,28 @@ async def _answer_with_client_tools(
     conversation: Conversation,
     request: ChatRequest,
     settings: LoopSettings,
-    emit: EmitEvents,
+    sink: EventSink,
     *,
     may_name: bool,
-) -> None:
+) -> End:
     """Answer the last message, or return a call; with ``may_name``, tools that do not fit are listed by name."""
     options = request.options
     must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)
-
-    async def run() -> tuple[EndReason, Turn]:
-        calls = ReturnCalls(conversation, _tool_set(conversation, request), emit, must_call=must_call)
-        return await run_agent(model, conversation, calls, options, settings, emit)
-
-    can_name = may_name and bool(request.tools) and conversation.listed_tools is None
-    try:
-        reason, turn = await run()
-    except PromptTooLongError:
-        # Only before the first round: the client has received events of a later one.
-        if not can_name or len(conversation.messages) > start:
-            raise
-        tools = _with_server(request.tools)
-        conversation.listed_tools = tuple(map(named, tools))
-        conversation.messages[-1:] = noted(conversation.messages[-1], f"[{translate('model.two_steps')}]")
-        await emit([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
-        reason, turn = await run()
+    while True:
+        calls = ReturnCalls(conversation, _tool_set(conversation, request), sink, must_call=must_call)
+        try:
+            reason, turn = await run_agent(model, conversation, calls, options, settings, sink)
+            break
+        except PromptTooLongError:
+            # Only before the first round: the client has received events of a later one.
+            is_first = len(conversation.messages) == start and conversation.listed_tools is None
+            if not (is_first and request.tools and may_name):
+                raise
+            tools = _with_server(request.tools)
+            conversation.listed_tools = tuple(map(named, tools))
+            conversation.messages[-1:] = noted(conversation.messages[-1], f"[{translate('model.two_steps')}]")
+            sink.feed([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
     failures = () if turn.calls else turn.failures
     if must_call and not turn.calls:
         # Markup as content would be taken for an answer.
@@ -78,7 +75,9 @@ async def _answer_with_client_tools(
             # Behind its first sentence a reason addresses the model.
             raise NoCallError(failures[-1].reason.partition(". ")[0] if failures else "")
         failures = ()
-    await emit([*(Text(failure.raw) for failure in failures), End(reason, stop_string=turn.stop_string)])
+    if failures:
+        sink.feed([Text(failure.raw) for failure in failures])
+    return End(reason, stop_string=turn.stop_string)
 
 
 def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
@@ -100,135 +99,151 @@ def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 
 
-# Adds these messages to the conversation, answers the last one and emits the events of the answer.
-_Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]
+class _CacheStep(Step):
+    """The step that caches the conversation of a complete answer for the client's next request."""
 
+    def __init__(self, cache: ConversationCache, branch: CachedConversation, request: ChatRequest) -> None:
+        self._cache = cache
+        self._branch = branch
+        self._request = request
+        self._start = len(branch.conversation.messages)
+        # The part of the answer that the client has received.
+        self._text: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._is_cached = False
 
-async def complete(
-    app: Assistant, cache: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
-) -> None:
-    """Answer a request of a tenant's client; the last event is always an ``End``, unless the caller is cancelled.
-
-    With the host's tools the last message has to be the user's, else it is a RequestRefusedError.
-    """
-    asked = request.messages[-1]
-    if request.host_tools and asked.role != "user":
-        raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
-    owner = Owner(app.model_host.chat_model, tenant, None if request.host_tools else request.tools)
-    new = app.new_conversation if request.host_tools else Conversation
-    branch = cache.branch(owner, request.messages, request.calls_made, new)
-    conversation = branch.conversation
-    start = len(conversation.messages)
-    ask = (_ask_the_host if request.host_tools else _ask_the_model)(app, conversation, request)
-    # The part of the answer that the client has received.
-    text: list[str] = []
-    calls: list[ToolCall] = []
-    is_kept = False
-
-    async def keep(events: Sequence[Occurrence]) -> None:
-        nonlocal is_kept
-        for event in events:
+    def feed(self, batch: Sequence[Occurrence]) -> Sequence[Any]:
+        """Note the events; at the ``End`` of a complete answer the conversation is cached."""
+        for event in batch:
             if isinstance(event, (Text, Refusal)):
-                text.append(event.text)
-            elif isinstance(event, ToolCallDetected) and not request.host_tools:
-                calls.append(ToolCall(event.id, event.name, event.arguments))
+                self._text.append(event.text)
+            elif isinstance(event, ToolCallDetected) and not self._request.host_tools:
+                self._calls.append(ToolCall(event.id, event.name, event.arguments))
             elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
-                is_kept = True
-                answer = Message("assistant", "".join(text), calls=tuple(calls))
-                cache.keep(branch, answer, asked_at=_asked_at(conversation, start, asked))
-        await emit(events)
+                self._is_cached = True
+                answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
+                self._cache.keep(self._branch, answer, asked_at=self._question_end())
+        return batch
 
-    try:
-        await _in_form(ask, request, keep)
-    finally:
-        if not is_kept:
-            cache.drop(branch)
+    def close(self) -> None:
+        """Discard the conversation of an incomplete answer."""
+        if not self._is_cached:
+            self._cache.drop(self._branch)
 
-
-def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
-    """Return the number of messages up to the question; a first reply may insert a system text before it."""
-    messages = conversation.messages
-    places = (place for place in range(start, len(messages)) if messages[place].role == asked.role)
-    return next(places, start) + 1
+    def _question_end(self) -> int:
+        """Return the number of messages up to the question; a first reply may insert a system text before it."""
+        messages, role = self._branch.conversation.messages, self._request.messages[-1].role
+        positions = (index for index in range(self._start, len(messages)) if messages[index].role == role)
+        return next(positions, self._start) + 1
 
 
-def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    options = AnswerOptions(
-        request.options,
-        request.options.tool_choice != "none",
-        allowed_tools=request.allowed_tools,
-        tokens=request.tokens,
-    )
+class _FormatStep(Step):
+    """The step that holds the text of an answer with a response format back until it is checked."""
 
-    async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
-        words = (part for message in messages for part in (message.context, message.text))
-        await app.answer(conversation, "\n\n".join(filter(None, words)), emit, options)
+    def __init__(self, form: ResponseFormat, *, host_tools: bool) -> None:
+        self._form = form
+        self._host_tools = host_tools
+        self._has_retried = False
+        self._text: list[str] = []
+        self._has_calls = False
+        self._end = End("failed")
 
-    return ask
-
-
-def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    not_now = request.options.tool_choice == "none" and request.tools
-    model, agent = app.model_host.chat_model, app.config.agent
-    # Every counted round but the first repeats a failed call.
-    settings = LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
-
-    async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
-        async def work(running: AnswerStream) -> None:
-            *before, last = messages
-            conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
-            may_name = app.model_host.npu is not None
-            await _answer_with_client_tools(model, conversation, request, settings, running.emit, may_name=may_name)
-
-        await app.run(conversation, work, emit)
-
-    return ask
-
-
-class _Held:
-    """An answer whose text is held back; its other events are forwarded to ``emit``."""
-
-    def __init__(self, emit: EmitOccurrences) -> None:
-        self._emit = emit
-        self.words: list[str] = []
-        self.has_calls = False
-        self.end = End("failed")
-
-    async def take(self, events: Sequence[Event]) -> None:
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Hold text and ``End`` back; return the other events."""
         passed: list[Event] = []
-        for event in events:
+        for event in batch:
             if isinstance(event, Text):
-                self.words.append(event.text)
+                self._text.append(event.text)
             elif isinstance(event, End):
-                self.end = event
+                self._end = event
             else:
                 if isinstance(event, ToolCallDetected):
                     # Text before a call is not part of a JSON answer.
-                    self.has_calls = True
-                    self.words.clear()
+                    self._has_calls = True
+                    self._text.clear()
                 passed.append(event)
-        if passed:
-            await self._emit(passed)
+        return passed
 
-
-async def _in_form(ask: _Ask, request: ChatRequest, emit: EmitOccurrences) -> None:
-    """Emit the events of an answer; with a response format its text follows once it matches."""
-    asked, form = request.messages[-1], request.form
-    if form is None:
-        await ask([asked], emit)
-        return
-    messages = noted(asked, form.told())
-    for is_last in (False, True):
-        held = _Held(emit)
-        await ask(messages, held.take)
-        text = "".join(held.words)
-        is_whole = held.end.reason == "answered" and not (held.has_calls and not request.host_tools)
+    def check_answer(self) -> tuple[str, Sequence[Any]]:
+        """Return an instruction to answer again, once if the answer does not match; else the rest of the events."""
+        text, is_complete = "".join(self._text), self._end.reason == "answered"
         try:
-            said: Text | Refusal = Text(form.read(text) if is_whole else text)
-        except FormatMismatchError as misfit:
-            if not is_last:
-                messages = [Message("user", form.told_again(misfit))]
-                continue
-            said = Refusal(f"The model gave no answer of the form that was asked for: {misfit}. Its answer was: {text}")
-        await emit([said, held.end] if said.text else [held.end])
-        return
+            if is_complete and (self._host_tools or not self._has_calls):
+                text = self._form.read(text)
+        except FormatMismatchError as mismatch:
+            if not self._has_retried:
+                self._has_retried, self._has_calls = True, False
+                self._text.clear()
+                return self._form.retry_instruction(mismatch), ()
+            reason = f"The model gave no answer of the form that was asked for: {mismatch}. Its answer was: {text}"
+            return "", [Refusal(reason), self._end]
+        return "", [Text(text), self._end] if text else [self._end]
+
+
+async def complete(
+    app: Assistant,
+    cache: ConversationCache,
+    request: ChatRequest,
+    sink: EventSink,
+    steps: Sequence[Step] = (),
+    tenant: str = "",
+) -> None:
+    """Answer a request of a tenant's client; the last event is always an ``End``, unless the caller is cancelled.
+
+    The events pass ``steps`` on their way to ``sink``.
+
+    Raises:
+        RequestRefusedError: with the host's tools the last message has to be the user's.
+    """
+    question, form = request.messages[-1], request.form
+    if request.host_tools and question.role != "user":
+        raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
+    model = app.model_host.chat_model
+    owner = Owner(model, tenant, None if request.host_tools else request.tools)
+    new = app.new_conversation if request.host_tools else Conversation
+    branch = cache.branch(owner, request.messages, request.calls_made, new)
+    conversation = branch.conversation
+    cached = _CacheStep(cache, branch, request)
+    formatted = _FormatStep(form, host_tools=request.host_tools) if form is not None else None
+    steps = [cached, *steps]
+    all_steps = steps if formatted is None else [formatted, *steps]
+    messages = [question] if form is None else noted(question, form.instruction())
+    try:
+        while messages:
+            if request.host_tools:
+                parts = (part for message in messages for part in (message.context, message.text))
+                text = "\n\n".join(filter(None, parts))
+                await app.answer(conversation, text, sink, _host_options(request), all_steps)
+            else:
+                async with app.answering(conversation, sink, all_steps) as answer:
+                    conversation.messages += _without_calls(messages, request)
+                    limits = _client_limits(app)
+                    may_name = app.model_host.npu is not None
+                    answer.end = await _answer_with_client_tools(
+                        model, conversation, request, limits, answer, may_name=may_name
+                    )
+            messages = []
+            if formatted is not None:
+                instruction, rest = formatted.check_answer()
+                messages = [Message("user", instruction)] if instruction else []
+                feed_through(steps, rest, sink)
+    finally:
+        cached.close()
+
+
+def _host_options(request: ChatRequest) -> AnswerOptions:
+    has_tools = request.options.tool_choice != "none"
+    return AnswerOptions(request.options, has_tools, allowed_tools=request.allowed_tools, tokens=request.tokens)
+
+
+def _client_limits(app: Assistant) -> LoopSettings:
+    agent = app.config.agent
+    # Every counted round but the first repeats a failed call.
+    return LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
+
+
+def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:
+    """Return the messages, with a note for the model if the client's tools may not be called now."""
+    if request.options.tool_choice != "none" or not request.tools:
+        return list(messages)
+    return [*messages[:-1], *noted(messages[-1], NO_CALLS_NOTE)]

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.completions.request import Occurrence, Refusal
 from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
@@ -158,19 +158,46 @@ class ReplyShape:
         raise NotImplementedError
 
 
+class RecordStream(Protocol):
+    """The stream to which the records of an answer are sent."""
+
+    def feed(self, content: bytes, /) -> None:
+        """Send records; never waits."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until the reader has taken the records."""
+        ...
+
+
 class ReplyWriter:
-    """The stream of one answer; the first records are sent with the first part, and not before."""
+    """The sink of one answer; the first records are sent with the first part, and not before.
+
+    Without a ``stream`` the answer is collected for ``ReplyShape.whole``.
+    """
 
     def __init__(self, reply: Reply, shape: ReplyShape) -> None:
         self.reply = reply
         self.shape = shape
+        self.stream: RecordStream | None = None
         self._open: Part | None = None
         self._has_begun = False
 
-    def take(self, events: Sequence[Occurrence]) -> bytes:
-        """Return the records of events."""
+    def feed(self, batch: Sequence[Occurrence]) -> None:
+        """Add events to the reply, and send their records."""
+        records = self.records(batch)
+        if self.stream is not None and records:
+            self.stream.feed(_encoded(records))
+
+    async def drained(self) -> None:
+        """Wait until the reader has taken the records."""
+        if self.stream is not None:
+            await self.stream.drained()
+
+    def records(self, batch: Sequence[Occurrence]) -> str:
+        """Add events to the reply, and return their records."""
         records: list[str] = []
-        for event in events:
+        for event in batch:
             part = self.reply.add(event)
             if part is None:
                 if other := self.shape.other(event):
@@ -180,7 +207,7 @@ class ReplyWriter:
                 records += [self._begin(), self._close(), self.shape.opened(part)]
                 self._open = part
             records.append(self.shape.piece(part))
-        return _encoded(*records)
+        return "".join(records)
 
     def finish(self) -> bytes:
         """Return the last records."""

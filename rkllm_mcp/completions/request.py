@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,4 +58,3 @@ class Refusal:
 
 
 Occurrence: TypeAlias = Event | Refusal
-EmitOccurrences: TypeAlias = Callable[[Sequence[Occurrence]], Awaitable[None]]

@@ -47,7 +47,7 @@ class ResponseFormat:
     schema: Mapping[str, Any] | None = None  # JSON Schema; None for any JSON object
     description: str = ""  # the client's description of the answer
 
-    def told(self) -> str:
+    def instruction(self) -> str:
         """Return the note for the model."""
         if self.schema is None:
             return "[Answer with one JSON object and nothing else: no other words, no code fence.]"
@@ -57,9 +57,9 @@ class ResponseFormat:
             f"{to_json(compact_schema(self.schema))}{purpose}]"
         )
 
-    def told_again(self, misfit: FormatMismatchError) -> str:
+    def retry_instruction(self, mismatch: FormatMismatchError) -> str:
         """Return the note for the second attempt."""
-        return f"[That answer cannot be used: {misfit}. Answer again with the JSON and nothing else.]"
+        return f"[That answer cannot be used: {mismatch}. Answer again with the JSON and nothing else.]"
 
     def read(self, text: str) -> str:
         """Return the JSON text of an answer; a FormatMismatchError if it is not JSON, or does not match the schema."""

@@ -17,7 +17,7 @@ from rkllm_mcp.errors import GenerationError, PromptTooLongError, RuntimeUnusabl
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import EmitEvents, StatefulModel, Turn
+from rkllm_mcp.protocols import EventSink, StatefulModel, Turn
 from rkllm_mcp.providers.remote import RemoteModel
 
 GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat what is there.]"
@@ -34,27 +34,27 @@ class FallbackModel:
         self._handed_over: set[str] = set()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
         if options.continues:
-            return await self._first.respond(conversation, tools, options, emit)
+            return await self._first.respond(conversation, tools, options, sink)
         length = len(conversation.messages)
         if conversation.id not in self._handed_over:
             because: Turn | str = "the first model is busy with another answer"
             if not self._answering or "busy" not in self._rules:
-                because = await self._run_first(conversation, tools, options, emit)
+                because = await self._run_first(conversation, tools, options, sink)
             if isinstance(because, Turn):
                 return because
             self._handed_over.add(conversation.id)
             second = f"'{self._second.name}' at {self._second.service.host}"
             # Only the problem: the remedy after the semicolon has become unnecessary.
-            await emit([Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")])
+            sink.feed([Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")])
         # The first model's turn, if it produced one, becomes part of the second's.
         added = conversation.messages[length:]
         del conversation.messages[length:]
         first = added[0] if added else Message("assistant")
-        return await self._continue_with_second(first, conversation, tools, options, emit)
+        return await self._continue_with_second(first, conversation, tools, options, sink)
 
     def over(self, conversation_id: str) -> None:
         """Note the end of an answer; the next question goes to the first model."""
@@ -74,30 +74,24 @@ class FallbackModel:
         self._second.branch(conversation_id, new_id)
 
     async def _run_first(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn | str:
         """Run the first model; return its turn, or the reason for handing over if the rules allow it."""
-        has_calls = False
-
-        async def forward(events: Sequence[Event]) -> None:
-            nonlocal has_calls
-            has_calls = has_calls or any(isinstance(event, (ToolCallDetected, ToolCallFailed)) for event in events)
-            await emit(events)
-
+        first = _FirstAnswer(sink)
         self._answering += 1
         try:
-            turn = await self._first.respond(conversation, tools, options, forward)
+            turn = await self._first.respond(conversation, tools, options, first)
         except PromptTooLongError as error:
             if "too_long" not in self._rules:
                 raise
             return str(error)
         except (GenerationError, RuntimeUnusableError) as error:
-            if "failed" not in self._rules or has_calls:
+            if "failed" not in self._rules or first.has_calls:
                 raise
             return str(error)
         finally:
             self._answering -= 1
-        if not turn.has_text and not has_calls and "no_answer" in self._rules:
+        if not turn.has_text and not first.has_calls and "no_answer" in self._rules:
             return "the first model gave no answer"
         return turn
 
@@ -107,26 +101,20 @@ class FallbackModel:
         conversation: Conversation,
         tools: Sequence[ToolSpec],
         options: ModelOptions,
-        emit: EmitEvents,
+        sink: EventSink,
     ) -> Turn:
         """Run the second model after the text of the first; both become one turn."""
         view = replace(conversation, messages=list(conversation.messages))
         if first.text.strip():
             view.messages += [replace(first, thinking=""), Message("user", GO_ON)]
         length = len(view.messages)
-        repetition = _RepetitionFilter(first.text)
-
-        async def emit_new(events: Sequence[Event]) -> None:
-            shown = [Text(repetition.rest(event.text)) if isinstance(event, Text) else event for event in events]
-            if new := [event for event in shown if not isinstance(event, Text) or event.text]:
-                await emit(new)
 
         def joined(message: Message) -> Message:
             text = first.text + new_part(first.text, message.text)
             return replace(message, text=text, thinking=f"{first.thinking}{message.thinking}")
 
         try:
-            turn = await self._second.respond(view, tools, options, emit_new)
+            turn = await self._second.respond(view, tools, options, _NewEvents(first.text, sink))
             return replace(turn, message=joined(turn.message), has_text=turn.has_text or bool(first.text.strip()))
         finally:
             conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
@@ -140,14 +128,36 @@ def new_part(said: str, text: str) -> str:
     return "" if said.startswith(text) else text.removeprefix(said)
 
 
-class _RepetitionFilter:
-    """Removes a repetition of earlier text from the start of streamed text."""
+class _FirstAnswer:
+    """The sink of the first model; notes whether it has called a tool."""
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+        self.has_calls = False
+        self.drained = sink.drained
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Pass on the events."""
+        self.has_calls = self.has_calls or any(isinstance(event, (ToolCallDetected, ToolCallFailed)) for event in batch)
+        self._sink.feed(batch)
+
+
+class _NewEvents:
+    """The sink of the second model; removes a repetition of the first one's text from the start."""
+
+    def __init__(self, said: str, sink: EventSink) -> None:
         self._said = said if said.strip() else ""
         self._buffer = ""
+        self._sink = sink
+        self.drained = sink.drained
 
-    def rest(self, text: str) -> str:
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Pass on what is new."""
+        shown = [Text(self._new_text(event.text)) if isinstance(event, Text) else event for event in batch]
+        if new := [event for event in shown if not isinstance(event, Text) or event.text]:
+            self._sink.feed(new)
+
+    def _new_text(self, text: str) -> str:
         """Return the new part of the next piece of text."""
         if not self._said:
             return text

@@ -24,7 +24,7 @@ from rkllm_mcp.events import Status, Usage
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.protocols import Deadline, EmitEvents, Turn
+from rkllm_mcp.protocols import Deadline, EventSink, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
     dispensable_in,
@@ -166,7 +166,7 @@ class RemoteModel(ABC):
                 await self._sdk.close()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
         declared = declared_tools(tools, conversation.told_tools, options)
@@ -175,7 +175,7 @@ class RemoteModel(ABC):
         is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())
         try:
             if notice:
-                await emit([Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")])
+                sink.feed([Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")])
             while True:
                 asked = round_of(self.service, messages, declared if self._can_use_tools else (), options)
                 callable_now = may_be_called if self._can_use_tools else ()
@@ -183,11 +183,11 @@ class RemoteModel(ABC):
                 detector = _thinking_detector()
                 turn = TurnBuilder(conversation, detector, single_call=options.single_call, call_parts=parts)
                 try:
-                    return turn.turn(await self._request_turn(conversation, asked, turn, emit))
+                    return turn.turn(await self._request_turn(conversation, asked, turn, sink))
                 except _AskOtherwiseError as otherwise:
                     statuses = self._adapted(otherwise, asked)
                 if statuses:
-                    await emit(statuses)
+                    sink.feed(statuses)
         except PromptTooLongError:
             is_refused = not turn.has_content
             raise
@@ -236,9 +236,9 @@ class RemoteModel(ABC):
         return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
 
     async def _request_turn(
-        self, conversation: Conversation, asked: Round, turn: TurnBuilder, emit: EmitEvents
+        self, conversation: Conversation, asked: Round, turn: TurnBuilder, sink: EventSink
     ) -> Usage:
-        """Send one request, emit its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
+        """Send one request, feed its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
         request = self._request(asked, conversation)
         begun, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
@@ -249,7 +249,7 @@ class RemoteModel(ABC):
                     last = anyio.current_time()
                     first = first or last
                     if events := [event for part in read(chunk) for event in turn.add(part)]:
-                        await emit(events)
+                        sink.feed(events)
         except Exception:
             # A rejected request costs nothing; one that was cancelled during its answer does.
             conversation.unpaid_tokens *= turn.has_content
@@ -261,7 +261,7 @@ class RemoteModel(ABC):
         # An estimate if the service reports none.
         counted = turn.usage_part or UsagePart(_prompt_tokens(asked), 0, estimated_message_tokens(turn.message()))
         usage = _usage(counted, begun, first or last, last)
-        await emit([*closing, usage])
+        sink.feed([*closing, usage])
         return usage
 
     async def _chunks(

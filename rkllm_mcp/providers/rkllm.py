@@ -22,6 +22,7 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
 from rkllm_mcp.generation import (
+    Generation,
     GenerationOptions,
     Generator,
     ModelOptions,
@@ -37,7 +38,7 @@ from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EmitEvents, Turn
+from rkllm_mcp.protocols import EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
@@ -220,7 +221,7 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
         conversation_prompt = self._prompt_of(conversation)
@@ -241,17 +242,17 @@ class RkllmModel:
         run = self._new_run(conversation, tools, options, prompt)
         try:
             if prompt.notice:
-                await emit([Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")])
+                sink.feed([Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")])
             try:
-                return await self._generate(run, emit)
+                return await self._generate(run, sink)
             except WorkerDiedError as death:
                 if run.turn.has_content:
                     raise
                 await self._engine.ready()
-                await emit([Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")])
+                sink.feed([Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")])
             # Tokens that produced no event are discarded.
             run = self._new_run(conversation, tools, options, prompt)
-            return await self._generate(run, emit)
+            return await self._generate(run, sink)
         finally:
             # Also after a cancellation or failure: the next prompt begins with the ids that were generated.
             run.turn.finish()
@@ -308,25 +309,17 @@ class RkllmModel:
         )
         return _PromptRun(conversation, prompt, turn, self._sampling(options, tools), comparison=comparison)
 
-    async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
-        """Run the prompt once and emit the events of the turn."""
+    async def _generate(self, run: _PromptRun, sink: EventSink) -> Turn:
+        """Run the prompt once and feed the events of the turn to ``sink``."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-
-        async def take(batch: Sequence[Token]) -> None:
-            if not run.ids:
-                self._progress.over(conversation.id)
-            if events := self._read(batch, run):
-                await emit(events)
-            if turn.is_over or run.is_repeating:
-                generation.finish_early()
 
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
-                await self._tell_long_prefill(conversation.id, emit)
+                self._announce_long_prefill(conversation.id, sink)
                 try:
-                    await generation.deliver(take)
+                    await generation.deliver(partial(self._feed_tokens, run, generation, sink))
                     if run.comparison is not None:
                         run.comparison.finish()
                     stats = generation.stats()
@@ -347,13 +340,22 @@ class RkllmModel:
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
             self._engine.expect(self._announced[1])
         if events := [*closing, *figures]:
-            await emit(events)
+            sink.feed(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
 
-    async def _tell_long_prefill(self, conversation_id: str, emit: EmitEvents) -> None:
+    def _announce_long_prefill(self, conversation_id: str, sink: EventSink) -> None:
         expected = self._progress.of(conversation_id)
         if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:
-            await emit([Prefill(expected.tokens, round(seconds, 1), time.monotonic() + seconds)])
+            sink.feed([Prefill(expected.tokens, round(seconds, 1), time.monotonic() + seconds)])
+
+    def _feed_tokens(self, run: _PromptRun, generation: Generation, sink: EventSink, batch: Sequence[Token]) -> None:
+        """Feed the events of tokens to ``sink``; called as the tokens arrive."""
+        if not run.ids:
+            self._progress.over(run.conversation.id)
+        if events := self._read(batch, run):
+            sink.feed(events)
+        if run.turn.is_over or run.is_repeating:
+            generation.finish_early()
 
     def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
         """Return the events of tokens, up to the end of the turn."""

@@ -12,16 +12,12 @@ import asyncio
 import codecs
 import time
 from array import array
-from asyncio import tasks
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import suppress
-from contextvars import copy_context
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, cast
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
-from rkllm_mcp.generation import FinishReason, RunStats, TakeTokens, Token, TokenInput
+from rkllm_mcp.generation import FeedTokens, FinishReason, RunStats, Token, TokenInput
 from rkllm_mcp.runtime.frames import RowsReport, RunCommand, RunEnded, RunReport
 from rkllm_mcp.toolcalls.stop_strings import StopStrings
 
@@ -71,28 +67,6 @@ class TimedToken(Token):
     entered_ns: int
 
 
-class _Begun:
-    """A coroutine that was begun outside of its task and has to wait; awaiting this continues it."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
-        self._coroutine = coroutine
-        self._awaited = awaited
-
-    def throw(self, error: BaseException) -> None:
-        """Raise an exception where the coroutine waits."""
-        self._awaited = self._coroutine.throw(error)
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        with suppress(StopIteration):
-            while True:
-                try:
-                    value = yield self._awaited
-                except BaseException as error:  # noqa: BLE001, PERF203  a cancellation, for the coroutine
-                    self.throw(error)
-                else:
-                    self._awaited = self._coroutine.send(value)
-
-
 class Run:
     """One generation; ``timed`` delivers TimedToken."""
 
@@ -122,8 +96,7 @@ class Run:
         self._timed = timed
         self._tokens: list[Token] = []
         self._waiting: asyncio.Future[None] | None = None
-        self._begin: Callable[[Sequence[Token]], _Begun] | None = None
-        self._begun: _Begun | None = None
+        self._feed: FeedTokens | None = None
         self._has_returned = asyncio.Event()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._has_partial_character = False
@@ -230,23 +203,19 @@ class Run:
             self._complete(self._limit_reason, "length")
 
     def hand_over(self) -> None:
-        """Pass the new tokens to the consumer's ``take`` at once if it waits in ``deliver``; else wake it.
+        """Pass the new tokens to the consumer at once while it waits in ``deliver``; else wake it.
 
         Called in a callback of the event loop, outside of any task.
         """
         waiting = self._waiting
-        if self._begin is None or not self._tokens or waiting is None or waiting.done():
+        if self._feed is None or not self._tokens or waiting is None or waiting.done():
             self._wake()
             return
         batch, self._tokens = self._tokens, []
         try:
-            self._begun = self._begin(batch)
-        except StopIteration:
-            return
-        except BaseException as error:  # noqa: BLE001  raised in the consumer's task
-            if not waiting.done():
-                waiting.set_exception(error)
-        self._wake()
+            self._feed(batch)
+        except Exception as error:  # noqa: BLE001  raised in the consumer's task
+            waiting.set_exception(error)
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -307,47 +276,18 @@ class Run:
             if self.state in _ENDED:
                 return []
             self._waiting = asyncio.get_running_loop().create_future()
-            await self._arrival(self._waiting)
+            await self._waiting
         batch, self._tokens = self._tokens, []
         return batch
 
-    async def _arrival(self, waiting: asyncio.Future[None]) -> None:
-        """Wait for a callback, and for the coroutine that it has begun; a cancellation is raised in that coroutine."""
-        with suppress(StopIteration):
-            try:
-                await waiting
-            except asyncio.CancelledError as error:
-                if self._begun is None:
-                    raise
-                self._begun.throw(error)
-            if self._begun is not None:
-                await self._begun
-        self._begun = None
-
-    async def deliver(self, take: TakeTokens) -> None:
-        """See ``Generation.deliver``.
-
-        While this task waits, ``take`` is run in the callback of the socket that brings the tokens, as this task: a
-        token costs one iteration of the event loop in place of two. If ``take`` has to wait, this task continues it.
-        """
-        loop, context = asyncio.get_running_loop(), copy_context()
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-
-        def begin(batch: Sequence[Token]) -> _Begun:
-            coroutine = take(batch)
-            # Documented in "Extending asyncio": cancel scopes and locks ask for the current task.
-            tasks._enter_task(loop, task)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-            try:
-                return _Begun(coroutine, context.run(coroutine.send, None))
-            finally:
-                tasks._leave_task(loop, task)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-
-        self._begin = begin
+    async def deliver(self, feed: FeedTokens) -> None:
+        """See ``Generation.deliver``: a token costs one iteration of the event loop, and no task is resumed for it."""
+        self._feed = feed
         try:
             while batch := await self.next_batch():
-                await take(batch)
+                feed(batch)
         finally:
-            self._begin = self._begun = None
+            self._feed = None
 
     def finish_early(self) -> None:
         """Any → STOPPING: finish as a success, and discard tokens that were not taken.

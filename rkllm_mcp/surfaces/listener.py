@@ -12,9 +12,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -41,6 +42,8 @@ EXCESS_BYTES = 65_536
 LOG_INTERVAL_S = 60.0
 # State of a socket in /proc/net/tcp.
 _LISTENING = "0A"
+# In the scope of a request: ``write_body`` for its response.
+WRITE_BODY = "rkllm_mcp.write_body"
 # The headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -207,6 +210,7 @@ class PatientConnection(HttpToolsProtocol):
         self.waiting.discard(self)
         self._renew_date()
         super().on_headers_complete()
+        cast("dict[str, Any]", self.scope)[WRITE_BODY] = partial(write_body, self.cycle)
         if is_http_1_0:
             _send_without_chunks(self.cycle)
 
@@ -286,6 +290,18 @@ class PatientConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def write_body(cycle: RequestResponseCycle, content: bytes) -> bool:
+    """Write a part of a body of unknown length to the connection without waiting.
+
+    Return False if the buffer of the connection is full; the part is then to be sent with ``send``.
+    """
+    if cycle.flow.write_paused:
+        return False
+    if not cycle.disconnected:
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(content), content) if cycle.chunked_encoding else content)
+    return True
 
 
 def _send_without_chunks(cycle: RequestResponseCycle) -> None:

@@ -90,7 +90,7 @@ async def execute_call(
                 result = replace(refused, ruling=verdict.ruling, notice=verdict.notice)
                 return result
             ruling = verdict.ruling
-        await context.on_start()
+        context.announce()
         call_watch = Deadline(now=now)
         received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
         seconds = call_watch.elapsed_s

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import ToolboxError
-from rkllm_mcp.events import Event, ResourceRead, Status
+from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.results import text_result
@@ -98,19 +98,15 @@ class ResourceTools:
         return "\n".join([*lines[:_LISTED], *more]) or "There are no resources."
 
     async def _read(self, reference: str, context: CallContext) -> str:
-        async def tell(*events: Event) -> None:
-            if context.emit is not None:
-                await context.emit(events)
-
         connection, uri = await self._hub.locate(reference, context)
         server = connection.spec.name
         if server not in self._offering():
             raise ToolboxError(f"server '{server}' offers no resources now")
-        await tell(Status(f"[MCP: Connecting to {server} server...]"))
+        context.sink.feed([Status(f"[MCP: Connecting to {server} server...]")])
         content = await self._hub.read_resource(f"{server}:{uri}", context=context)
-        await tell(ResourceRead(uri), Status(f"[MCP: Fetched resource: {on_one_line(uri)}]"))
+        context.sink.feed([ResourceRead(uri), Status(f"[MCP: Fetched resource: {on_one_line(uri)}]")])
         if (count := _record_count(content.contents)) is not None:
-            await tell(Status(f"[MCP: Loaded {count} record{'' if count == 1 else 's'}]"))
+            context.sink.feed([Status(f"[MCP: Loaded {count} record{'' if count == 1 else 's'}]")])
         return content.text
 
 

@@ -13,7 +13,7 @@ from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, PromptTemplate, Resource, ResourceContent
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 
@@ -56,11 +56,11 @@ SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", SPACED: "A b.", "no
 async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Question, list[Event]]:
     events: list[Event] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
-    return await attach(text, shelf or Shelf(SHELF), limit_chars, emit), events
+    return await attach(text, shelf or Shelf(SHELF), limit_chars, CallContext(sink=sink)), events
 
 
 async def test_a_mention_becomes_the_heading_of_its_resource_and_is_announced() -> None:
@@ -129,11 +129,11 @@ async def test_what_cannot_be_read_stops_the_question() -> None:
 
 
 async def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
-    asked = await question_from_prompt("code_review", {}, Shelf({}, turns=turns), emit, NO_CONTEXT)
+    asked = await question_from_prompt("code_review", {}, Shelf({}, turns=turns), CallContext(sink=sink))
     return asked.text, asked.preceding
 
 
@@ -146,11 +146,7 @@ async def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None
 
 
 async def test_words_and_their_resources_become_one_turn() -> None:
-    @one_by_one
-    async def ignore(event: Event) -> None:
-        del event
-
-    asked = await question_from_text("@notes:memo://monday?", Shelf(SHELF), 100, ignore, NO_CONTEXT)
+    asked = await question_from_text("@notes:memo://monday?", Shelf(SHELF), 100, NO_CONTEXT)
     assert (asked.text, asked.context, asked.preceding) == (
         f"[resource {MONDAY}]?",
         block_of(MONDAY, "Milk."),

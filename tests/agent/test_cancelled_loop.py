@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
@@ -13,8 +12,9 @@ from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.protocols import DISCARD_EVENTS, CallContext
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
 QUESTION = [Message("user", "?")]
@@ -26,12 +26,6 @@ def call(name: str = "get_weather", **arguments: str) -> ToolCallDetected:
     return ToolCallDetected(name, arguments, raw=f"<{name}>")
 
 
-@one_by_one
-async def nobody(event: Event) -> None:
-    """Takes events and does nothing with them."""
-    del event
-
-
 @pytest.mark.parametrize("where", ["model", "tool"])
 async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(where: str) -> None:
     model = ScriptedModel([Round([call(location="a")], never_ends=where == "model"), Round([Text("ok")])])
@@ -41,14 +35,14 @@ async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(wh
 
     last_before = {"model": "tool_call", "tool": "status"}[where]
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         if event.kind == last_before and event != Status("[MCP: Detected 1 tool call]"):
             reached.set()
 
     async def run() -> None:
-        calls = RunCalls(tools, ToolSet([WEATHER]), emit)
-        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), emit)
+        calls = RunCalls(tools, ToolSet([WEATHER]), CallContext(sink=sink))
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), sink)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -65,8 +59,8 @@ async def test_a_tool_port_that_raises_is_raised_as_it_is_and_leaves_no_call_ope
     with pytest.raises(ZeroDivisionError):
         model = ScriptedModel([Round([call(location="a"), call("get_time")])])
         tools = ScriptedTools({}, error=ZeroDivisionError())
-        calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
-        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody)
+        calls = RunCalls(tools, ToolSet([WEATHER, TIME]), parallel=parallel)
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), DISCARD_EVENTS)
     assert_ready(conversation)
 
 
@@ -99,21 +93,20 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
     tools = ScriptedTools({"get_weather": "sunny", "get_time": "noon"}, progress=1)
     with anyio.fail_after(60), anyio.CancelScope() as scope:
 
-        @one_by_one
-        async def emit(event: Event) -> None:
+        @FunctionSink
+        def sink(event: Event) -> None:
             seen.append(event)
             if len(seen) == event_number:
                 if how == "gone":
                     raise GoneError
                 scope.cancel()
-            await anyio.lowlevel.checkpoint()
 
         settings = LoopSettings(parallel_tools=parallel)
         with suppress(GoneError):
-            calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
-            await answer_with_tools(
-                ScriptedModel(list(LONG)), conversation, QUESTION, calls, ModelOptions(), settings, emit
-            )
+            calls = RunCalls(tools, ToolSet([WEATHER, TIME]), CallContext(sink=sink), parallel=settings.parallel_tools)
+            model = ScriptedModel(list(LONG))
+            end = await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), settings, sink)
+            seen.append(end)
     return seen, conversation
 
 
@@ -139,11 +132,11 @@ async def test_a_call_that_was_finished_keeps_its_result_when_the_next_one_is_st
     model = ScriptedModel([Round([call(location="a"), call("get_time")])])
     conversation = Conversation()
 
-    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
+    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), parallel=parallel)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(
-                answer_with_tools, model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody
+                answer_with_tools, model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), DISCARD_EVENTS
             )
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()

@@ -14,6 +14,7 @@ from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.protocols import Turn
 from tests.support.scripted_model import Round, ScriptedModel
+from tests.support.turn_events import FunctionSink
 
 PLACE = {"type": "object", "properties": {"location": {"type": "string"}}}
 WEATHER = ToolSpec("get_weather", "Weather", PLACE, server="program")
@@ -43,15 +44,13 @@ class Answered:
         must_call: bool = False,
         two_steps: bool = False,
     ) -> tuple[EndReason, Turn]:
-        async def emit(events: Sequence[Event]) -> None:
-            self.events += events
-
+        sink = FunctionSink(self.events.append)
         tools = [WEATHER, TIME]
         tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True) if two_steps else ToolSet(tools)
         self.model.rounds[:] = map(Round, rounds)
-        calls = ReturnCalls(self.conversation, tool_set, emit, must_call=must_call)
+        calls = ReturnCalls(self.conversation, tool_set, sink, must_call=must_call)
         with anyio.fail_after(60):
-            return await run_agent(self.model, self.conversation, calls, options or ModelOptions(), SETTINGS, emit)
+            return await run_agent(self.model, self.conversation, calls, options or ModelOptions(), SETTINGS, sink)
 
     @property
     def returned(self) -> list[list[tuple[str, str]]]:

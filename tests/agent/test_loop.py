@@ -32,8 +32,9 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
+from rkllm_mcp.protocols import CallContext
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
 QUESTION = [Message("user", "Weather?")]
@@ -60,14 +61,16 @@ async def answer(
     conversation = conversation or Conversation()
     events: list[Event] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
     settings = settings or LoopSettings()
-    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
+    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), CallContext(sink=sink), parallel=settings.parallel_tools)
     with anyio.fail_after(60):
-        await answer_with_tools(model, conversation, question, calls, options or ModelOptions(), settings, emit)
+        events.append(
+            await answer_with_tools(model, conversation, question, calls, options or ModelOptions(), settings, sink)
+        )
     return events, model, tools, conversation
 
 
@@ -378,14 +381,14 @@ async def test_rounds_that_reveal_parameters_count_once_there_were_as_many_as_ro
     model = ScriptedModel([Round([call()]), Round([call("get_time")]), Round([Text("Sunny.")])])
     events: list[Event] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
     tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True)
-    calls = RunCalls(ScriptedTools({}), tool_set, emit)
+    calls = RunCalls(ScriptedTools({}), tool_set, CallContext(sink=sink))
     with anyio.fail_after(60):
-        await answer_with_tools(
-            model, Conversation(), QUESTION, calls, ModelOptions(), LoopSettings(max_rounds=1), emit
+        end = await answer_with_tools(
+            model, Conversation(), QUESTION, calls, ModelOptions(), LoopSettings(max_rounds=1), sink
         )
-    assert events[-1] == End("round_limit")
+    assert end == End("round_limit")

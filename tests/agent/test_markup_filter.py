@@ -7,7 +7,8 @@ import pytest
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import End, Event, Text, ToolCallFailed, Usage
-from tests.support.turn_events import one_by_one
+from rkllm_mcp.protocols import feed_through
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>'
@@ -20,8 +21,8 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
     """The events of an answer, its words in one, and what is kept of it."""
     shown: list[Event] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         last = shown[-1] if shown else None
         if isinstance(event, Text) and isinstance(last, Text):
             shown[-1] = Text(last.text + event.text)
@@ -29,9 +30,9 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
             shown.append(event)
 
     hearing = MarkupFilter("en")
-    listen = hearing.of(emit, has_tools=has_tools)
+    hearing.declare_tools(has_tools=has_tools)
     for event in (*map(Text, text), USAGE, END):
-        await listen([event])
+        feed_through([hearing], [event], sink)
     return shown, hearing.words(text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 from dataclasses import replace
 
 import anyio
@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover, without_secrets
 from rkllm_mcp.events import Approval, Elicitation, Event, QuestionAnswered
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 DELETE = Approval("call_1", "delete", {"path": "a"}, "it deletes")
 NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
@@ -25,11 +25,7 @@ class Stream:
         self.decision: Decision | None = decision
         self.events: list[Event] = []
 
-    async def emit(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._take(event)
-
-    def _take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, Approval) and self.decision:
             assert self.questions.decide(event.id, self.decision)
@@ -41,7 +37,7 @@ class Stream:
 async def test_an_answer_by_id_reaches_the_caller_with_that_question() -> None:
     questions = PendingRequests()
     stream = Stream(questions, "conversation")
-    asker = StreamApprover(questions, stream.emit)
+    asker = StreamApprover(questions, FunctionSink(stream.take))
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) == "conversation"
         assert await asker.elicit(NAME) == ElicitationAnswer("accept", {"name": "Hana"})
@@ -58,7 +54,7 @@ async def test_an_answer_by_id_reaches_the_caller_with_that_question() -> None:
 async def test_a_question_without_an_answer_is_refused() -> None:
     questions = PendingRequests(patience_s=0.01)
     stream = Stream(questions)
-    asker = StreamApprover(questions, stream.emit)
+    asker = StreamApprover(questions, FunctionSink(stream.take))
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) is None
         assert (await asker.elicit(NAME)).action == "cancel"
@@ -84,14 +80,14 @@ async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
     questions = PendingRequests()
     asked = anyio.Event()
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         del event
         asked.set()
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(StreamApprover(questions, emit).approve, DELETE)
+            group.start_soon(StreamApprover(questions, sink).approve, DELETE)
             await asked.wait()
             assert [question.id for question in questions.open()] == ["question_1"]
             group.cancel_scope.cancel()
@@ -104,13 +100,13 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
     questions = PendingRequests(patience_s=0.01)
     refused: list[bool] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         if isinstance(event, Approval):
             refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
 
     with anyio.fail_after(60):
-        assert await StreamApprover(questions, emit).approve(DELETE) is None
+        assert await StreamApprover(questions, sink).approve(DELETE) is None
     assert refused == [False]
 
 
@@ -122,17 +118,16 @@ async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits(
         await questions.settled("question_0")
         async with anyio.create_task_group() as tasks:
 
-            @one_by_one
-            async def emit(event: Event) -> None:
+            @FunctionSink
+            def sink(event: Event) -> None:
                 if isinstance(event, QuestionAnswered):
                     return
                 assert isinstance(event, Approval)
                 tasks.start_soon(questions.settled, event.id)
                 tasks.start_soon(questions.settled, event.id)
-                await anyio.lowlevel.checkpoint()
-                assert questions.decide(event.id, "once")
+                asyncio.get_running_loop().call_later(0.01, questions.decide, event.id, "once")
 
-            assert await StreamApprover(questions, emit).approve(DELETE) == "once"
+            assert await StreamApprover(questions, sink).approve(DELETE) == "once"
 
 
 @pytest.mark.anyio
@@ -140,7 +135,7 @@ async def test_a_question_that_a_server_still_asks_when_its_answer_is_over_is_fo
     questions = PendingRequests()
     answers: list[object] = []
     stream = Stream(questions)
-    asker = StreamApprover(questions, stream.emit)
+    asker = StreamApprover(questions, FunctionSink(stream.take))
     with anyio.fail_after(60):
         # The task is the server's connection, which lives on.
         async with anyio.create_task_group() as connection:

@@ -9,20 +9,19 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, Usage
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tool_list import ToolCosts
-from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.providers.rkllm import SLACK_TOKENS, ModelForm, RkllmModel
 from rkllm_mcp.tools.search import ToolSearch
+from tests.support.asked import answer_question
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 END = "<|im_end|>"
@@ -58,13 +57,13 @@ class House:
         preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, self.costs.of, self.settings))
         request = TurnRequest(Question(words), self.toolbox.specs)
 
-        @one_by_one
-        async def emit(event: Event) -> None:
+        @FunctionSink
+        def sink(event: Event) -> None:
             if isinstance(event, Usage):
                 self.used.append(event)
 
         with anyio.fail_after(60):
-            await answer(self.model, preparation, self.conversation, request, LoopSettings(), emit, NO_CONTEXT)
+            await answer_question(self.model, preparation, self.conversation, request, sink)
         assert not self.engine.answers
 
     def assert_every_token_was_read_once(self) -> None:

@@ -17,7 +17,7 @@ from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_world import END, World
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 CAPITAL = SamplingRequest("curious", (Message("user", "Capital?"),), "Be brief.", 50, ("###",))
@@ -74,8 +74,8 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
     sampler = ModelSampler(world.model, "qwen", 20)
     events: list[Event] = []
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
     call = '<tool_call>\n{"name": "ask_model", "arguments": {"question": "Number %d?"}}\n</tool_call>'
@@ -86,13 +86,13 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
             await toolbox.connected()
             tool_set = ToolSet([tool for tool in toolbox.tools() if tool.name == "ask_model"])
             settings = LoopSettings(parallel_tools=True)
-            context = CallContext(asker=FixedApprover("once"), conversation_id="c")
+            context = CallContext(sink=sink, asker=FixedApprover("once"), conversation_id="c")
             conversation = Conversation(id="c")
-            runner = RunCalls(toolbox, tool_set, emit, context, settings.parallel_tools)
+            runner = RunCalls(toolbox, tool_set, context, settings.parallel_tools)
             question = [Message("user", "How many?")]
-            await answer_with_tools(world.model, conversation, question, runner, ModelOptions(), settings, emit)
+            end = await answer_with_tools(world.model, conversation, question, runner, ModelOptions(), settings, sink)
     results = [event.text for event in events if isinstance(event, ToolFinished)]
     assert results == ["qwen says Forty-two. (endTurn)"] * calls
-    assert events[-1] == End("answered")
+    assert end == End("answered")
     assert conversation.messages[-1].text == "It is forty-two."
     assert len(world.engine.prompts) == 2 + calls

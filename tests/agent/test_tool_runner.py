@@ -14,7 +14,7 @@ from rkllm_mcp.events import Event, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from tests.support.scripted_toolbox import takes
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 TOOLS = [
@@ -56,12 +56,12 @@ def calls(*wanted: tuple[str, int]) -> list[ToolCall]:
 async def run(wanted: Sequence[ToolCall], parallel: Parallel = "auto") -> tuple[Clock, list[ToolResult], list[Event]]:
     clock, events = Clock(), list[Event]()
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
     with anyio.fail_after(60):
-        results = await CallRunner(clock, ToolSet(TOOLS), emit, NO_CONTEXT, parallel).run(wanted)
+        results = await CallRunner(clock, ToolSet(TOOLS), CallContext(sink=sink), parallel).run(wanted)
     return clock, results, events
 
 
@@ -93,11 +93,7 @@ async def test_the_owner_may_have_all_calls_run_at_once_or_none(parallel: Parall
 async def test_stopping_an_answer_stops_every_call_of_the_round() -> None:
     clock = Clock()
 
-    @one_by_one
-    async def unheard(event: Event) -> None:
-        del event
-
-    runner = CallRunner(clock, ToolSet(TOOLS), unheard, NO_CONTEXT, "auto")
+    runner = CallRunner(clock, ToolSet(TOOLS), NO_CONTEXT, "auto")
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(runner.run, calls(("read", 10**6), ("look", 10**6), ("write", 1)))

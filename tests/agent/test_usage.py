@@ -15,32 +15,34 @@ def usage(prefilled: int, generated: int) -> Usage:
 
 def test_an_answer_costs_what_its_rounds_evaluated_and_wrote() -> None:
     bill, conversation = UsageCounter(), Conversation()
-    with bill.of(conversation) as count:
-        for event in (*PIECES, usage(80, 7), *PIECES, usage(3, 5)):
-            conversation.unpaid_tokens = 50
-            count(event)
+    answer = bill.of_answer(conversation)
+    for event in (*PIECES, usage(80, 7), *PIECES, usage(3, 5)):
+        conversation.unpaid_tokens = 50
+        assert answer.feed([event]) == [event]
+    answer.close()
     assert bill.settle() == 80 + 7 + 3 + 5
     assert bill.settle() == 0
 
 
 def test_a_round_without_figures_costs_its_prompt_and_the_pieces_that_came() -> None:
     bill, conversation = UsageCounter(), Conversation()
-    with bill.of(conversation) as count:
-        count(usage(80, 7))
-        conversation.unpaid_tokens = 40
-        for event in PIECES:
-            count(event)
+    answer = bill.of_answer(conversation)
+    answer.feed([usage(80, 7)])
+    conversation.unpaid_tokens = 40
+    answer.feed(PIECES)
+    answer.close()
     assert bill.settle() == 80 + 7 + 40 + 3
-    with bill.of(conversation):
-        pass
+    bill.of_answer(conversation).close()
     assert bill.settle() == 0
 
 
 def test_answers_side_by_side_are_counted_together() -> None:
     bill, left, whole = UsageCounter(), Conversation(), Conversation()
-    with bill.of(whole) as count, bill.of(left) as count_left:
-        left.unpaid_tokens = 30
-        count_left(Text("a"))
-        count(usage(10, 2))
-        assert bill.settle() == 12
+    complete, cut = bill.of_answer(whole), bill.of_answer(left)
+    left.unpaid_tokens = 30
+    cut.feed([Text("a")])
+    complete.feed([usage(10, 2)])
+    assert bill.settle() == 12
+    complete.close()
+    cut.close()
     assert bill.settle() == 31

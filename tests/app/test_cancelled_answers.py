@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from tests.support.demo_app import TIME_SERVER, Demo, descendants, make_demo
 from tests.support.demo_model import DEMO_FOLDER
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 QUESTION = "What time is it in London?"
@@ -104,18 +105,17 @@ async def stopped_at(
     seen: list[Event] = []
     results: list[bool] = []
 
-    async def take(events: Sequence[Event]) -> None:
-        for event in events:
-            if len(seen) == number:
-                results.append(app.cancel(conversation.id))
-            seen.append(event)
+    def take(event: Event) -> None:
+        if len(seen) == number:
+            results.append(app.cancel(conversation.id))
+        seen.append(event)
 
     if pushed:
-        await app.answer(conversation, QUESTION, take)
+        await app.answer(conversation, QUESTION, FunctionSink(take))
     else:
         async with aclosing(app.reply(conversation, QUESTION)) as stream:
             async for event in stream:
-                await take([event])
+                take(event)
     return seen, results == [True]
 
 
@@ -179,11 +179,12 @@ async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Pat
         seen: list[Event] = []
         is_answering: list[bool] = []
 
-        async def emit(events: Sequence[Event]) -> None:
-            seen.extend(events)
+        @FunctionSink
+        def sink(event: Event) -> None:
+            seen.append(event)
             is_answering.append(app.is_answering(conversation.id))
 
-        await app.answer(conversation, QUESTION, emit)
+        await app.answer(conversation, QUESTION, sink)
         assert is_answering == [True] * (len(is_answering) - 1) + [False]
         assert [event for event in seen if isinstance(event, End)] == seen[-1:] == [End("answered")]
         pulled = await events_of(app, app.new_conversation(), QUESTION)
@@ -201,14 +202,15 @@ async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Pat
         conversation = app.new_conversation()
         has_begun = anyio.Event()
 
-        async def emit(events: Sequence[Event]) -> None:
-            seen.extend(events)
-            if isinstance(events[-1], Text):
+        @FunctionSink
+        def sink(event: Event) -> None:
+            seen.append(event)
+            if isinstance(event, Text):
                 has_begun.set()
 
         async def ask(scope: anyio.CancelScope) -> None:
             with scope:
-                await app.answer(conversation, "Hello", emit)
+                await app.answer(conversation, "Hello", sink)
             is_over.set()
 
         scope = anyio.CancelScope()

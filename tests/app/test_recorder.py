@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from urllib.parse import quote
@@ -13,7 +13,8 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
+from rkllm_mcp.app.answer import Answer
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import translate
@@ -22,13 +23,14 @@ from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn, ToolCall, ToolResult
-from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink
 from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database, state_file
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 NOW = 1_800_000_000.0
@@ -61,38 +63,32 @@ async def keeping_in(
         yield Recorder(Conversations(database), "", clock=lambda: NOW), database
 
 
-async def events_of(recorder: Recorder, conversation: Conversation, work: Work) -> list[Event]:
-    """The events of an answer to 'Why?' that ``work`` makes."""
+# What an answer does until it has its end.
+Play = Callable[[Answer], Awaitable[None]]
+
+
+async def events_of(recorder: Recorder, conversation: Conversation, play: Play) -> list[Event]:
+    """The events of an answer to 'Why?' that ``play`` makes."""
     events: list[Event] = []
-
-    async def emit(batch: Sequence[Event]) -> None:
-        await anyio.lowlevel.checkpoint()
-        events.extend(batch)
-
-    await answer(recorder, conversation, work, emit)
+    await answer(recorder, conversation, play, FunctionSink(events.append))
     return events
 
 
-async def ignore(batch: Sequence[Event]) -> None:
-    """Take events that the test does not look at."""
-    await anyio.lowlevel.checkpoint()
+async def answer(recorder: Recorder, conversation: Conversation, play: Play, sink: EventSink = DISCARD_EVENTS) -> None:
+    """Have ``play`` answer 'Why?'."""
+    record = AnswerRecord(recorder, conversation, "Why?", ("tok-secret-1",))
+    async with Answer(conversation, sink, UsageCounter(), lambda: None, record=record).making() as made:
+        await play(made)
 
 
-async def answer(recorder: Recorder, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
-    """Have ``work`` answer 'Why?'."""
-    stream = AnswerStream(conversation, emit, UsageCounter())
-    stream.save_with(AnswerRecord(recorder, conversation, "Why?", ("tok-secret-1",)))
-    await stream.run(work, lambda: None)
+def answering(conversation: Conversation, *messages: Message, end: End | None = None) -> Play:
+    """Add messages to a conversation as a loop would."""
 
-
-def answering(conversation: Conversation, *messages: Message, end: End | None = None) -> Work:
-    """Work that adds messages to a conversation as a loop would."""
-
-    async def work(stream: AnswerStream) -> None:
+    async def play(made: Answer) -> None:
         conversation.messages.extend(messages)
-        await stream.emit([end or End("answered")])
+        made.end = end or End("answered")
 
-    return work
+    return play
 
 
 def assistant(text: str, ending: Ending = "answered", thinking: str = "", at: float = 2.0) -> StoredTurn:
@@ -182,21 +178,21 @@ async def test_the_end_of_an_answer_comes_after_it_is_stored_and_not_before(tmp_
     async with keeping_in(tmp_path) as (keeping, _):
         conversation = Conversation("c1")
 
-        async def emit(events: Sequence[Event]) -> None:
-            await anyio.lowlevel.checkpoint()
+        @FunctionSink
+        def sink(event: Event) -> None:
             with sqlite3.connect(tmp_path / "state.db") as other:
                 rows = other.execute("SELECT text, ending FROM messages ORDER BY position").fetchall()
             other.close()
-            stored.extend(rows if isinstance(events[-1], End) else [])
+            stored.extend(rows if isinstance(event, End) else [])
 
         work = answering(conversation, Message("user", "Why?"), Message("assistant", "Because tok-secret-1."))
-        await answer(keeping, conversation, work, emit)
+        await answer(keeping, conversation, work, sink)
     assert stored == [("Why?", ""), ("Because [REDACTED].", "answered")]
 
 
 @pytest.mark.parametrize("error", [UsageError("no such thing"), KeyError("a mistake of ours")])
 async def test_an_answer_that_fails_is_stored_as_failed(tmp_path: Path, error: Exception) -> None:
-    async def work(stream: AnswerStream) -> None:
+    async def work(made: Answer) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
         raise error
 
@@ -214,13 +210,13 @@ async def test_an_answer_that_fails_is_stored_as_failed(tmp_path: Path, error: E
 
 @pytest.mark.parametrize("is_left", [False, True])
 async def test_an_answer_that_is_stopped_is_stored_with_the_text_so_far(tmp_path: Path, is_left: bool) -> None:
-    async def work(stream: AnswerStream) -> None:
+    async def work(made: Answer) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
-        await stream.emit([Text("Bec")])
+        made.feed([Text("Bec")])
         if is_left:
             reading.cancel()
         else:
-            stream.scope.cancel()
+            made.scope.cancel()
         await anyio.sleep_forever()
 
     async with keeping_in(tmp_path) as (keeping, database):
@@ -238,22 +234,19 @@ async def test_an_answer_that_is_cancelled_while_it_is_saved_ends_as_it_was_save
     async with keeping_in(tmp_path) as (keeping, database):
         conversation = Conversation("c1", [Message("user", "Why?"), Message("assistant", "So.")])
         events: list[Event] = []
+        record = AnswerRecord(keeping, Conversation("c1"), "Why?", ())
+        made = Answer(conversation, FunctionSink(events.append), UsageCounter(), lambda: None, record=record)
 
-        async def emit(batch: Sequence[Event]) -> None:
-            await anyio.lowlevel.checkpoint()
-            events.extend(batch)
+        async def cancel_while_it_is_saved() -> None:
+            while not made.is_ending:
+                await anyio.lowlevel.checkpoint()
+            made.scope.cancel()
 
-        async def work(stream: AnswerStream) -> None:
-            assert not stream.is_ending
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stream.emit, [End("answered")])
-                while not stream.is_ending:
-                    await anyio.lowlevel.checkpoint()
-                stream.scope.cancel()
-
-        stream = AnswerStream(conversation, emit, UsageCounter())
-        stream.save_with(AnswerRecord(keeping, Conversation("c1"), "Why?", ()))
-        await stream.run(work, lambda: None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_while_it_is_saved)
+            async with made.making():
+                assert not made.is_ending
+                made.end = End("answered")
         kept = await Conversations(database).get("", "c1")
         assert kept is not None
         assert (events, kept.turns[-1].ending) == ([End("answered")], "answered")
@@ -305,12 +298,12 @@ async def test_a_question_is_stored_when_it_is_accepted_and_its_answer_as_it_gro
     it = Growing(tmp_path)
     async with it.answer() as record:
         assert it.stored() == [("Why?", "", ""), ("", "", "interrupted")]
-        record.hear([Thinking("Hm."), Text(" Bec")])
+        record.feed([Thinking("Hm."), Text(" Bec")])
         assert it.stored()[1] == ("", "", "interrupted")
         await it.second()
         assert it.stored()[1] == ("Bec", "Hm.", "interrupted")
-        record.hear([Text("ause"), Usage(1, 1, 0, 1, 1.0, 1.0, 1.0), ToolFinished("call_1", "t", False, "12:00", 1.0)])
-        record.hear([Text("It is noon.")])
+        record.feed([Text("ause"), Usage(1, 1, 0, 1, 1.0, 1.0, 1.0), ToolFinished("call_1", "t", False, "12:00", 1.0)])
+        record.feed([Text("It is noon.")])
         await it.second()
         assert it.stored() == [("Why?", "", ""), ("Because\n\nIt is noon.", "Hm.", "interrupted")]
         it.conversation.messages += [Message("user", "Why?"), Message("assistant", "It is noon.")]
@@ -330,7 +323,7 @@ async def test_no_write_of_an_answer_that_grows_has_a_part_of_a_secret(tmp_path:
     async with it.answer(f"Why {SECRET}?") as record:
         assert it.stored()[0][0] == "Why [REDACTED]?"
         for start in range(0, len(SPOKEN), size):
-            record.hear([Text(SPOKEN[start : start + size])])
+            record.feed([Text(SPOKEN[start : start + size])])
             await it.second()
             written.append(it.stored()[1][0])
     whole = "One [REDACTED] two [REDACTED] three s3cre"
@@ -349,7 +342,7 @@ async def test_nothing_is_written_while_nothing_comes_and_one_write_takes_all_th
 
             last = version()
             for count in (0, 500, 0, 1):
-                record.hear([Text("x")] * count)
+                record.feed([Text("x")] * count)
                 await it.second()
                 writes += version() != last
                 last = version()
@@ -361,7 +354,7 @@ async def test_an_answer_whose_conversation_is_deleted_elsewhere_ends_and_is_not
     async with it.answer() as record:
         async with open_database(it.path, on_problem=pytest.fail) as other:
             assert await Conversations(other).delete("", "c1")
-        record.hear([Text("Because")])
+        record.feed([Text("Because")])
         await it.second(is_last=True)
         it.conversation.messages += [Message("user", "Why?"), Message("assistant", "Because")]
         assert await record.save("cancelled") == ""
@@ -375,9 +368,9 @@ async def test_a_question_that_is_too_long_is_not_stored(tmp_path: Path) -> None
         for earlier in (0, 2):
             record = AnswerRecord(keeping, conversation, "Long?", ())
             await record.begin()
-            stream = AnswerStream(conversation, ignore, UsageCounter())
-            stream.save_with(record)
-            await stream.run(answering(conversation, end=too_long), lambda: None)
+            made = Answer(conversation, DISCARD_EVENTS, UsageCounter(), lambda: None, record=record)
+            async with made.making():
+                made.end = too_long
             kept = await Conversations(database).get("", "c1")
             assert (len(kept.turns) if kept else 0, conversation.kept_turns) == (earlier, earlier)
             await events_of(keeping, conversation, answering(conversation, ASKED, Message("assistant", "Noon.")))
@@ -387,7 +380,7 @@ async def test_a_question_that_is_too_long_is_not_stored(tmp_path: Path) -> None
 async def test_a_question_whose_answer_was_broken_off_is_asked_again_in_its_place(tmp_path: Path, said: str) -> None:
     it = Growing(tmp_path)
     async with it.answer() as record:
-        record.hear([Text(said)])
+        record.feed([Text(said)])
         await it.second()
     async with keeping_in(tmp_path) as (keeping, database):
         kept = await Conversations(database).get("", "c1")
@@ -411,7 +404,7 @@ READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name
 async def test_a_full_disk_is_reported_and_costs_neither_the_answer_nor_later_ones(
     tmp_path: Path, spoil: str, mend: str, found: str, remedy: str, *, stopped: bool
 ) -> None:
-    async def stop(stream: AnswerStream) -> None:
+    async def stop(made: Answer) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "x" * 50_000)])
         reading.cancel()
         await anyio.lowlevel.checkpoint()
@@ -424,12 +417,9 @@ async def test_a_full_disk_is_reported_and_costs_neither_the_answer_nor_later_on
         long = (Message("user", "Why?"), Message("assistant", "x" * 50_000))
         events: list[Event] = []
 
-        async def emit(batch: Sequence[Event]) -> None:
-            await anyio.lowlevel.checkpoint()
-            events.extend(batch)
-
+        sink = FunctionSink(events.append)
         with anyio.CancelScope() as reading:
-            await answer(keeping, conversation, stop if stopped else answering(conversation, *long), emit)
+            await answer(keeping, conversation, stop if stopped else answering(conversation, *long), sink)
         told, *end = events
         assert isinstance(told, Status)
         # A client is told no path of this machine, the log is.

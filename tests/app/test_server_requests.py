@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.events import End, Event, ResourceRead, Status
 from rkllm_mcp.messages import Message, ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
@@ -51,7 +52,7 @@ async def test_a_resource_that_cannot_be_read_ends_the_question_before_the_model
 async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path) -> None:
     async with demo_app(tmp_path, (ASKING,)) as app:
         conversation = app.new_conversation()
-        events = await all_of(app.reply_prompt(conversation, "code_review", {"language": "rust"}))
+        events = await all_of(app.reply(conversation, PromptQuestion("code_review", {"language": "rust"})))
         assert Status("[MCP: Using prompt template 'code_review' from server 'memos']") in events
         assert events[-1] == End("answered")
         turns = [message for message in conversation.messages if message.role != "system"]
@@ -61,7 +62,7 @@ async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path
         ]
         assert [turn.foreign for turn in turns[:4]] == [True, True, True, False]
         assert (turns[2].text, turns[3].role) == ("Review this rust code.", "assistant")
-        (end,) = await all_of(app.reply_prompt(conversation, "code_review", {}))
+        (end,) = await all_of(app.reply(conversation, PromptQuestion("code_review")))
         assert end == End("failed", "prompt 'code_review' needs language; add language=…")
 
 

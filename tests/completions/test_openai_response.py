@@ -15,7 +15,9 @@ from rkllm_mcp.events import Text, Thinking
 
 def chunks(events: Sequence[Occurrence], *, with_usage: bool = False) -> list[str]:
     reply = Reply("chatcmpl-1", 'a "model"\\', with_events=True, created=1)
-    records = ReplyWriter(reply, ChatShape(reply, with_usage=with_usage)).take(events).decode()
+    records = (
+        ReplyWriter(reply, ChatShape(reply, with_usage=with_usage)).records(events).encode("utf-8", "replace").decode()
+    )
     first, *others, end = records.split("\n\n")
     assert json.loads(first.removeprefix("data: "))["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert end == ""

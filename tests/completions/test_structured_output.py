@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(text: str, reason: str) ->
     with pytest.raises(FormatMismatchError) as raised:
         ResponseFormat(CITY).read(text)
     assert str(raised.value) == reason
-    assert reason in ResponseFormat(CITY).told_again(raised.value)
+    assert reason in ResponseFormat(CITY).retry_instruction(raised.value)
 
 
 def test_without_a_schema_any_object_will_do_and_nothing_else() -> None:
@@ -64,7 +64,7 @@ def test_without_a_schema_any_object_will_do_and_nothing_else() -> None:
 
 
 def test_the_model_sees_the_schema_without_the_keywords_that_do_not_help_it() -> None:
-    told = ResponseFormat(CITY, "a trip").told()
+    told = ResponseFormat(CITY, "a trip").instruction()
     assert '"days":{"type":"integer","minimum":1}' in told
     assert '"title"' not in told
     assert "a trip" in told

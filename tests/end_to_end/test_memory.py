@@ -31,10 +31,11 @@ import sys
 from pathlib import Path
 import anyio
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream
+from rkllm_mcp.app.answer import Answer
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder
 from rkllm_mcp.events import End
 from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.protocols import DISCARD_EVENTS
 from rkllm_mcp.store import open_store
 
 async def main():
@@ -45,16 +46,12 @@ async def main():
                 conversation = Conversation()
             name = f"{sys.argv[2]}.{number}"
 
-            async def work(running):
+            record = AnswerRecord(recorder, conversation, f"Q{name}", ())
+            answer = Answer(conversation, DISCARD_EVENTS, UsageCounter(), lambda: None, record=record)
+            async with answer.making():
                 conversation.messages += [Message("user", f"Q{name}"), Message("assistant", f"A{name}" + "x" * 3000)]
-                await running.emit([End("answered")])
-
-            async def emit(events):
-                print(name, flush=True)
-
-            running = AnswerStream(conversation, emit, UsageCounter())
-            running.save_with(AnswerRecord(recorder, conversation, f"Q{name}", ()))
-            await running.run(work, lambda: None)
+                answer.end = End("answered")
+            print(name, flush=True)
 
 anyio.run(main)
 """

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.assistant import Assistant
@@ -23,13 +23,13 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.tool_servers import open_toolbox
+from tests.support.asked import answer_question
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.mcp_servers.specs import local_server
 from tests.support.scripted_model import Round, ScriptedModel
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 TINY = ("-m", "tests.support.mcp_servers.tiny")
@@ -62,8 +62,8 @@ async def with_tiny(
     events: list[Event] = []
     model, conversation = ScriptedModel(list(rounds)), Conversation()
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         events.append(event)
 
     spec = local_server("tiny", command=sys.executable, args=TINY, inherit_env=True, timeout_s=timeout_s)
@@ -72,7 +72,7 @@ async def with_tiny(
             await toolbox.connected()
             preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
             request = TurnRequest(Question("Do it."), toolbox.tools())
-            await answer(model, preparation, conversation, request, settings or LoopSettings(), emit, NO_CONTEXT)
+            await answer_question(model, preparation, conversation, request, sink, settings)
     return events, model, conversation
 
 

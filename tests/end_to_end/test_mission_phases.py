@@ -17,7 +17,6 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.assistant import Assistant
@@ -27,16 +26,16 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, ToolCall, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.tools.search import ToolSearch
+from tests.support.asked import answer_question
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.mcp_servers.sockets import Sockets, sockets
 from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.shared import REPOSITORY, shared_path
 from tests.support.third_party import server
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 TOOLS = [ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})]
@@ -247,8 +246,8 @@ async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_together_w
 async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path: Path) -> None:
     begun = anyio.Event()
 
-    @one_by_one
-    async def emit(event: Event) -> None:
+    @FunctionSink
+    def sink(event: Event) -> None:
         if event == Status("[MCP: Calling tool 'wait']"):
             begun.set()
 
@@ -256,9 +255,9 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
         preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
         request = TurnRequest(Question("Wait."), opened.toolbox.tools())
-        arguments = (model, preparation, Conversation(), request, LoopSettings(), emit, NO_CONTEXT)
+        arguments = (model, preparation, Conversation(), request, sink)
         async with anyio.create_task_group() as answering:
-            answering.start_soon(answer, *arguments)
+            answering.start_soon(answer_question, *arguments)
             await begun.wait()
             # The call is on its way once another one has come back behind it.
             assert await called(opened, "add", a=1, b=1) == ("2", False)

@@ -300,7 +300,7 @@ async def test_what_a_service_does_not_know_is_left_out_and_the_limit_gets_its_o
 
 
 async def test_leaving_in_the_middle_closes_the_connection_and_keeps_what_came() -> None:
-    stream = openai_stream({"content": "One"}, {"content": " two"}, finish=None, done=False)
+    stream = openai_stream({"content": "One"}, finish=None, done=False)
     conversation = question()
     with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
         async with asked(service) as model:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import anyio
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, ModelEvent, Status
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, ChatModel, EventSink
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_toolbox import ScriptedToolbox
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 TOKENS_EACH = 100
 
@@ -26,6 +26,21 @@ TOKENS_EACH = 100
 def costs(tool: ToolSpec) -> int:
     """Every tool costs the same, and one without its parameters a fifth of that."""
     return TOKENS_EACH if tool.input_schema else TOKENS_EACH // 5
+
+
+async def answer_question(
+    model: ChatModel,
+    preparation: TurnPreparation,
+    conversation: Conversation,
+    request: TurnRequest,
+    sink: EventSink,
+    settings: LoopSettings | None = None,
+) -> None:
+    """Answer a question as the assistant does, with its ``End`` last."""
+    settings, context = settings or LoopSettings(), CallContext(sink=sink)
+    async with open_turn(preparation, conversation, request, context, settings.parallel_tools) as (messages, calls):
+        end = await answer_with_tools(model, conversation, messages, calls, request.options, settings, sink)
+    sink.feed([end])
 
 
 @dataclass
@@ -44,15 +59,15 @@ class Desk:
         self.model.rounds = [each if isinstance(each, Round) else Round(each) for each in rounds]
         events: list[Event] = []
 
-        @one_by_one
-        async def emit(event: Event) -> None:
+        @FunctionSink
+        def sink(event: Event) -> None:
             events.append(event)
 
         preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, costs, self.selection))
         options = ModelOptions(tool_choice=ForcedTool(forced) if forced else "auto")
         request = TurnRequest(Question(words), self.toolbox.specs if tools else (), options)
         with anyio.fail_after(60):
-            await answer(self.model, preparation, self.conversation, request, self.settings, emit, CallContext())
+            await answer_question(self.model, preparation, self.conversation, request, sink, self.settings)
         return events
 
     @property

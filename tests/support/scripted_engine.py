@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, RunStats, TakeTokens, Token
+from rkllm_mcp.generation import FeedTokens, GenerationOptions, RunStats, Token
 from rkllm_mcp.prompt.conversation import common_prefix
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 
@@ -46,9 +46,9 @@ class ScriptedGeneration:
         engine.prefilled.append(min(len(prompt), new + engine.overhead_tokens))
         self._cold, self.expected_prefill = not engine.cache, engine.uncached(prompt)
 
-    async def deliver(self, take: TakeTokens) -> None:
+    async def deliver(self, feed: FeedTokens) -> None:
         while batch := await self._next_batch():
-            await take(batch)
+            feed(batch)
 
     async def _next_batch(self) -> list[Token]:
         while not self._is_over and len(self._done) < len(self._ids):

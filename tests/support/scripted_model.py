@@ -11,7 +11,7 @@ import anyio.lowlevel
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents, Turn
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink, Turn
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ScriptedModel:
         pass
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         self.asked.append((list(conversation.messages), tuple(tool.name for tool in tools), options))
         played = self.rounds.pop(0)
@@ -58,7 +58,8 @@ class ScriptedModel:
                     calls.append(ToolCall(event.id, event.name, event.arguments))
                 elif isinstance(event, Text):
                     text += event.text
-                await emit([event])
+                sink.feed([event])
+                await anyio.lowlevel.checkpoint()
             if played.never_ends:
                 await anyio.sleep_forever()
             if played.error is not None:
@@ -90,7 +91,7 @@ class ScriptedTools:
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         self.calls.append(call)
-        await context.on_start()
+        context.announce()
         await anyio.lowlevel.checkpoint()
         for step in range(self.progress if context.on_progress else 0):
             assert context.on_progress is not None

@@ -6,7 +6,6 @@ import json
 from itertools import pairwise
 
 import anyio
-import anyio.lowlevel
 
 from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
@@ -15,11 +14,12 @@ from rkllm_mcp.events import Event, Status
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
 from tests.support.scripted_model import ScriptedTools
-from tests.support.turn_events import one_by_one
+from tests.support.turn_events import FunctionSink
 
 LOCATION = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
 WEATHER = ToolSpec("get_weather", "Weather", LOCATION)
@@ -56,19 +56,19 @@ class World:
         seen = 0
         with anyio.fail_after(60), anyio.CancelScope() as scope:
 
-            @one_by_one
-            async def emit(event: Event) -> None:
+            @FunctionSink
+            def sink(event: Event) -> None:
                 nonlocal seen
                 self.events.append(event)
                 seen += 1
                 if seen == stop_after:
                     scope.cancel()
-                await anyio.lowlevel.checkpoint()
 
             tools = ScriptedTools({"get_weather": "sunny and 20 degrees"})
-            calls, settings = RunCalls(tools, ToolSet([WEATHER, TIME]), emit), LoopSettings(max_rounds=3)
+            calls = RunCalls(tools, ToolSet([WEATHER, TIME]), CallContext(sink=sink))
+            settings = LoopSettings(max_rounds=3)
             question, options = [Message("user", text)], options or ModelOptions()
-            await answer_with_tools(self.model, conversation, question, calls, options, settings, emit)
+            sink.feed([await answer_with_tools(self.model, conversation, question, calls, options, settings, sink)])
         self.runs.setdefault(conversation.id, []).extend(range(before, len(self.engine.prompts)))
 
     def assert_only_grown(self, conversation: Conversation) -> None:

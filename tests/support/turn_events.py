@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
-import anyio
-
+from rkllm_mcp.app.answer import EventQueue
 from rkllm_mcp.events import Event, ModelEvent
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.protocols import ChatModel, EmitEvents
+from rkllm_mcp.protocols import ChatModel
 
 
 async def events_of(
     model: ChatModel, conversation: Conversation, tools: Sequence[ToolSpec] = (), options: ModelOptions | None = None
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of one turn; it waits while an event is looked at, and leaving early cancels it."""
-    send, receive = anyio.create_memory_object_stream[tuple[Event, anyio.Event]](0)
-
-    async def emit(events: Sequence[Event]) -> None:
-        for event in events:
-            taken = anyio.Event()
-            await send.send((event, taken))
-            await taken.wait()
+    """The events of one turn; leaving early cancels it."""
+    queue = EventQueue()
 
     async def respond() -> None:
-        with send:
-            await model.respond(conversation, tools, options or ModelOptions(), emit)
+        try:
+            await model.respond(conversation, tools, options or ModelOptions(), queue)
+        finally:
+            queue.close()
 
     turn = asyncio.ensure_future(respond())
     try:
-        with receive:
-            async for event, taken in receive:
+        while events := await queue.next_events():
+            for event in events:
                 yield cast("ModelEvent", event)
-                taken.set()
         await turn
     finally:
         turn.cancel()
@@ -44,11 +38,15 @@ async def events_of(
             await turn
 
 
-def one_by_one(take: Callable[[Event], Awaitable[None]]) -> EmitEvents:
-    """An ``EmitEvents`` that hands its events to ``take`` one by one."""
+class FunctionSink:
+    """An ``EventSink`` that hands its events to a function one by one."""
 
-    async def emit(events: Sequence[Event]) -> None:
-        for event in events:
-            await take(event)
+    def __init__(self, take: Callable[[Event], object]) -> None:
+        self._take = take
 
-    return emit
+    def feed(self, batch: Sequence[Event]) -> None:
+        for event in batch:
+            self._take(event)
+
+    async def drained(self) -> None:
+        await asyncio.sleep(0)

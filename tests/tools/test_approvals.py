@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,23 +10,25 @@ import anyio
 import pytest
 
 from rkllm_mcp.config.servers import StdioServer
-from rkllm_mcp.events import Approval, Elicitation
+from rkllm_mcp.events import Approval, Elicitation, Status
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import (
     DENY_ALL,
+    DISCARD_EVENTS,
     NO_CONTEXT,
     Approver,
     CallContext,
     Decision,
     ElicitationAnswer,
+    EventSink,
     FixedApprover,
     Language,
-    no_start,
 )
 from rkllm_mcp.records import StoredApproval
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
 from tests.support.mcp_servers.specs import altered, local_server
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +87,7 @@ class World:
         conversation: str = "c1",
         spec: StdioServer | None = None,
         texts: Sequence[str] = (),
-        on_start: Callable[[], Awaitable[None]] = no_start,
+        sink: EventSink = DISCARD_EVENTS,
         language: Language | None = None,
     ) -> ToolResult:
         self.tool.spec = spec or self.spec
@@ -93,7 +95,8 @@ class World:
             asker=self.person,
             conversation_id=conversation,
             untrusted_texts=lambda: texts,
-            on_start=on_start,
+            sink=sink,
+            announcement=Status("It begins."),
             language=language,
         )
         call = ToolCall("call_1", tool.name, {"path": "/a"})
@@ -124,12 +127,10 @@ async def test_a_call_starts_after_its_approval_and_people_see_the_text_for_peop
     world = World(Person(["once", "deny"]))
     started: list[int] = []
 
-    async def on_start() -> None:
-        started.append(world.tool.runs)
-
-    assert not (await world.call(on_start=on_start)).is_error
+    sink = FunctionSink(lambda _: started.append(world.tool.runs))
+    assert not (await world.call(sink=sink)).is_error
     assert started == [0]
-    refused = await world.call(on_start=on_start)
+    refused = await world.call(sink=sink)
     assert (started, refused.shown) == ([0], "'delete_file' was not run: the user denied it.")
 
 

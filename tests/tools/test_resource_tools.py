@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -23,6 +23,7 @@ from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, asking, local_server, tiny
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 
@@ -95,12 +96,10 @@ async def test_lists_and_contents_are_bounded_and_a_query_finds_what_a_long_list
 async def test_the_status_lines_name_the_server_the_resource_and_its_records() -> None:
     told: list[Event] = []
 
-    async def emit(events: Sequence[Event]) -> None:
-        told.extend(events)
-
+    context = CallContext(sink=FunctionSink(told.append))
     async with toolbox_with(local_server("many"), host=many(1)) as toolbox:
         for uri in ("note://rows", "note://table", "note://n0"):
-            await toolbox.call(ToolCall("1", "read_resource", {"uri": uri}), CallContext(emit=emit))
+            await toolbox.call(ToolCall("1", "read_resource", {"uri": uri}), context)
     connecting = Status("[MCP: Connecting to many server...]")
     assert told == [
         connecting,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
+from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools, set_switch
 from rkllm_mcp.app.recorder import ask_again
@@ -173,7 +174,7 @@ async def list_prompts(state: ChatState, rest: str) -> None:
 async def fill_prompt(state: ChatState, rest: str) -> None:
     """Fill a server's prompt and have the model answer it."""
     name, *words = split_words(rest)
-    await state.answer(state.app.reply_prompt(state.conversation, name, read_pairs(words), state.options))
+    await state.answer(state.app.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
 async def again(state: ChatState, _rest: str) -> None:

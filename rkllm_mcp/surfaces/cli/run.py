@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -203,7 +202,7 @@ def run(
             if not as_json:
                 load_markdown(session.terminal)
             if options.model.forced_tool is not None:
-                await app.servers_ready(question.text, options, partial(_show_all, show))
+                await app.servers_ready(question.text, options, _ShownStatus(show))
                 found_tool(app, options.model.forced_tool)
             if app.model_host.is_emulated:
                 session.status(emulation_note(app.model_host.name, language))
@@ -220,9 +219,19 @@ def run(
     return run_async(work, stop)
 
 
-async def _show_all(show: Callable[[Event], None], events: Sequence[Event]) -> None:
-    for event in events:
-        show(event)
+class _ShownStatus:
+    """A sink that shows events at once."""
+
+    def __init__(self, show: Callable[[Event], None]) -> None:
+        self._show = show
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Show the events."""
+        for event in batch:
+            self._show(event)
+
+    async def drained(self) -> None:
+        """Return at once."""
 
 
 def _terminal_renderer(session: Session, language: Language) -> Renderer:

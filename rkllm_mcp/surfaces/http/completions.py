@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,7 +35,7 @@ from rkllm_mcp.completions.openai_types import (
     TextCompletion,
 )
 from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
-from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.responses import (
     ResponseDeleted,
     ResponseObject,
@@ -54,15 +54,13 @@ from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, run_work, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, Write, in_turn, while_connected
+from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
 
 
 CountBodyT = TypeVar("CountBodyT", bound=CountBody)
-# Runs an answer and emits its events.
-_Run: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
 
 
 def _answers(whole: Any, record: Any, says: str) -> tuple[RouteResponse, ...]:
@@ -279,60 +277,48 @@ async def answer(
         names=question.client_names,
     )
     writer = ReplyWriter(reply, new_shape(reply))
-
-    async def run(emit: EmitOccurrences) -> None:
-        await _run(request, asked, question, reply, may_load, emit)
-        if finished is not None:
-            finished(writer.shape)
+    make = partial(_make_reply, request, asked, question, writer, may_load=may_load, finished=finished)
 
     def failed(problem: HTTPError) -> bytes:
         return writer.failed(problem.body(request.url.path))
 
     if streams:
-        return EventStream(partial(_stream, run, writer), media=media, failure=failed, heartbeat=heartbeat)
-    return JSONResponse(await while_connected(request, partial(_whole, run, writer)))
+        return EventStream(make, media=media, failure=failed, heartbeat=heartbeat)
+    await while_connected(request, make)
+    return JSONResponse(writer.shape.whole())
 
 
-async def _whole(run: _Run, writer: ReplyWriter) -> dict[str, Any]:
-    async def emit(events: Sequence[Occurrence]) -> None:
-        for event in events:
-            writer.reply.add(event)
-
-    await run(emit)
-    return writer.shape.whole()
-
-
-async def _stream(run: _Run, writer: ReplyWriter, write: Write) -> None:
-    # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
-    async def emit(events: Sequence[Occurrence]) -> None:
-        if content := writer.take(events):
-            await write(content)
-
-    await run(emit)
-    await write(writer.finish())
-
-
-async def _run(
+async def _make_reply(
     request: Request,
     asked: Translated,
     question: ChatRequest,
-    reply: Reply,
+    writer: ReplyWriter,
+    stream: EventStream | None = None,
+    *,
     may_load: bool,
-    emit: EmitOccurrences,
+    finished: Callable[[ReplyShape], None] | None,
 ) -> None:
-    """Answer when the request's turn has come; an HTTPError if ``reply`` then has failed or is cancelled."""
-    service, tenant = service_of(request), tenant_of(request)
-
-    async def work(app: Assistant, emit: EmitOccurrences) -> None:
-        await complete(app, service.conversation_cache, question, emit, tenant.name)
-
+    """Answer when the request's turn has come; an HTTPError if the answer then fails or is cancelled."""
+    # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
+    writer.stream = stream
+    service = service_of(request)
     try:
-        await in_turn(request, work, emit, may_load=may_load)
-        _check_end(reply.end)
+        async with (
+            queue_place(request, model=chosen_model(request), may_load=may_load) as place,
+            place.turn(writer),
+            metered(request) as meter,
+        ):
+            tenant = request.state.tenant
+            await complete(meter.assistant, service.conversation_cache, question, writer, [meter], tenant)
+        _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:
             error.param = asked.param(error.param)
         raise
+    if finished is not None:
+        finished(writer.shape)
+    if stream is not None:
+        stream.feed(writer.finish())
 
 
 def _check_end(end: End) -> None:

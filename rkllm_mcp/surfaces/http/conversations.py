@@ -19,7 +19,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write
+from rkllm_mcp.surfaces.http.streaming import EventStream
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -270,9 +270,9 @@ async def stream(request: Request) -> Response:
         message = "no detached answer of this key is here; GET /v1/conversations/{id} has what is stored"
         raise HTTPError(404, message, param="id")
 
-    async def read(write: Write) -> None:
+    async def read(stream: EventStream) -> None:
         with service_of(request).answers.reading(request.state.key):
-            await found.read(after, write)
+            await found.read(after, stream.write)
 
     return EventStream(read)
 

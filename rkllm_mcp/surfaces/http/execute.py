@@ -8,10 +8,10 @@ like the body's field, visible to a load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import Assistant, PromptQuestion
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
@@ -27,7 +27,7 @@ from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import ConversationSettings
@@ -35,11 +35,11 @@ from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
-from rkllm_mcp.surfaces.http.state import check_length, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
-    Write,
-    in_turn,
+    metered,
+    queue_place,
     records,
     while_connected,
 )
@@ -48,8 +48,6 @@ from rkllm_mcp.text import language_of_header
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
-# Runs an answer and emits its events.
-_Run: TypeAlias = Callable[[EmitEvents], Awaitable[None]]
 
 
 class MessageBody(bodies.RequestBody):
@@ -210,43 +208,93 @@ async def execute(request: Request) -> Response:
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
     headers = {CONVERSATION: conversation.id}
-    run = partial(_run, request, conversation, body, running)
     if body.detached:
-        service.tenants.start_soon(partial(_run_detached, run, running))
-        return EventStream(partial(running.read, 0), headers=headers)
+        service.tenants.start_soon(partial(_make_detached_answer, request, conversation, body, running))
+        return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
     if body.stream:
-        return EventStream(partial(_stream, run), headers=headers)
-    return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)
+        return EventStream(partial(_stream_answer, request, conversation, body, running), headers=headers)
+    collected = EventList()
+    await while_connected(request, partial(_make_answer, request, conversation, body, running, collected))
+    return JSONResponse(_executed(conversation, collected.events), headers=headers)
 
 
-async def _run(
-    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, emit: EmitEvents
+class EventRecords:
+    """The sink of a streamed answer: a record for each event."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self.drained = stream.drained
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Send the events."""
+        self._stream.feed(records(map(event_to_json, batch)))
+
+
+class EventList:
+    """The sink of an answer in one piece."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Add the events."""
+        self.events += batch
+
+    async def drained(self) -> None:
+        """Return at once."""
+
+
+def _executed(conversation: Conversation, events: Sequence[Event]) -> dict[str, Any]:
+    """Return the whole answer; a prompt that is too long is an HTTPError."""
+    last = events[-1]
+    if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
+        raise replace(problem_of(last.cause), param="message")
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    return {"conversation": conversation.id, "text": text, "events": list(map(event_to_dict, events))}
+
+
+async def _stream_answer(
+    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, stream: EventStream
 ) -> None:
-    """Run the answer in its turn. Its question is stored when it has a place in the queue."""
+    await _make_answer(request, conversation, body, running, EventRecords(stream))
+
+
+async def _make_detached_answer(
+    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer
+) -> None:
+    try:
+        await _make_answer(request, conversation, body, running, running)
+    except Exception as error:  # noqa: BLE001  (its readers are told)
+        running.failure = problem_of(error)
+    finally:
+        running.finish()
+
+
+async def _make_answer(
+    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
+) -> None:
+    """Answer when the request's turn has come. Its question is stored when it has a place in the queue."""
     service, app = service_of(request), tenant_of(request).app
     question = conversation.broken_off[0].text if body.again else body.message or ""
-    begun: tuple[Event, ...] = ()
     draft: AnswerRecord | None = None
     is_refused = False
-
-    async def placed() -> None:
-        nonlocal draft, begun
-        begun = await _make_room(app, conversation, body)
-        service.open_conversations.put(app, conversation)
-        if app.config.service.history:
-            secrets = tuple(body.tokens.values())
-            draft = AnswerRecord(app.recorder, conversation, question, secrets, begun=begun)
-            await draft.begin()
-
-    async def answer(answering: Assistant, counted: EmitEvents) -> None:
-        # What is continued was counted when it came.
-        await emit(begun)
-        running.assistant = answering
-        await _answer(request, conversation, body, question, begun, answering, counted)
-
     with service.answers.running(running):
         try:
-            await in_turn(request, answer, emit, placed)
+            async with queue_place(request, model=chosen_model(request)) as place:
+                begun = await _make_room(app, conversation, body)
+                service.open_conversations.put(app, conversation)
+                if app.config.service.history:
+                    secrets = tuple(body.tokens.values())
+                    draft = AnswerRecord(app.recorder, conversation, question, secrets, begun=begun)
+                    await draft.begin()
+                async with place.turn(sink), metered(request) as meter:
+                    # What is continued was counted when it came.
+                    if begun:
+                        sink.feed(begun)
+                    running.assistant = meter.assistant
+                    options = _answer_options(request, conversation, body, begun, meter.assistant)
+                    asked = _question(conversation, body, question, begun)
+                    await meter.assistant.answer(conversation, asked, sink, options, [meter])
         except Exception:
             # A reader that has left is told nothing: the question of a detached answer stays.
             is_refused = not running.is_detached
@@ -260,8 +308,19 @@ async def _run(
                 service.open_conversations.drop(app, conversation.id)
     if running.scope.cancelled_caught:
         if anyio.current_time() >= running.scope.deadline:
-            await emit([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
-        await emit([End("cancelled")])
+            sink.feed([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
+        sink.feed([End("cancelled")])
+
+
+def _question(
+    conversation: Conversation, body: ExecuteBody, question: str, begun: tuple[Event, ...]
+) -> str | PromptQuestion:
+    if body.prompt is not None:
+        return PromptQuestion(body.prompt.name, body.prompt.arguments)
+    if not begun:
+        return question
+    questions = (message.text for message in reversed(conversation.messages) if message.role == "user")
+    return next(questions, "")
 
 
 async def _make_room(app: Assistant, conversation: Conversation, body: ExecuteBody) -> tuple[Event, ...]:
@@ -300,15 +359,6 @@ async def _replaced(app: Assistant, conversation_id: str, position: int) -> Stor
     return kept
 
 
-async def _run_detached(run: _Run, running: RunningAnswer) -> None:
-    try:
-        await run(running.emit)
-    except Exception as error:  # noqa: BLE001  (its readers are told)
-        running.failure = problem_of(error)
-    finally:
-        running.finish()
-
-
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
     conversations = service_of(request).open_conversations
     told = [(turn.role, turn.text) for turn in body.history]
@@ -323,20 +373,14 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
     return found
 
 
-async def _answer(
-    request: Request,
-    conversation: Conversation,
-    body: ExecuteBody,
-    question: str,
-    begun: tuple[Event, ...],
-    app: Assistant,
-    emit: EmitEvents,
-) -> None:
+def _answer_options(
+    request: Request, conversation: Conversation, body: ExecuteBody, begun: tuple[Event, ...], app: Assistant
+) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
     settings = ConversationSettings.model_validate_json(conversation.settings or "{}")
     # A forced tool is asked for now, and goes before what the conversation may use otherwise.
     allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
-    options = AnswerOptions(
+    return AnswerOptions(
         ModelOptions(
             body.max_tokens or settings.max_tokens,
             SamplingOverrides(temperature=settings.temperature, top_p=settings.top_p),
@@ -354,11 +398,6 @@ async def _answer(
         language=language_of_header(request.headers.get("accept-language", "")),
         begun=begun,
     )
-    if body.prompt is not None:
-        await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
-    else:
-        asked = (message.text for message in reversed(conversation.messages) if message.role == "user")
-        await app.answer(conversation, next(asked, "") if begun else question, emit, options)
 
 
 def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
@@ -366,24 +405,3 @@ def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> Ap
         return body.approvals or ("ask" if body.stream else "refuse")
     # Another key of the owner may answer what this one asks; a tenant has one key.
     return "ask" if body.approvals == "ask" and not app.tenant else "no_right"
-
-
-async def _stream(run: _Run, write: Write) -> None:
-    async def emit(events: Sequence[Event]) -> None:
-        await write(records(map(event_to_json, events)))
-
-    await run(emit)
-
-
-async def _whole(conversation: str, run: _Run) -> dict[str, Any]:
-    happened: list[Event] = []
-
-    async def emit(events: Sequence[Event]) -> None:
-        happened.extend(events)
-
-    await run(emit)
-    last = happened[-1]
-    if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
-        raise replace(problem_of(last.cause), param="message")
-    text = "".join(event.text for event in happened if isinstance(event, Text))
-    return {"conversation": conversation, "text": text, "events": list(map(event_to_dict, happened))}

@@ -304,7 +304,7 @@ async def pull(request: Request) -> object:
         raise HTTPError(400, "name the model to download", param="model")
     wish = _wish(body.wanted)
     if body.stream:
-        return line_stream(partial(_pulled, wish), NDJSON)
+        return line_stream(lambda stream: _pulled(wish, stream.write), NDJSON)
 
     async def silent(_: bytes) -> None:
         pass

@@ -76,14 +76,17 @@ class RunningAnswer:
     _count: int = 0
     _news: anyio.Event = field(default_factory=anyio.Event)
 
-    async def emit(self, events: Sequence[Event]) -> None:
+    def feed(self, batch: Sequence[Event]) -> None:
         """Number the events and store them for readers."""
-        for event in events:
+        for event in batch:
             self._count += 1
             self._events.append(_NumberedEvent(self._count, event))
             if isinstance(event, Text):
                 self._text.append(event.text)
         self._tell()
+
+    async def drained(self) -> None:
+        """Return at once: readers come and go."""
 
     def finish(self) -> None:
         """Note the end of the answer."""

@@ -1,6 +1,6 @@
 """Streamed HTTP answers (server-sent events, JSON lines), answers in one piece, and their admission to the queue.
 
-    events ─▶ records of a batch ─▶ EventStream.write ─▶ one ASGI send        ": heartbeat" while nothing is sent
+    events ─▶ records of a batch ─▶ EventStream.feed ─▶ the connection        ": heartbeat" while nothing is sent
 
 The headers are sent with the first record or the first heartbeat, so an early failure has a status of its own; a later
 failure is the last record. A client that disconnects cancels the answer.
@@ -8,10 +8,11 @@ failure is the last record. A client that disconnects cancels the answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -20,12 +21,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Status, Text, Thinking, Usage, to_json
+from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, to_json
+from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import (
     SERVER_SEND,
-    ServiceState,
     chosen_keep_alive,
     chosen_model,
     run_work,
@@ -33,12 +34,11 @@ from rkllm_mcp.surfaces.http.state import (
     stopping,
     tenant_of,
 )
+from rkllm_mcp.surfaces.listener import WRITE_BODY
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
     from rkllm_mcp.app.environment import AuxiliaryModel
-    from rkllm_mcp.app.tenants import Tenant
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0
@@ -68,6 +68,11 @@ def lines(values: Iterable[str]) -> bytes:
     return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
 
 
+def _cannot_write(content: bytes) -> bool:
+    del content
+    return False
+
+
 def _error_record(problem: HTTPError) -> bytes:
     return records([to_json(problem.detail())])
 
@@ -76,7 +81,7 @@ class EventStream(Response):
     """A response that is sent while it is made.
 
     Args:
-        answer: makes the answer and passes it to ``write``; cancelled when the client disconnects.
+        answer: makes the answer and passes its records to ``feed`` or ``write``; cancelled when the client disconnects.
         media: the content type.
         headers: further headers.
         heartbeat: sent in silence; where it is empty, the first one still sends the headers.
@@ -87,7 +92,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        answer: Callable[[Write], Awaitable[None]],
+        answer: Callable[[EventStream], Awaitable[None]],
         *,
         media: str = EVENT_STREAM,
         headers: Mapping[str, str] | None = None,
@@ -111,6 +116,10 @@ class EventStream(Response):
         self._is_gone = False
         # A failure before the headers, which has a status of its own.
         self._failure_before: Exception | None = None
+        # Fed and not sent yet.
+        self._unsent: list[bytes] = []
+        self._has_unsent = asyncio.Event()
+        self._is_drained = asyncio.Event()
         # Sends that have not returned, and when the last of them began or returned.
         self._pending = 0
         self._moved_at = monotonic()
@@ -119,27 +128,57 @@ class EventStream(Response):
         """Send the answer."""
         self._send = send
         self._server_send = scope.get(SERVER_SEND, send)
+        # Of a server that can write to the connection without a task.
+        self._write_body: Callable[[bytes], bool] = scope.get(WRITE_BODY, _cannot_write)
         self._moved_at = monotonic()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             tasks.start_soon(_when_gone, receive, self._disconnect)
             tasks.start_soon(self._tick)
-            # In a task of its own: a token resumes every coroutine from the task's first to the one that waits.
+            tasks.start_soon(self._send_unsent)
             tasks.start_soon(self._run)
         if self._failure_before is not None:
             raise self._failure_before
 
     async def _run(self) -> None:
         try:
-            await self._answer(self.write)
+            await self._answer(self)
+            await self.drained()
             await self.write(more=False)
         except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
             if not self._is_gone:
-                if self._has_begun:
+                if self._has_begun or self._unsent:
+                    await self.drained()
                     await self.write(self._failure(problem_of(error)), more=False)
                 else:
                     self._failure_before = error
         self._scope.cancel()
+
+    def feed(self, content: bytes) -> None:
+        """Send records: at once if the connection takes them, else as soon as it does."""
+        if not content or self._is_gone:
+            return
+        if self._has_begun and not self._pending and not self._unsent and self._write_body(content):
+            self._moved_at = monotonic()
+            return
+        self._unsent.append(content)
+        self._has_unsent.set()
+
+    async def drained(self) -> None:
+        """Wait until the connection has taken all records."""
+        while self._unsent and not self._is_gone:
+            self._is_drained.clear()
+            await self._is_drained.wait()
+
+    async def _send_unsent(self) -> None:
+        while True:
+            await self._has_unsent.wait()
+            self._has_unsent.clear()
+            while self._unsent:
+                sent = len(self._unsent)
+                await self.write(b"".join(self._unsent))
+                del self._unsent[:sent]
+            self._is_drained.set()
 
     async def write(self, content: bytes = b"", *, more: bool = True) -> None:
         """Send records as one message; waits while the connection's buffer is full.
@@ -168,6 +207,7 @@ class EventStream(Response):
     def _disconnect(self) -> None:
         """Treat the client as gone: cancel the answer."""
         self._is_gone = True
+        self._is_drained.set()
         self._scope.cancel()
 
     async def _tick(self) -> None:
@@ -210,7 +250,7 @@ async def list_response(request: Request, fields: Mapping[str, Any], name: str, 
     return Response(await run_work(request, encoded), media_type=JSON)
 
 
-def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
+def line_stream(answer: Callable[[EventStream], Awaitable[None]], media: str) -> Response:
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
     def last_line(problem: HTTPError) -> bytes:
@@ -236,112 +276,114 @@ async def _when_gone(receive: Receive, leave: Callable[[], object]) -> None:
     leave()
 
 
-# An event, or another part of which a kind of answer consists.
 _T = TypeVar("_T")
-_Emit: TypeAlias = Callable[[Sequence[_T]], Awaitable[None]]
 _TEXT_EVENTS = frozenset({Text, Thinking})
 
 
+class _Slot(Protocol):
+    """A slot of the scheduler."""
+
+    loading: str
+
+    async def changed(self) -> int | None: ...
+
+
+class QueuePlace:
+    """The place of a request in the queue before the NPU."""
+
+    def __init__(self, request: Request, slot: _Slot, model: str | None) -> None:
+        self._service = service_of(request)
+        self._request = request
+        self._slot = slot
+        self._model = model
+
+    @asynccontextmanager
+    async def turn(self, sink: EventSink = DISCARD_EVENTS) -> AsyncGenerator[None, None]:
+        """Wait for the turn of the request and for its model, which stays loaded in this block.
+
+        ``sink`` receives the positions of the request and the name of a model that is loaded for it.
+        """
+        announced = ""
+        while (position := await self._slot.changed()) is not None:
+            loading = self._slot.loading
+            is_new, announced = loading not in {"", announced}, loading
+            sink.feed([Status(f"[NPU: Loading model '{loading}']") if is_new else Queued(position)])
+        # Requests that waited together may have used it up one after the other.
+        await self._service.quota.check(tenant_of(self._request))
+        is_kept = self._model is not None
+        with self._service.tenants.using(chosen_keep_alive(self._request)) if is_kept else nullcontext():
+            yield
+
+
 @asynccontextmanager
-async def _admitted(
+async def queue_place(
     request: Request,
     kind: Literal["answer", "evaluation"] = "answer",
     *,
     model: str | None = "",
-    on_wait: Callable[[int, str], Awaitable[None]] | None = None,
-    placed: Callable[[], Awaitable[object]] | None = None,
     may_load: bool = False,
-) -> AsyncGenerator[None, None]:
-    """Wait for the turn of a request before the NPU and for its model, and hold its slot.
+) -> AsyncGenerator[QueuePlace, None]:
+    """Hold a place in the queue before the NPU for a request.
 
-    It is refused with 503 if the service cannot answer now, 429 if too many wait or its tokens are used up.
+    In the block it will not be refused any more, except that the tokens of the day may be used up. It is refused with
+    503 if the service cannot answer now, 429 if too many wait or its tokens are used up.
     """
-    service, tenant = service_of(request), tenant_of(request)
+    service = service_of(request)
     service.check_ready(may_load=may_load)
-    await service.quota.check(tenant)
+    await service.quota.check(tenant_of(request))
     service.check_ready(may_load=may_load)
     try:
         with service.tenants.scheduler.admit(request.state.key, kind, model) as slot:
-            if placed is not None:
-                await placed()
-            while (position := await slot.changed()) is not None:
-                if on_wait is not None:
-                    await on_wait(position, slot.loading)
-            # Requests that waited together may have used it up one after the other.
-            await service.quota.check(tenant)
-            with nullcontext() if model is None else service.tenants.using(chosen_keep_alive(request)):
-                yield
+            yield QueuePlace(request, slot, model)
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
     except SchedulerClosedError:
         raise stopping() from None
 
 
-async def in_turn(
-    request: Request,
-    answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
-    emit: _Emit[_T | Queued | Status | End],
-    placed: Callable[[], Awaitable[object]] | None = None,
-    *,
-    may_load: bool = False,
-) -> None:
-    """Emit the positions of a request in the queue, and then the events of its answer by the model it chose.
+class AnswerMeter(Step):
+    """The step that counts an answer in metrics, traces and quota; it belongs to the assistant that answers."""
 
-    ``answering`` is called when its turn has come, with the assistant in use then: a changed configuration may have
-    replaced it meanwhile. ``placed`` is called once the request has its place and will not be refused any more, except
-    that the tokens of the day may be used up. See ``_admitted`` for refusals and ``may_load``.
-    """
-    service, tenant = service_of(request), tenant_of(request)
+    def __init__(self, request: Request) -> None:
+        self._service = service_of(request)
+        self._tenant = tenant_of(request)
+        self.assistant = self._tenant.app
 
-    told = ""
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Count the events; the cause of an internal error is hidden."""
+        for event in batch:
+            # Most events are text, which counts nothing.
+            if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
+                self._service.metrics.take(event)
+                self._service.traces.take(event)
+                if isinstance(event, Usage):
+                    self._service.count(self._tenant.name, event)
+                elif isinstance(event, End):
+                    batch = [*batch[:-1], as_told(event)]
+        return batch
 
-    async def on_wait(position: int, loading: str) -> None:
-        nonlocal told
-        is_news, told = loading not in {"", told}, loading
-        await emit([Status(f"[NPU: Loading model '{loading}']") if is_news else Queued(position)])
+    async def settle(self) -> None:
+        """Count the tokens so far against the quota."""
+        if tokens := self.assistant.usage.settle():
+            await self._service.quota.spend(self._tenant, tokens)
 
-    model = chosen_model(request)
-    async with _admitted(request, model=model, on_wait=on_wait, placed=placed, may_load=may_load):
-        app = tenant_of(request).app
 
-        async def settle() -> None:
-            if tokens := app.usage.settle():
-                await service.quota.spend(tenant, tokens)
-
-        try:
-            await answering(app, _counted(service, tenant, settle, emit))
-        finally:
-            # Tokens of an answer that was left before its Usage are counted too.
-            with anyio.CancelScope(shield=True):
-                await settle()
+@asynccontextmanager
+async def metered(request: Request) -> AsyncGenerator[AnswerMeter, None]:
+    """Yield the meter of an answer whose turn has come; the tokens of one that was left are counted, too."""
+    # A changed configuration may have replaced the assistant while the request waited.
+    meter = AnswerMeter(request)
+    try:
+        yield meter
+    finally:
+        with anyio.CancelScope(shield=True):
+            await meter.settle()
 
 
 async def loaded(request: Request) -> None:
-    """Wait until the model that a request chose is loaded, in its turn; see ``_admitted``."""
-    async with _admitted(request, model=chosen_model(request), may_load=True):
+    """Wait in its turn until the model that a request chose is loaded; see ``queue_place``."""
+    async with queue_place(request, model=chosen_model(request), may_load=True) as place, place.turn():
         await tenant_of(request).app.model_host.ready()
-
-
-def _counted(
-    service: ServiceState, tenant: Tenant, settle: Callable[[], Awaitable[None]], emit: _Emit[_T | End]
-) -> _Emit[_T]:
-    """Return a function that counts the events of an answer in metrics, traces and quota, and forwards them."""
-
-    async def forward(events: Sequence[_T]) -> None:
-        seen: Sequence[_T | End] = events
-        for event in events:
-            # Most events are text, which counts nothing.
-            if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
-                service.metrics.take(event)
-                service.traces.take(event)
-                if isinstance(event, Usage):
-                    service.count(tenant.name, event)
-                    await settle()
-                elif isinstance(event, End):
-                    seen = [*events[:-1], as_told(event)]
-        await emit(seen)
-
-    return forward
 
 
 async def evaluated(
@@ -353,13 +395,14 @@ async def evaluated(
     """Return what ``work`` evaluates with a configured model, or the chat model, once the request's turn has come.
 
     ``cost`` counts its tokens, also of an evaluation that was cancelled; it is called where there is a quota. What
-    cannot be evaluated costs nothing. See ``_admitted`` for refusals.
+    cannot be evaluated costs nothing. See ``queue_place`` for refusals.
     """
     service, tenant = service_of(request), tenant_of(request)
 
     async def in_its_turn() -> _T:
         is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
-        async with _admitted(request, "evaluation", model=None if is_auxiliary else ""):
+        model = None if is_auxiliary else ""
+        async with queue_place(request, "evaluation", model=model) as place, place.turn():
             # Counted before, since that can be cancelled.
             tokens = await cost() if service.quota.limit(tenant) is not None else 0
             try:

@@ -26,6 +26,7 @@ from rkllm_mcp.surfaces.http.running_answers import (
 )
 from tests.support.demo_app import make_demo
 from tests.support.served import Served, scripted_model, served
+from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
@@ -214,7 +215,7 @@ async def test_a_reader_whose_number_is_too_old_gets_the_whole_text(size: int) -
     answer = RunningAnswer("c1", "", "", is_detached=True)
     events: list[Event] = [*(Text(f"{number} ") for number in range(1, 2 * EVENTS_KEPT + 1)), End("answered")]
     for start in range(0, len(events), size):
-        await answer.emit(events[start : start + size])
+        answer.feed(events[start : start + size])
     answer.finish()
     whole = "".join(event.text for event in events if isinstance(event, Text))
     last = len(events)
@@ -238,11 +239,8 @@ async def test_an_answer_that_was_refused_says_so_to_its_readers() -> None:
 
 async def test_a_detached_approval_without_an_answer_in_time_is_refused() -> None:
     asked: list[Event] = []
-
-    async def emit(events: Sequence[Event]) -> None:
-        asked.extend(events)
-
-    with StreamApprover(PendingRequests(patience_s=3600.0), emit, limit_s=0.001) as approver:
+    sink = FunctionSink(asked.append)
+    with StreamApprover(PendingRequests(patience_s=3600.0), sink, limit_s=0.001) as approver:
         assert await approver.approve(Approval("", "delete_file", {}, "deletes")) is None
     assert [type(event) for event in asked] == [Approval, QuestionAnswered]
     assert (DETACHED_APPROVAL_S, DETACHED_S) == (300.0, 1800.0)

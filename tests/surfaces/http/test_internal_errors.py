@@ -22,7 +22,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import Text
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.protocols import EmitEvents, Turn
+from rkllm_mcp.protocols import EventSink, Turn
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.state import ServiceState
@@ -39,12 +39,12 @@ class Broken:
         self._word = word
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         del conversation, tools, options
         await anyio.lowlevel.checkpoint()
         if self._word:
-            await emit([Text(self._word)])
+            sink.feed([Text(self._word)])
         raise KeyError(SECRET)
 
     def over(self, conversation_id: str) -> None:

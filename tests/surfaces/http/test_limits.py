@@ -107,12 +107,12 @@ async def test_an_event_is_encoded_once_for_all_readers_unless_it_says_what_time
         return written
 
     answer = RunningAnswer("c1", "", "", is_detached=True)
-    await answer.emit([Text("half \ud83d of a pair")])
+    answer.feed([Text("half \ud83d of a pair")])
     answer.finish()
     first, second = await read(), await read()
     # Joining one record returns the record itself.
     assert (first == second, first[0] is second[0]) == (True, True)
     answer = RunningAnswer("c2", "", "", is_detached=True)
-    await answer.emit([Approval("1", "open", {}, "It may.", refused_at=monotonic() + 100)])
+    answer.feed([Approval("1", "open", {}, "It may.", refused_at=monotonic() + 100)])
     answer.finish()
     assert (await read())[0] is not (await read())[0]

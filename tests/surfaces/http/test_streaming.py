@@ -16,7 +16,7 @@ from starlette.responses import Response
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import streaming
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write, line_stream, records, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, line_stream, records, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
@@ -32,12 +32,12 @@ class Work:
         self.made = 0
         self.is_over = False
 
-    async def __call__(self, write: Write) -> None:
+    async def __call__(self, stream: EventStream) -> None:
         try:
             for step in self.steps:
                 if isinstance(step, bytes):
                     self.made += 1
-                    await write(step)
+                    await stream.write(step)
                 elif isinstance(step, Exception):
                     raise step
                 elif callable(step):
