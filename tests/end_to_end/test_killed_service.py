@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
-from bench.soak_tally import processes
 
+from bench.tally import processes
 from tests.support.demo_app import Demo, make_demo
 
 CLIENTS = 4
