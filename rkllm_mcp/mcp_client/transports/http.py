@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -133,12 +133,19 @@ def _client(
                 return await super().send(request, **settings)
             try:
                 response = await super().send(request, **settings)
+                if deliver is None:
+                    response = await _mended(call, response)
+            except httpx2.StreamError as error:
+                return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), deliver)
             except (httpx2.TransportError, RkllmMcpError, OAuthFlowError) as error:
                 kind = {"kind": "unreachable" if isinstance(error, httpx2.TransportError) else "login"}
                 failure = _error(call, _reason(spec, error), _CONNECTION_CLOSED, kind)
                 return await _error_response(request, failure, deliver)
+            if response.status_code == HTTPStatus.NO_CONTENT and deliver is None:
+                failure = _error(call, "the server answered a request with 204 No Content", _INTERNAL_ERROR)
+                return await _error_response(request, failure, deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
-                return _bounded(response) if deliver is None else response
+                return response
             # 404 means an expired session or an unknown method: the SDK distinguishes them.
             if response.status_code == HTTPStatus.NOT_FOUND and deliver is None:
                 return response
@@ -225,24 +232,35 @@ def _reason(spec: RemoteServer, error: Exception) -> str:
     return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
 
 
-def _bounded(response: httpx2.Response) -> httpx2.Response:
-    """Limit the size of a JSON response, which the SDK reads as a whole."""
+# How an event stream begins.
+_EVENT_FIELDS = (b"event:", b"data:", b"id:", b"retry:", b":")
+
+
+async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response:
+    """Return a response to a request in the form that the SDK reads; one that it refuses with a reason stays as it is.
+
+    A list around the message, a missing Content-Type and what ``messages_in`` repairs are read; the size is limited.
+    """
     import httpx2
 
-    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+    kind = response.headers.get("content-type", "").lower()
+    if response.status_code != HTTPStatus.OK or (kind and not kind.startswith("application/json")):
         return response
-
-    class Bounded(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            received = 0
-            async for chunk in response.aiter_bytes():
-                received += len(chunk)
-                if received > MAX_MESSAGE_BYTES:
-                    raise httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
-                yield chunk
-
-        async def aclose(self) -> None:
-            await response.aclose()
-
+    body = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
+    finally:
+        await response.aclose()
     headers = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
-    return httpx2.Response(response.status_code, headers=headers, stream=Bounded(), request=response.request)
+    headers["content-type"] = "application/json"
+    content = bytes(body)
+    if not kind and content.lstrip().startswith(_EVENT_FIELDS):
+        headers["content-type"] = "text/event-stream"
+    else:
+        messages = (item.message.model_dump(by_alias=True, exclude_unset=True) for item in messages_in(content))
+        own = next((each for each in messages if str(each.get("id")) == str(call) and "method" not in each), None)
+        content = content if own is None else json.dumps({**own, "id": call}).encode()
+    return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)

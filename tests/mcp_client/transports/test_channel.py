@@ -9,7 +9,7 @@ import pytest
 
 from rkllm_mcp.mcp_client.transports.channel import messages_in
 
-RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
+RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def read(frame: bytes | str) -> list[dict[str, Any]]:
@@ -21,26 +21,26 @@ def error(code: int, message: str, **data: Any) -> list[dict[str, Any]]:
     return [{"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message, **data}}]
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (RESULT, [RESULT]),
-        ([RESULT, {**RESULT, "id": 2}], [RESULT, {**RESULT, "id": 2}]),
-        ({"id": 1, "result": {}}, [RESULT]),
-        ({**RESULT, "error": None}, [RESULT]),
-        ({"id": 1, "result": "12 degrees"}, [{**RESULT, "result": {"content": "12 degrees"}}]),
-        ({"id": 1, "error": "broken"}, error(-32603, "broken")),
-        (
-            {"id": 1, "error": {"message": "broken", "data": {"argument": "city"}}},
-            error(-32603, "broken", data={"argument": "city"}),
-        ),
-        ({"id": 1, "error": {"code": "-32602", "message": "broken"}}, error(-32602, "broken")),
-        ({"id": 1, "error": {"code": "E_CITY", "message": None}}, error(-32603, '{"code":"E_CITY","message":null}')),
-        ({"id": 1, "error": {"code": 5, "message": "broken"}, "result": None}, error(5, "broken")),
-        ("a log line", []),
-        ({"level": "info"}, []),
-    ],
-)
+MESSAGES: list[tuple[object, list[dict[str, Any]]]] = [
+    (RESULT, [RESULT]),
+    ([RESULT, {**RESULT, "id": 2}], [RESULT, {**RESULT, "id": 2}]),
+    ({"id": 1, "result": {}}, [RESULT]),
+    ({**RESULT, "error": None}, [RESULT]),
+    ({"id": 1, "result": "12 degrees"}, [{**RESULT, "result": {"content": "12 degrees"}}]),
+    ({"id": 1, "error": "broken"}, error(-32603, "broken")),
+    (
+        {"id": 1, "error": {"message": "broken", "data": {"argument": "city"}}},
+        error(-32603, "broken", data={"argument": "city"}),
+    ),
+    ({"id": 1, "error": {"code": "-32602", "message": "broken"}}, error(-32602, "broken")),
+    ({"id": 1, "error": {"code": "E_CITY", "message": None}}, error(-32603, '{"code":"E_CITY","message":null}')),
+    ({"id": 1, "error": {"code": 5, "message": "broken"}, "result": None}, error(5, "broken")),
+    ("a log line", []),
+    ({"level": "info"}, []),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), MESSAGES)
 def test_a_message_of_odd_shape_is_read(message: object, expected: list[dict[str, Any]]) -> None:
     assert read(json.dumps(message)) == expected
     assert read(b"\xef\xbb\xbf" + json.dumps(message).encode() + b"\r") == expected

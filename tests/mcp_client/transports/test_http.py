@@ -6,7 +6,7 @@ import json
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -208,6 +208,7 @@ async def test_an_object_that_is_no_server_in_this_process_is_reported(served: o
         (Reply(200, b"<html>"), "Unexpected content type: text/html"),
         (Reply(200, b"{", {"Content-Type": "application/json"}), "Failed to parse JSON response"),
         (Reply(202), "answered a request with 202 Accepted"),
+        (Reply(204), "answered a request with 204 No Content"),
         (Reply(302, b"", {"Location": "http://127.0.0.1:1/"}), "Redirect to http://127.0.0.1:1/ not followed"),
         (None, "was lost during the call"),
     ],
@@ -229,6 +230,37 @@ async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, s
             assert result.is_error
             assert said in result.text
             assert (await toolbox.call(ToolCall("call_2", "echo", {}))).text == "echoed"
+
+
+def as_list(reply: Reply) -> Reply:
+    return Reply(reply.status, [reply.body], reply.headers)
+
+
+def with_text_id(reply: Reply) -> Reply:
+    return Reply(reply.status, {**reply.body, "id": str(reply.body["id"])}, reply.headers)
+
+
+def without_type(reply: Reply) -> Reply:
+    return Reply(reply.status, reply.body, {**reply.headers, "Content-Type": ""})
+
+
+def as_event_without_type(reply: Reply) -> Reply:
+    return Reply(reply.status, f"event: message\ndata: {json.dumps(reply.body)}\n\n".encode(), {"Content-Type": ""})
+
+
+@pytest.mark.parametrize("changed", [as_list, with_text_id, without_type, as_event_without_type])
+async def test_an_answer_of_odd_shape_is_read(changed: Callable[[Reply], Reply]) -> None:
+    server = Mcp({"echo": echoed})
+
+    def answer(request: Request) -> Reply:
+        reply = server(request)
+        return changed(reply) if b"tools/call" in request.body else reply
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "echo", {}))
+            assert (result.text, result.is_error) == ("echoed", False)
 
 
 async def test_one_request_that_does_not_arrive_does_not_disturb_parallel_ones() -> None:
