@@ -45,6 +45,10 @@ _LEADING_TIME = re.compile(rf"^(?:{_TIME}|{_SHORT_TIME})(?:頃|ごろ)?(?:の|�
 _TRAILING_TIME = re.compile(
     rf"(?:の|は|、|\s)*{_TIME}(?:の?{_SHORT_TIME})?(?:頃|ごろ)?(?:の|は|に|、)*$|の{_SHORT_TIME}$"
 )
+# What the weather may be, behind a time or particle: 大阪は明日晴れ.
+_CONDITION = re.compile(
+    rf"(?:(?:の|は|で|に|、)+|(?:の|は|で|、)*{_TIME}(?:の|は|に|、)*)(?:晴れ|雨|雪|曇り|くもり|降る|降ります|暑い|寒い|風|台風).*$"
+)
 _ENGLISH_TIME = (
     r"(?:today|tomorrow|tonight|now|right now|currently|(?:this|next) (?:weekend|week|morning|afternoon|evening|night)"
     r"|(?:on |this |next )?(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
@@ -185,6 +189,9 @@ class Gazetteer:
             prefecture = self._prefectures.get(folded[:length])
             if prefecture:
                 yield folded[length:], prefecture
+                # 北海道の旭川, but のの in ののいち is a part of the name.
+                if folded[length] == "の" and length + 1 < len(folded):
+                    yield folded[length + 1 :], prefecture
 
     def _contained(self, key: str) -> Iterator[Place]:
         """Yield the places whose names stand in a query, the longest first."""
@@ -210,7 +217,7 @@ def _without_time(text: str) -> str:
     """Return a query without the words for a time around the name."""
     for _ in range(_MAX_TIME_WORDS):
         shorter = text
-        for pattern in (_LEADING_TIME, _TRAILING_TIME, _ENGLISH_TIME_AROUND):
+        for pattern in (_CONDITION, _LEADING_TIME, _TRAILING_TIME, _ENGLISH_TIME_AROUND):
             shorter = pattern.sub("", shorter).strip() or shorter
         if shorter == text:
             break
