@@ -211,6 +211,16 @@ class NoCallError(GenerationError):
 
 
 @dataclass(eq=False)
+class AnswerFormatError(GenerationError):
+    """The answer does not have the form that a request requires; ``reason`` includes the answer."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} Ask again, or with a simpler format."
+
+
+@dataclass(eq=False)
 class UnsupportedError(GenerationError):
     """The installed runtime does not support a feature."""
 

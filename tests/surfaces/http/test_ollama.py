@@ -181,6 +181,14 @@ def test_an_answer_has_the_form_that_was_asked_for(client: Client) -> None:
         assert json.loads(content or "")["answer"] == "yes"
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_that_never_has_the_form_is_an_error(client: Client, is_stream: bool) -> None:
+    with pytest.raises(ollama.ResponseError, match="no answer of the form") as refused:
+        list(client.chat("parrot", messages=[user("Hi")], format="json", stream=is_stream))
+    assert refused.value.status_code == 422
+    assert client.chat("parrot", messages=[user("Hi")]).message.content == "Hello there."
+
+
 def test_texts_become_vectors(client: Client) -> None:
     vectors = client.embed("parrot", ["one", "two"]).embeddings
     assert len(vectors) == 2
