@@ -149,6 +149,15 @@ async def test_an_answer_that_was_not_read_leaves_the_earlier_threads() -> None:
     assert [message.text for message in branch.conversation.messages] == ["One?", "First.", "Two?"]
 
 
+async def test_an_answer_replaces_no_conversation_of_another_tenant() -> None:
+    program = Program()
+    question = [Message("user", "One?")]
+    await program.ask(question, f"First.{END}")
+    bob = program.branch(*question, owner=replace(program.owner, tenant="bob"))
+    await program.answered(bob, f"First.{END}")
+    assert len(program.cache) == 2
+
+
 async def test_another_tenant_other_tools_or_another_system_text_find_nothing() -> None:
     program = Program()
     question = [SYSTEM, Message("user", "One?")]

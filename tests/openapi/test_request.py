@@ -32,6 +32,8 @@ STYLES: list[tuple[str, str | None, bool | None, Any, str]] = [
     ("path", "matrix", False, True, ";v=true"),
     ("query", None, None, "東京 駅", "v=%E6%9D%B1%E4%BA%AC%20%E9%A7%85"),
     ("query", None, None, 2.0, "v=2"),
+    ("query", None, None, 123456789.0, "v=123456789"),
+    ("query", None, None, ["a", None], "v=a"),
     ("query", None, None, "", "v="),
     ("query", None, None, None, ""),
     ("query", None, None, [], ""),
