@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rkllm_mcp.events import ToolCallDetected
-from rkllm_mcp.generation import GenerationOptions, RunStats, TakeTokens, Token, common_prefix
+from rkllm_mcp.generation import FeedTokens, GenerationOptions, RunStats, Token, common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolResult
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
@@ -112,9 +112,9 @@ class CountedGeneration:
     figures: RunStats
     expected_prefill: int = 0
 
-    async def deliver(self, take: TakeTokens) -> None:
+    async def deliver(self, feed: FeedTokens) -> None:
         while self.tokens:
-            await take([self.tokens.pop(0)])
+            feed([self.tokens.pop(0)])
 
     def finish_early(self) -> None:
         self.tokens.clear()
