@@ -84,9 +84,9 @@ class Reach:
         remedy: the setting that names an address; part of the error.
     """
 
-    def __init__(self, source: str, named: Iterable[str | None], remedy: str) -> None:
+    def __init__(self, source: str, addresses: Iterable[str | None], remedy: str) -> None:
         self._source = origin_of(source)
-        self._named = frozenset(origin_of(address) for address in named if address)
+        self._origins = frozenset(origin_of(address) for address in addresses if address)
         self._remedy = remedy
         # The zone of the source, from the first connection to it.
         self._zone: Zone | None = None
@@ -136,7 +136,7 @@ class Reach:
     def _refusal(self, url: str, zone: Zone) -> ServerUnavailableError | None:
         origin = origin_of(url)
         is_first = origin == self._source and self._zone is None
-        if origin in self._named or is_first or zone <= (self._zone or Zone.PUBLIC):
+        if origin in self._origins or is_first or zone <= (self._zone or Zone.PUBLIC):
             return None
         message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
         return ServerUnavailableError(f"{message}; {self._remedy}")
@@ -153,8 +153,8 @@ async def _resolved_zones(host: str, port: int) -> list[Zone]:
 
 def _connected_zone(stream: Any) -> Zone:
     """Return the zone of the other end of a connection; an own address is this machine."""
-    peer, own = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
-    return Zone.MACHINE if peer == own else zone_of(str(peer))
+    peer, local = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
+    return Zone.MACHINE if peer == local else zone_of(str(peer))
 
 
 def _literal_zone(host: str) -> Zone | None:

@@ -153,10 +153,10 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
     if entry.table.get("command") == "" and "url" in entry.table:
         del entry.table["command"]  # some hosts write an empty command in addition to a url
     _set_transport(entry, source)
-    known = type_of(entry.table["transport"]).model_fields
-    entry.ignored = tuple(entry.written[key] for key in entry.table if key not in known)
+    fields = type_of(entry.table["transport"]).model_fields
+    entry.ignored = tuple(entry.written[key] for key in entry.table if key not in fields)
     _reject_restrictions(entry, source)
-    entry.table = {key: value for key, value in entry.table.items() if key in known}
+    entry.table = {key: value for key, value in entry.table.items() if key in fields}
     return entry
 
 
@@ -164,8 +164,8 @@ def _reject_restrictions(entry: Entry, source: str) -> None:
     """Reject unknown keys that restrict the server, unless they are switched off."""
     for key in entry.ignored:
         if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
-            found = "an unknown restriction that would have no effect"
-            raise ConfigError(source, f"{entry.label}.{key}", found, f"use {_RESTRICTIONS} instead, or remove it")
+            problem = "an unknown restriction that would have no effect"
+            raise ConfigError(source, f"{entry.label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
 
 
 def is_known(key: str) -> bool:
@@ -178,14 +178,14 @@ def _reject_misspelt(entry: Entry, source: str) -> None:
     for key in entry.table:
         hint = did_you_mean(key, SERVER_KEYS)
         if key not in SERVER_KEYS and hint:
-            found = f"{entry.label}.{entry.written.get(key, key)}"
-            raise ConfigError(source, found, "an unknown key", f"known are {', '.join(SERVER_KEYS)}{hint}")
+            problem = f"{entry.label}.{entry.written.get(key, key)}"
+            raise ConfigError(source, problem, "an unknown key", f"known are {', '.join(SERVER_KEYS)}{hint}")
 
 
 def _set_transport(entry: Entry, source: str) -> None:
     """Write the transport in our spelling; if missing, derive it from the other keys."""
-    named = entry.table.get("transport")
-    if named is None:
+    transport = entry.table.get("transport")
+    if transport is None:
         implied = transport_of(entry.table)
         if implied is None:
             _reject_misspelt(entry, source)
@@ -195,10 +195,12 @@ def _set_transport(entry: Entry, source: str) -> None:
             implied = "websocket"
         entry.table["transport"] = implied
         return
-    spelling = str(named).lower().replace("-", "").replace("_", "").replace(" ", "").replace("+", "")
-    if not isinstance(named, str) or spelling not in _TRANSPORT_OF:
+    spelling = str(transport).lower().replace("-", "").replace("_", "").replace(" ", "").replace("+", "")
+    if not isinstance(transport, str) or spelling not in _TRANSPORT_OF:
         key = entry.written.get("transport", "transport")
         close = difflib.get_close_matches(spelling, _TRANSPORT_OF, n=1)
         hint = f"; did you mean '{_TRANSPORT_OF[close[0]]}'?" if close else ""
-        raise ConfigError(source, f"{entry.label}.{key}", repr(named), f"allowed are {', '.join(_TRANSPORTS)}{hint}")
+        raise ConfigError(
+            source, f"{entry.label}.{key}", repr(transport), f"allowed are {', '.join(_TRANSPORTS)}{hint}"
+        )
     entry.table["transport"] = _TRANSPORT_OF[spelling]

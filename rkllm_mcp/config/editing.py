@@ -40,8 +40,8 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
         _write_json(path, _with_json_servers(before, plain))
         return
     blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
-    wanted = {**before, "servers": [*before.get("servers", []), *plain]}
-    _edit(path, before, wanted, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+    after = {**before, "servers": [*before.get("servers", []), *plain]}
+    _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,18 +79,18 @@ def tidy(entry: dict[str, Any]) -> dict[str, Any]:
 def remove_server(path: Path, name: str) -> None:
     """Remove a server from a configuration file."""
     before = read_file(path)
-    wanted, index = _without_server(before, name)
-    if wanted is None:
+    after, index = _without_server(before, name)
+    if after is None:
         raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
-    _edit(path, before, wanted, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
+    _edit(path, before, after, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
     before, line = _read(path), _line((key, value)).rstrip()
     advice = f"write this under [{section}] by hand: {line}"
-    wanted = {**before, section: {**before.get(section, {}), key: value}}
-    _edit(path, before, wanted, lambda text: _with_value(text, section, key, line), advice)
+    after = {**before, section: {**before.get(section, {}), key: value}}
+    _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
 
 
 def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
@@ -116,8 +116,8 @@ def _with_assignment(
     if index >= len(starts):
         return _with_block(text, f"[{section}]\n{new}")
     start = starts[index]
-    own = itertools.takewhile(lambda number: not _TABLE.match(lines[number]), range(start + 1, len(lines)))
-    old = next((number for number in own if re.match(rf"\s*{key}", lines[number])), None)
+    line_numbers = itertools.takewhile(lambda number: not _TABLE.match(lines[number]), range(start + 1, len(lines)))
+    old = next((number for number in line_numbers if re.match(rf"\s*{key}", lines[number])), None)
     if old is None:
         head = lines[start].rstrip("\n")
         lines[start] = f"{head}\n{new}"
@@ -130,10 +130,10 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
     before = _read(path)
     service: dict[str, Any] = before.get("service", {})
-    wanted = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
+    after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
     item = f"    {toml_value(entry)},{_comment(label)}\n"
     advice = f"add this to api_keys in [service] by hand:\n{item}"
-    _edit(path, before, wanted, lambda text: _with_key(text, item), advice)
+    _edit(path, before, after, lambda text: _with_key(text, item), advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
@@ -168,13 +168,13 @@ def _line(item: tuple[str, Any]) -> str:
 
 
 def _edit(
-    path: Path, before: Mapping[str, Any], wanted: Mapping[str, Any], edited: Callable[[str], str], advice: str
+    path: Path, before: Mapping[str, Any], after: Mapping[str, Any], edited: Callable[[str], str], advice: str
 ) -> None:
     """Write ``wanted``: a JSON file as a value, a TOML file as its text after ``edited``."""
     if _is_json(path, before):
-        _write_json(path, wanted)
+        _write_json(path, after)
     else:
-        _write_checked(path, edited(path.read_text("utf-8") if path.exists() else ""), wanted, advice)
+        _write_checked(path, edited(path.read_text("utf-8") if path.exists() else ""), after, advice)
 
 
 def _with_block(text: str, block: str) -> str:
@@ -192,11 +192,11 @@ def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
 
     def replaced(old: str) -> str:
-        head, _, rest = old.partition("[")
-        rest = rest.lstrip(" \t")
+        head, _, tail = old.partition("[")
+        tail = tail.lstrip(" \t")
         # Text after the bracket gets its own line; a bracket alone closes the list.
-        rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
-        return f"{head}[\n{item}{rest}"
+        tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
+        return f"{head}[\n{item}{tail}"
 
     return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replaced)
 
@@ -218,8 +218,8 @@ def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any
     ours = before.get("servers")
     index = _position(ours, name) if is_list(ours) else None
     if is_list(ours) and index is not None:
-        rest = [*ours[:index], *ours[index + 1 :]]
-        return {**_without(before, "servers"), **({"servers": rest} if rest else {})}, index
+        remaining = [*ours[:index], *ours[index + 1 :]]
+        return {**_without(before, "servers"), **({"servers": remaining} if remaining else {})}, index
     for top in ("mcpServers", "servers"):
         theirs = before.get(top)
         if is_table(theirs) and name in theirs:
@@ -259,7 +259,7 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     _write_checked(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n", value, "edit it by hand", ".json")
 
 
-def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
+def _write_checked(path: Path, text: str, after: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft{suffix}")
     try:
         _write(draft, text, path)
@@ -267,10 +267,10 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
             result: Mapping[str, Any] | None = read_file(draft)
         except ConfigError:
             result = None
-        if result != wanted:
+        if result != after:
             raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
         if path.exists():
-            _take_over(draft, path, is_secret=bool(secret_places(wanted)))
+            _take_over(draft, path, is_secret=bool(secret_places(after)))
         draft.replace(path)
     finally:
         # The error is already raised; a missing or unremovable draft does not matter.
@@ -283,8 +283,8 @@ def _write(draft: Path, text: str, path: Path) -> None:
         draft.parent.mkdir(parents=True, exist_ok=True)
         write_private(draft, text)
     except OSError as error:
-        found = f"a file that cannot be written ({error.strerror})"
-        raise ConfigError(str(path), "", found, "choose another with --config") from None
+        problem = f"a file that cannot be written ({error.strerror})"
+        raise ConfigError(str(path), "", problem, "choose another with --config") from None
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:

@@ -33,15 +33,15 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
 
 def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
     """Return the variables that ``expand`` would miss, in order, without duplicates."""
-    found: list[str] = []
+    unset: list[str] = []
 
     def note(text: str, _where: str) -> str:
         matches = [match for match in _VARIABLE.finditer(text) if not match.group(1) and match.group(3) is None]
-        found.extend(match.group(2) for match in matches)
+        unset.extend(match.group(2) for match in matches)
         return text
 
     _with_texts(value, "", note)
-    return [name for name in dict.fromkeys(found) if name != "PYTHON" and name not in env]
+    return [name for name in dict.fromkeys(unset) if name != "PYTHON" and name not in env]
 
 
 def is_table(value: object) -> TypeGuard[dict[str, Any]]:
@@ -61,9 +61,9 @@ def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> An
     if is_list(value):
         return [_with_texts(item, f"{key}[{index}]", replaced) for index, item in enumerate(value)]
     if is_table(value):
-        places = {name: f"{key}.{name}" if key else name for name in value}
+        keys = {name: f"{key}.{name}" if key else name for name in value}
         return {
-            name: item if _is_untouched(name, item) else _with_texts(item, places[name], replaced)
+            name: item if _is_untouched(name, item) else _with_texts(item, keys[name], replaced)
             for name, item in value.items()
         }
     return value
@@ -99,6 +99,6 @@ def _value_of(match: re.Match[str], env: Mapping[str, str], source: str, key: st
         # As in a shell, an empty variable counts as unset.
         return value or default
     if value is None:
-        found = f"${{{name}}}, which is not set in the environment"
-        raise ConfigError(source, key, found, f"set {name}, or write ${{{name}:-default}}")
+        problem = f"${{{name}}}, which is not set in the environment"
+        raise ConfigError(source, key, problem, f"set {name}, or write ${{{name}:-default}}")
     return value

@@ -24,10 +24,10 @@ def _entries() -> tuple[dict[str, Any], ...]:
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
     """Return the servers: name, title, description, description_ja, version, command, reaches, needs_folder."""
-    return tuple(map(_shown, _entries()))
+    return tuple(map(_public_entry, _entries()))
 
 
-def _shown(entry: dict[str, Any]) -> dict[str, Any]:
+def _public_entry(entry: dict[str, Any]) -> dict[str, Any]:
     server, meta = entry["server"], entry["_meta"][_META]
     command = [meta["table"]["command"], *meta["table"]["args"]] if "table" in meta else _command(server)
     return {
@@ -47,16 +47,16 @@ def _command(server: dict[str, Any]) -> list[str]:
     arguments = package.get("packageArguments", [])
     pinned = f"{package['identifier']}{_VERSION_MARK[package['registryType']]}{package['version']}"
     runner = [package["runtimeHint"], *(["-y"] if package["runtimeHint"] == "npx" else []), pinned]
-    words = [word for each in arguments for word in ([each["name"]] if "name" in each else []) + [_FOLDER]]
+    words = [word for argument in arguments for word in ([argument["name"]] if "name" in argument else []) + [_FOLDER]]
     return [*runner, *words]
 
 
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
     """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox."""
-    found = next((each for each in gallery() if each["name"] == name), None)
+    found = next((candidate for candidate in gallery() if candidate["name"] == name), None)
     if found is None:
-        known = ", ".join(each["name"] for each in gallery())
-        raise UsageError(f"the gallery has no server {name!r}; it has {known}")
+        names = ", ".join(candidate["name"] for candidate in gallery())
+        raise UsageError(f"the gallery has no server {name!r}; it has {names}")
     if found["needs_folder"] != (folder is not None):
         advice = f"name it: rkllm-mcp servers install {name} --folder PATH"
         raise UsageError(f"{name} works in a folder; {advice}" if folder is None else f"{name} takes no --folder")

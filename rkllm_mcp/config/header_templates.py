@@ -75,20 +75,20 @@ def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:
 def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, str]) -> Mapping[str, str]:
     """Return the request's tokens by placeholder; for a single one the token named like the server counts, too."""
     names = set(claimed_by("", template) - {""})
-    own = {name: tokens[name] for name in names if name in tokens}
-    if not own and len(names) == 1 and server in tokens:
+    server_tokens = {name: tokens[name] for name in names if name in tokens}
+    if not server_tokens and len(names) == 1 and server in tokens:
         return {names.pop(): tokens[server]}
-    return own
+    return server_tokens
 
 
 def secrets_of(template: Mapping[str, str], tokens: Mapping[str, str]) -> tuple[str, ...]:
     """Return the strings to redact, longest first: every token, and the literal secrets of the template."""
-    found = {value.strip() for value in tokens.values()}
+    secrets = {value.strip() for value in tokens.values()}
     for header, value in template.items():
         if is_secret_name(header) and not placeholders(value):
             # "Bearer abc" is a scheme and a key; the server may echo both together or the key alone.
-            found |= {value.strip(), value.strip().rpartition(" ")[2]}
-    return tuple(sorted(found - {""}, key=len, reverse=True))
+            secrets |= {value.strip(), value.strip().rpartition(" ")[2]}
+    return tuple(sorted(secrets - {""}, key=len, reverse=True))
 
 
 def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ def _field(section: str, key: str, variable: str) -> FieldInfo:
 
 
 def _allowed(what: str, found: str, names: list[str]) -> str:
-    shown = [name.upper() for name in names]
-    return f"the {what} are {', '.join(shown)}{did_you_mean(found.upper(), shown)}"
+    levels = [name.upper() for name in names]
+    return f"the {what} are {', '.join(levels)}{did_you_mean(found.upper(), levels)}"
 
 
 def _read(field: FieldInfo, text: str, variable: str) -> Any:
@@ -85,9 +85,9 @@ def _read(field: FieldInfo, text: str, variable: str) -> Any:
 
 def _kinds(annotation: Any) -> set[str]:
     """Return the plain types in an annotation: ``tuple[str, ...] | None`` has tuple, str and NoneType."""
-    own = getattr(annotation, "__origin__", annotation)
-    kinds = {own.__name__} if isinstance(own, type) else set[str]()
-    if own is tuple or own is dict:
+    origin = getattr(annotation, "__origin__", annotation)
+    kinds = {origin.__name__} if isinstance(origin, type) else set[str]()
+    if origin is tuple or origin is dict:
         return kinds
     for inner in get_args(annotation):
         kinds |= _kinds(inner)
@@ -113,16 +113,16 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
 
 def writable_file() -> Path:
     """Return the file that commands write: ``./mcp_config.toml`` if it exists, else the user's own."""
-    local, own, _ = search_order()
-    return local if local.is_file() else own
+    local, personal, _ = search_order()
+    return local if local.is_file() else personal
 
 
 def shadowed_file(source: Path | None, env: Mapping[str, str] = os.environ) -> Path | None:
     """Return the configuration file that the one of the working folder hides; None if ``source`` hides none."""
-    local, *others = search_order(env)
+    local, *shadowed = search_order(env)
     if source is None or source.absolute() != local:
         return None
-    return next((path for path in others if path.is_file()), None)
+    return next((path for path in shadowed if path.is_file()), None)
 
 
 def load_config(
@@ -218,8 +218,8 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
     try:
         value: Any = json.loads(text) if text.strip() else None
     except json.JSONDecodeError as error:
-        found = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
-        raise ConfigError(source, "", found, "correct that line") from None
+        problem = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
+        raise ConfigError(source, "", problem, "correct that line") from None
     if not is_table(value):
         raise ConfigError(source, "", "JSON that is not an object", 'begin with {"mcpServers": …}')
     return value
@@ -228,11 +228,11 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
 def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> Path | None:
     base = cwd or Path.cwd()
     if path is not None:
-        named = base / Path(path).expanduser()
-        if not named.exists():
-            raise UsageError(f"No such file: {named}. 'rkllm-mcp config init' writes one.")
-        return named.absolute()
-    return next((place.absolute() for place in search_order(env, cwd) if place.is_file()), None)
+        file = base / Path(path).expanduser()
+        if not file.exists():
+            raise UsageError(f"No such file: {file}. 'rkllm-mcp config init' writes one.")
+        return file.absolute()
+    return next((candidate.absolute() for candidate in search_order(env, cwd) if candidate.is_file()), None)
 
 
 def _mcp_enabled(env: Mapping[str, str]) -> bool:
@@ -262,9 +262,9 @@ def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> 
     if not is_table(item):
         return item
     # Keys of another host may name variables that only that host has.
-    known = {name: value for name, value in item.items() if is_known(name)}
-    rest = {name: value for name, value in item.items() if not is_known(name)}
-    return rest | (known if unset_variables(known, env) else expand(known, env, source=source, key=key))
+    fields = {name: value for name, value in item.items() if is_known(name)}
+    unknown = {name: value for name, value in item.items() if not is_known(name)}
+    return unknown | (fields if unset_variables(fields, env) else expand(fields, env, source=source, key=key))
 
 
 def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:

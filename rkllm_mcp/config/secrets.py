@@ -59,9 +59,9 @@ def problem_off_loopback(entries: Sequence[str]) -> str:
 
 def matches(key: str, entry: str) -> bool:
     """Return True if ``key`` matches an entry, hashed or not; the duration does not depend on the first difference."""
-    found = _HASHED.fullmatch(entry)
-    salt = bytes.fromhex(found[1]) if found else b""
-    expected = bytes.fromhex(found[2]) if found else _digest(salt, entry)
+    hashed = _HASHED.fullmatch(entry)
+    salt = bytes.fromhex(hashed[1]) if hashed else b""
+    expected = bytes.fromhex(hashed[2]) if hashed else _digest(salt, entry)
     return hmac.compare_digest(_digest(salt, key), expected)
 
 
@@ -69,10 +69,12 @@ def plain_keys(file: Mapping[str, Any]) -> list[str]:
     """Return the positions of plain-text keys in a configuration file, without those from ``${VARIABLES}``."""
     service: Any = file.get("service", {})
     tenants: Any = file.get("tenants", [])
-    found = {f"service.api_keys[{index}]": entry for index, entry in enumerate(service.get("api_keys", []))}
-    found |= {f"service.keys[{index}].key": each.get("key", "") for index, each in enumerate(service.get("keys", []))}
-    found |= {f"tenants[{index}].api_key": tenant.get("api_key", "") for index, tenant in enumerate(tenants)}
-    return [place for place, entry in found.items() if not is_hashed(entry) and "${" not in entry]
+    entries = {f"service.api_keys[{index}]": entry for index, entry in enumerate(service.get("api_keys", []))}
+    entries |= {
+        f"service.keys[{index}].key": table.get("key", "") for index, table in enumerate(service.get("keys", []))
+    }
+    entries |= {f"tenants[{index}].api_key": tenant.get("api_key", "") for index, tenant in enumerate(tenants)}
+    return [key_path for key_path, entry in entries.items() if not is_hashed(entry) and "${" not in entry]
 
 
 def _digest(salt: bytes, key: str) -> bytes:
@@ -132,19 +134,19 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _list(name: str, values: list[Any]) -> list[Any]:
-    shown: list[Any] = []
+    public: list[Any] = []
     hide_next = False
     for value in values:
         is_option = isinstance(value, str) and bool(_OPTION.match(value))
-        shown.append(REDACTED if hide_next and not is_option else _value("" if name != "args" else "arg", value))
+        public.append(REDACTED if hide_next and not is_option else _value("" if name != "args" else "arg", value))
         hide_next = is_option and is_secret_name(cast("str", value).lstrip("-"))
-    return shown
+    return public
 
 
 def redacted_text(text: str) -> str:
     """Redact secrets in a text: ``--token=X``, ``user:password@``, query values, and values in the format of a key."""
-    option, equals, rest = text.partition("=")
-    is_setting = _OPTION.match(option) or (option.isidentifier() and rest)
+    option, equals, tail = text.partition("=")
+    is_setting = _OPTION.match(option) or (option.isidentifier() and tail)
     if equals and is_setting and is_secret_name(option.lstrip("-")):
         return f"{option}={REDACTED}"
     text = _URL.sub(lambda found: _address(found[0]), text)
@@ -199,25 +201,27 @@ def secret_places(file: Mapping[str, Any]) -> list[str]:
 
 def readable_secrets(path: Path, file: Mapping[str, Any]) -> str:
     """Return a sentence if a configuration file has secrets and other users of the machine may read it; else empty."""
-    places = secret_places(file)
-    if not places or not path.stat().st_mode & 0o004:
+    secrets = secret_places(file)
+    if not secrets or not path.stat().st_mode & 0o004:
         return ""
-    return f"{path} has secrets ({', '.join(places)}), and every user of this machine can read it: chmod 600 {path}"
+    return f"{path} has secrets ({', '.join(secrets)}), and every user of this machine can read it: chmod 600 {path}"
 
 
-def _differences(place: str, value: Any, shown: Any) -> Iterator[str]:
-    if isinstance(value, Mapping) and isinstance(shown, Mapping):
+def _differences(key_path: str, value: Any, public: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and isinstance(public, Mapping):
         for key, item in cast("Mapping[str, Any]", value).items():
-            yield from _differences(f"{place}.{key}" if place else key, item, cast("Mapping[str, Any]", shown)[key])
+            yield from _differences(
+                f"{key_path}.{key}" if key_path else key, item, cast("Mapping[str, Any]", public)[key]
+            )
         return
-    if isinstance(value, list) and isinstance(shown, list):
-        pairs = zip(cast("list[Any]", value), cast("list[Any]", shown), strict=True)
+    if isinstance(value, list) and isinstance(public, list):
+        pairs = zip(cast("list[Any]", value), cast("list[Any]", public), strict=True)
         for index, (item, shown_item) in enumerate(pairs):
-            yield from _differences(f"{place}[{index}]", item, shown_item)
+            yield from _differences(f"{key_path}[{index}]", item, shown_item)
         return
     text = value if isinstance(value, str) else ""
-    if text and text != shown and not is_hashed(text) and "${" not in text:
-        yield place
+    if text and text != public and not is_hashed(text) and "${" not in text:
+        yield key_path
 
 
 def redact_record(record: logging.LogRecord) -> bool:

@@ -175,14 +175,16 @@ class ServiceSection(Section):
 
     def owner_keys(self) -> list[tuple[str, tuple[Right, ...]]]:
         """Return the entries of all keys of the owner with their rights."""
-        return [*((entry, RIGHTS) for entry in self.api_keys), *((each.key, each.allow) for each in self.keys)]
+        return [*((entry, RIGHTS) for entry in self.api_keys), *((key.key, key.allow) for key in self.keys)]
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return True if an address is one of ``trusted_proxies``."""
-        found = _address(address)
+        client = _address(address)
         # IPv4 addresses on an IPv6 socket.
-        found = getattr(found, "ipv4_mapped", None) or found
-        return found is not None and any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
+        client = getattr(client, "ipv4_mapped", None) or client
+        return client is not None and any(
+            client in ip_network(network, strict=False) for network in self.trusted_proxies
+        )
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
@@ -195,8 +197,8 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 def is_loopback(host: str) -> bool:
     """Return True if a name or address refers to this machine only."""
     # A host name can also start with 127. without being a loopback address.
-    found = _address(host.removeprefix("[").removesuffix("]"))
-    return host == "localhost" or (found is not None and found.is_loopback)
+    address = _address(host.removeprefix("[").removesuffix("]"))
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def web_address(host: str, port: int) -> str:
@@ -239,8 +241,10 @@ class TenantSection(Section):
         if not isinstance(server, StdioServer):
             return server
         role = "write" if self.may_write else "read"
-        told = {"TENANT": self.name, "TENANT_DOCUMENTS": self.documents, "TENANT_ROLE": role}
-        return server.model_copy(update={"env": {**server.env, **{f"KNOWLEDGE_{key}": told[key] for key in told}}})
+        variables = {"TENANT": self.name, "TENANT_DOCUMENTS": self.documents, "TENANT_ROLE": role}
+        return server.model_copy(
+            update={"env": {**server.env, **{f"KNOWLEDGE_{key}": variables[key] for key in variables}}}
+        )
 
 
 class RuntimeSection(Section):

@@ -132,9 +132,9 @@ class ServerBase(Section):
         """Return the server with only these tools, by its own names or ``mcp__{server}__{tool}``; all when None."""
         if tools is None:
             return self
-        own = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
+        names = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
         allowed = self.allowed_tools
-        still = tuple(name for name in own if allowed is None or matches_any(name, allowed))
+        still = tuple(name for name in names if allowed is None or matches_any(name, allowed))
         return self.model_copy(update={"allowed_tools": still})
 
 
@@ -289,15 +289,15 @@ def _check_url(url: str, key: str, schemes: tuple[str, ...], transport: str) -> 
     if re.search(r"[\x00-\x20\x7f]", url):
         raise combination(key, f"{without_secrets(url)!r}", "an address without spaces and line breaks is allowed")
     if not usable:
-        wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise combination(key, f"{without_secrets(url)!r}", f"{transport} needs an address that begins with {wanted}")
+        expected = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise combination(key, f"{without_secrets(url)!r}", f"{transport} needs an address that begins with {expected}")
 
 
 def without_secrets(url: str) -> str:
     """Return the address without its query and password."""
     head = url.split("?", 1)[0].split("#", 1)[0]
-    scheme, separator, rest = head.partition("://")
-    return f"{scheme}{separator}{rest.rsplit('@', 1)[-1]}" if separator else head
+    scheme, separator, location = head.partition("://")
+    return f"{scheme}{separator}{location.rsplit('@', 1)[-1]}" if separator else head
 
 
 def transport_of(entry: Mapping[str, Any]) -> str | None:

@@ -60,20 +60,20 @@ def explain(
     context = details.get("ctx", {})
     if details["type"] == "combination":
         location += [str(context["key"])] if context["key"] else []
-        found, allowed = str(context["found"]), str(context["allowed"])
+        problem, allowed = str(context["found"]), str(context["allowed"])
     elif details["type"] == "extra_forbidden":
-        found, allowed = "an unknown key", _known_keys(location, entries, root)
+        problem, allowed = "an unknown key", _known_keys(location, entries, root)
     elif details["type"] == "missing":
-        found, allowed = "nothing", "it is required"
+        problem, allowed = "nothing", "it is required"
     else:
-        found, allowed = describe(details["input"], str(location[-1])), allowed_for(details)
+        problem, allowed = describe(details["input"], str(location[-1])), allowed_for(details)
     plain = ".".join(str(part) for part in location[:2])
-    return ConfigError((origins or {}).get(plain, source), _key(location, entries), found, allowed)
+    return ConfigError((origins or {}).get(plain, source), _key(location, entries), problem, allowed)
 
 
 def describe(value: Any, key: str = "") -> str:
     """Return a value as written, with its type: ``'8080' (a string)``."""
-    kind = next((words for known, words in _KIND.items() if isinstance(value, known)), "a value")
+    kind = next((words for types, words in _KIND.items() if isinstance(value, types)), "a value")
     if value is None:
         return "null"
     if is_secret_name(key) and isinstance(value, str):
@@ -114,9 +114,9 @@ def _known_keys(location: Sequence[int | str], entries: Sequence[Entry], root: t
 def _known_server_keys(key: str, entry: Entry) -> str:
     transport = str(entry.table["transport"])
     names = list(type_of(transport).model_fields)
-    others = [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]
-    if others:
-        whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in others)
+    type_names = [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]
+    if type_names:
+        whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in type_names)
         return f"it is for {whose} servers and this one is {transport}; remove it, or change 'transport'"
     return f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
 
@@ -129,7 +129,7 @@ def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str
             # Keys of a single type of server are not in the base class.
             owners = (kind, *SERVER_TYPES.values()) if kind is ServerBase else (kind,)
             annotations = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
-            kind = next((section for one in annotations if (section := _section_in(one))), kind)
+            kind = next((section for annotation in annotations if (section := _section_in(annotation))), kind)
     return list(kind.model_fields)
 
 
@@ -145,10 +145,10 @@ def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
     parts = list(location)
     if parts and parts[0] == "servers" and len(parts) > 1 and isinstance(parts[1], int):
         entry = entries[parts[1]]
-        rest = parts[2:]
-        if rest and isinstance(rest[0], str):
-            rest[0] = entry.written.get(rest[0], rest[0])
-        return _dotted([entry.label, *rest])
+        steps = parts[2:]
+        if steps and isinstance(steps[0], str):
+            steps[0] = entry.written.get(steps[0], steps[0])
+        return _dotted([entry.label, *steps])
     return _dotted(parts)
 
 

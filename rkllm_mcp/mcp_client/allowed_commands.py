@@ -30,8 +30,8 @@ def found_program(command: str, path: str | None, cwd: str | None) -> Path | Non
     if "/" in command:
         candidate = Path(cwd or ".") / Path(command)
         return candidate.absolute() if os.access(candidate, os.X_OK) and candidate.is_file() else None
-    found = shutil.which(command, path=path)
-    return Path(found).absolute() if found else None
+    program = shutil.which(command, path=path)
+    return Path(program).absolute() if program else None
 
 
 def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bool:
@@ -41,26 +41,26 @@ def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bo
 
 def _allows(entry: str, program: Path, args: Sequence[str]) -> bool:
     try:
-        name, *wanted = shlex.split(entry)
+        name, *pattern = shlex.split(entry)
     except ValueError:
         return False
     allowed = found_program(str(Path(name).expanduser()), None, "/")
     if allowed is None or not _is_same(allowed, program):
         return False
-    if wanted and allowed.name in _RUNNERS:
+    if pattern and allowed.name in _RUNNERS:
         args = list(args)
         while args and args[0] in _HARMLESS_OPTIONS:
             del args[0]
-        return bool(args) and _is_package(args[0], wanted[0]) and args[1 : len(wanted)] == wanted[1:]
-    return list(args[: len(wanted)]) == wanted
+        return bool(args) and _is_package(args[0], pattern[0]) and args[1 : len(pattern)] == pattern[1:]
+    return list(args[: len(pattern)]) == pattern
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    file = one.resolve()
-    if file != other.resolve():
+def _is_same(first: Path, second: Path) -> bool:
+    file = first.resolve()
+    if file != second.resolve():
         return False
     # One file can be several programs, chosen by name: busybox, shims of version managers.
-    return one.name == other.name or _family(one) == _family(other) == _family(file)
+    return first.name == second.name or _family(first) == _family(second) == _family(file)
 
 
 def _family(program: Path) -> str:
@@ -68,10 +68,10 @@ def _family(program: Path) -> str:
     return program.name.rstrip("0123456789.-")
 
 
-def _is_package(argument: str, wanted: str) -> bool:
-    if argument == wanted:
+def _is_package(argument: str, package: str) -> bool:
+    if argument == package:
         return True
-    return argument.startswith(wanted) and _VERSION.fullmatch(argument[len(wanted) :]) is not None
+    return argument.startswith(package) and _VERSION.fullmatch(argument[len(package) :]) is not None
 
 
 async def launch_of(
@@ -113,5 +113,5 @@ def refusal_of(spec: StdioServer, allowed: Sequence[str] | None, program: Path) 
     if allowed is None or is_allowed(program, spec.args, allowed):
         return ""
     entries = ", ".join(allowed) or "none"
-    shown = str(program) if str(program) == spec.command else f"{spec.command} ({program})"
-    return f"{shown} may not be started; security.allowed_commands allows {entries}"
+    label = str(program) if str(program) == spec.command else f"{spec.command} ({program})"
+    return f"{label} may not be started; security.allowed_commands allows {entries}"

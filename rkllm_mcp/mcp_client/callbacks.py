@@ -55,8 +55,8 @@ class ResourceUpdates:
 
     def tell(self, server: str, uri: str) -> None:
         """Notify the subscribers of a resource or of one of its parents."""
-        for listening, wanted, stream in self._listeners:
-            if listening == server and (uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")):
+        for listening, subscribed, stream in self._listeners:
+            if listening == server and (uri == subscribed or uri.startswith(f"{subscribed.rstrip('/')}/")):
                 with contextlib.suppress(anyio.WouldBlock):
                     stream.send_nowait(uri)
 
@@ -294,10 +294,10 @@ class SamplingGate:
             return await self.sampler.sample(request)
 
     def _count(self, call: CallContext) -> None:
-        asked = 1 + next((count for other, count in self._counts if other is call), 0)
+        total = 1 + next((count for other, count in self._counts if other is call), 0)
         running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self.in_flight)]
-        self._counts = [*running, (call, asked)]
-        if asked > _MOST_PER_CALL:
+        self._counts = [*running, (call, total)]
+        if total > _MOST_PER_CALL:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
 
 

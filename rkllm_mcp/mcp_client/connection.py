@@ -84,8 +84,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._host = host or ConnectionServices()
         pause_s = self._host.restart_pause_s
         address = () if isinstance(spec, StdioServer) else secrets_in_address(spec.url)
-        known = (*secrets, *keys_of(self._headers), *address)
-        super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=known)
+        hidden = (*secrets, *keys_of(self._headers), *address)
+        super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=hidden)
         self.timed_out = False
         self._memory = ServerCache(spec, self._host.remembered)
         # Only of connections that all requests of a toolbox share.
@@ -224,10 +224,10 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
 
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
-        ear = MessageListener(self._over.set, self._note, wire, self._secrets)
+        listener = MessageListener(self._over.set, self._note, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
         return Client(
-            channel.served if channel.streams is None else filter_messages(channel.streams(), ear),
+            channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
             mode=era.mode(),
             prior_discover=era.prior(),
             client_info=Implementation(name="rkllm-mcp", version=__version__),

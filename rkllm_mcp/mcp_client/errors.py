@@ -88,8 +88,8 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     if status in _REFUSALS:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
     if _is_mcp_error(error_leaf):
-        said = f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
-        return said + _details(error_leaf.error.data)
+        sentence = f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
+        return sentence + _details(error_leaf.error.data)
     if isinstance(error_leaf, ValidationError):
         return "The server's result is not valid MCP; report this to its author, or answer without it."
     return f"The call failed: {_detail(error_leaf)}"

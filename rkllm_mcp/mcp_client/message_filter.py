@@ -50,11 +50,11 @@ class MessageListener:
 
 
 @asynccontextmanager
-async def filter_messages(transport: Transport, ear: MessageListener) -> AsyncGenerator[TransportStreams]:
+async def filter_messages(transport: Transport, listener: MessageListener) -> AsyncGenerator[TransportStreams]:
     """Open ``transport`` with the filter between it and the SDK."""
     methods: dict[str | int, str] = {}
     async with transport as (read, write):
-        yield _FilteredRead(read, methods, ear), _FilteredWrite(write, methods, ear)
+        yield _FilteredRead(read, methods, listener), _FilteredWrite(write, methods, listener)
 
 
 @dataclass
@@ -63,15 +63,15 @@ class _FilteredWrite(AsyncResource):
 
     inner: WriteStream[SessionMessage]
     methods: dict[str | int, str]
-    ear: MessageListener
+    listener: MessageListener
 
     async def send(self, item: SessionMessage, /) -> None:
         from mcp_types import JSONRPCRequest
 
         if isinstance(item.message, JSONRPCRequest) and item.message.method in _REPAIRS:
             self.methods[item.message.id] = item.message.method
-        if self.ear.wire is not None:
-            self.ear.wire("sent", _as_json(item))
+        if self.listener.wire is not None:
+            self.listener.wire("sent", _as_json(item))
         await self.inner.send(item)
 
     async def aclose(self) -> None:
@@ -84,7 +84,7 @@ class _FilteredRead(AsyncResource):
 
     inner: ReadStream[SessionMessage | Exception]
     methods: dict[str | int, str]
-    ear: MessageListener
+    listener: MessageListener
 
     async def receive(self) -> SessionMessage | Exception:
         return self._filtered(await self.inner.receive())
@@ -96,7 +96,7 @@ class _FilteredRead(AsyncResource):
         try:
             return self._filtered(await self.inner.__anext__())
         except StopAsyncIteration:
-            self.ear.on_end()
+            self.listener.on_end()
             raise
 
     async def aclose(self) -> None:
@@ -105,10 +105,10 @@ class _FilteredRead(AsyncResource):
     def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
-        if self.ear.secrets:
-            _hide_secrets(item, self.ear.secrets)
-        if self.ear.wire is not None:
-            self.ear.wire("received", _as_json(item))
+        if self.listener.secrets:
+            _hide_secrets(item, self.listener.secrets)
+        if self.listener.wire is not None:
+            self.listener.wire("received", _as_json(item))
         return self._repaired(item)
 
     def _repaired(self, item: SessionMessage) -> SessionMessage:
@@ -118,7 +118,7 @@ class _FilteredRead(AsyncResource):
         if isinstance(message, JSONRPCError) and message.id is not None:
             self.methods.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
-            message.result = _REPAIRS[method](message.result, self.ear.note)
+            message.result = _REPAIRS[method](message.result, self.listener.note)
         return item
 
 
@@ -229,8 +229,8 @@ def mend_prompt_list(result: dict[str, Any], note: Callable[[str], None]) -> dic
     """Repair a ``prompts/list`` result; arguments without a name are dropped."""
     mended = _mend_list(result, "prompts", ("name",), "name", note)
     for prompt in mended["prompts"]:
-        named = [_typed(each) for each in as_list(prompt.get("arguments")) if _is_object(each)]
-        prompt["arguments"] = [each for each in named if each.get("name")]
+        arguments = [_typed(argument) for argument in as_list(prompt.get("arguments")) if _is_object(argument)]
+        prompt["arguments"] = [argument for argument in arguments if argument.get("name")]
     return mended
 
 

@@ -111,8 +111,8 @@ async def _target(stream: SocketStream) -> str:
             head += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         return ""
-    method, _, rest = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
-    target = rest.partition(" ")[0]
+    method, _, tail = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
+    target = tail.partition(" ")[0]
     return target if method == "GET" and target.startswith("/") else ""
 
 
@@ -249,8 +249,8 @@ class _Storage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         issuer, entry = self.file.entry(self.account)
-        kept = {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)}
-        self.file.keep(self.account, self.issuer() or issuer, kept)
+        updated = {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)}
+        self.file.keep(self.account, self.issuer() or issuer, updated)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
@@ -378,11 +378,11 @@ def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAut
     from mcp.client.auth.utils import union_scopes
     from mcp.shared.auth import OAuthClientMetadata
 
-    wanted = " ".join(scopes) or None
+    scope = " ".join(scopes) or None
 
     class FixedScopes(OAuthClientMetadata):
         def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, union_scopes(wanted, value) if name == "scope" else value)
+            super().__setattr__(name, union_scopes(scope, value) if name == "scope" else value)
 
     return FixedScopes.model_validate(metadata.model_dump())
 

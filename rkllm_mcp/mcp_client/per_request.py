@@ -53,9 +53,11 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         self._host = host or ConnectionServices()
         super().__init__(spec, on_change, self._host.restart_pause_s)
         names = dict.fromkeys(name for value in spec.headers_template.values() for name in placeholders(value))
-        wanted = " and ".join(f"'{name}'" for name in names)
+        token_names = " and ".join(f"'{name}'" for name in names)
         self.state = "waiting"
-        self.reason = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        self.reason = (
+            f"it is connected by each request that brings its token {token_names}, on a command line with --token"
+        )
         self.tools = ServerCache(spec, self._host.remembered).tools or ()
         # Nothing is connected before a request brings a token.
         self._first.set()
@@ -71,9 +73,9 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
 
     def describe(self) -> ServerState:
         """Return the current state; version and times are those of the last connection."""
-        known = self._last or ServerState(self.spec.name, self.state)
+        last = self._last or ServerState(self.spec.name, self.state)
         return replace(
-            known, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
+            last, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
         )
 
     async def run(self) -> None:
@@ -113,12 +115,12 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             ServerUnavailableError: a token is missing.
         """
         await self._running.wait()
-        own = tokens_for(self.spec.name, self.spec.headers_template, tokens)
+        server_tokens = tokens_for(self.spec.name, self.spec.headers_template, tokens)
         try:
-            headers = tuple(fill(self.spec.headers_template, own).items())
+            headers = tuple(fill(self.spec.headers_template, server_tokens).items())
         except MissingTokenError as error:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {error}") from None
-        session = self._sessions.get(headers) or self._connect(headers, own)
+        session = self._sessions.get(headers) or self._connect(headers, server_tokens)
         session.users += 1
         try:
             yield session.connection

@@ -61,10 +61,17 @@ async def _list_resources(client: Client, connection: AnyConnection) -> list[Res
     if client.server_capabilities.resources is None:
         return []
     server, note = connection.spec.name, connection.notes.add
-    listed = await all_pages(client.list_resources, lambda page: page.resources, note, "resources")
+    resources = await all_pages(client.list_resources, lambda page: page.resources, note, "resources")
     return [
-        Resource(server, str(one.uri), one.title or one.name, one.description or "", one.mime_type or "", one.size)
-        for one in listed
+        Resource(
+            server,
+            str(resource.uri),
+            resource.title or resource.name,
+            resource.description or "",
+            resource.mime_type or "",
+            resource.size,
+        )
+        for resource in resources
     ]
 
 
@@ -72,10 +79,16 @@ async def _list_templates(client: Client, connection: AnyConnection) -> list[Res
     if client.server_capabilities.resources is None:
         return []
     server, fetch, note = connection.spec.name, client.list_resource_templates, connection.notes.add
-    listed = await all_pages(fetch, lambda page: page.resource_templates, note, "resource templates")
+    templates = await all_pages(fetch, lambda page: page.resource_templates, note, "resource templates")
     return [
-        ResourceTemplate(server, one.uri_template, one.title or one.name, one.description or "", one.mime_type or "")
-        for one in listed
+        ResourceTemplate(
+            server,
+            template.uri_template,
+            template.title or template.name,
+            template.description or "",
+            template.mime_type or "",
+        )
+        for template in templates
     ]
 
 
@@ -105,8 +118,10 @@ async def _list_prompts(client: Client, connection: AnyConnection) -> list[Promp
         return []
     prompts: list[PromptTemplate] = []
     for prompt in await all_pages(client.list_prompts, lambda page: page.prompts, connection.notes.add, "prompts"):
-        named = prompt.arguments or ()
-        arguments = tuple(PromptArgument(one.name, one.description or "", bool(one.required)) for one in named)
+        declared = prompt.arguments or ()
+        arguments = tuple(
+            PromptArgument(argument.name, argument.description or "", bool(argument.required)) for argument in declared
+        )
         description = prompt.description or prompt.title or ""
         prompts.append(PromptTemplate(connection.spec.name, prompt.name, description, arguments))
     return prompts
@@ -127,22 +142,22 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
 
 def _check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
     """Raise a ToolboxError that names an argument which is missing, or which the prompt does not declare."""
-    known = [argument.name for argument in template.arguments]
-    unknown = next((name for name in arguments if name not in known), None)
+    names = [argument.name for argument in template.arguments]
+    unknown = next((name for name in arguments if name not in names), None)
     if unknown is not None:
-        advice = closest(unknown, known) if known else "it takes none"
+        advice = closest(unknown, names) if names else "it takes none"
         raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {advice}")
     missing = [a.name for a in template.arguments if a.required and not arguments.get(a.name)]
     if missing:
-        given = " ".join(f"{name}=…" for name in missing)
-        raise ToolboxError(f"prompt '{template.name}' needs {', '.join(missing)}; add {given}")
+        example = " ".join(f"{name}=…" for name in missing)
+        raise ToolboxError(f"prompt '{template.name}' needs {', '.join(missing)}; add {example}")
 
 
 def closest(name: str, names: Iterable[str]) -> str:
     """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
     names = list(dict.fromkeys(names))
-    listed = f"there are {', '.join(names)}" if names else "there are none"
-    return did_you_mean(name, names).removeprefix("; ") or listed
+    listing = f"there are {', '.join(names)}" if names else "there are none"
+    return did_you_mean(name, names).removeprefix("; ") or listing
 
 
 _Item = TypeVar("_Item")
@@ -197,11 +212,13 @@ class ResourceHub:
         name = connection.spec.name
         problem = f"resource '{uri}' of server '{name}' could not be read"
         result = await _request(connection, lambda client: client.read_resource(uri), context, problem)
-        contents = tuple(each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in result.contents)
+        contents = tuple(
+            content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents
+        )
         text = _contents_text(contents)
-        if rest := max(0, len(text) - limit_chars):
-            text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
-        return ResourceContent(name, uri, without_invisible(text)[0], rest > 0, contents)
+        if omitted := max(0, len(text) - limit_chars):
+            text = f"{text[:limit_chars]}\n… truncated, {omitted} more characters"
+        return ResourceContent(name, uri, without_invisible(text)[0], omitted > 0, contents)
 
     async def subscribe(
         self,
@@ -323,8 +340,8 @@ class ResourceHub:
         A failure is reported as a status line, or raised if the server was named.
         """
         names = list(self.connections if among is None else among) if server is None else [server]
-        asked = [self._named(name) for name in names]
-        found: dict[str, Sequence[_Item]] = {}
+        connections = [self._named(name) for name in names]
+        items: dict[str, Sequence[_Item]] = {}
         errors: list[ToolboxError] = []
 
         async def ask(connection: AnyConnection) -> None:
@@ -337,7 +354,7 @@ class ResourceHub:
                 if connection.is_starting:
                     return
             try:
-                found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
+                items[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
                 if server is None and self.on_status is not None and name not in self._reported:
                     self._reported.add(name)
@@ -347,11 +364,11 @@ class ResourceHub:
                 self._reported.discard(name)
 
         async with anyio.create_task_group() as asking:
-            for connection in asked:
+            for connection in connections:
                 asking.start_soon(ask, connection)
         if server is not None and errors:
             raise errors[0]
-        return {name: found[name] for name in names if name in found}
+        return {name: items[name] for name in names if name in items}
 
     async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
         """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
@@ -375,11 +392,11 @@ class ResourceHub:
         server, colon, name = reference.partition(":")
         is_named = bool(colon) and server in self.connections
         prompts = await self.prompts(server if is_named else None, context)
-        found = [prompt for prompt in prompts if prompt.name == (name if is_named else reference)]
-        if len(found) == 1:
-            return found[0]
+        matches = [prompt for prompt in prompts if prompt.name == (name if is_named else reference)]
+        if len(matches) == 1:
+            return matches[0]
         names = [name for prompt in prompts for name in (prompt.name, prompt.reference)]
-        raise _unclear("prompt", reference, [prompt.reference for prompt in found], names)
+        raise _unclear("prompt", reference, [prompt.reference for prompt in matches], names)
 
     def _named(self, server: str) -> AnyConnection:
         connection = self.connections.get(server)
@@ -388,9 +405,9 @@ class ResourceHub:
         return connection
 
 
-def _unclear(kind: str, reference: str, found: Iterable[str], names: Iterable[str]) -> NotOfferedError:
+def _unclear(kind: str, reference: str, matches: Iterable[str], names: Iterable[str]) -> NotOfferedError:
     """Return the error of a reference that several servers have, or none."""
-    if several := ", ".join(dict.fromkeys(found)):
+    if several := ", ".join(dict.fromkeys(matches)):
         return NotOfferedError(f"several servers have a {kind} '{reference}'; name one of {several}")
     return NotOfferedError(f"there is no {kind} '{reference}'; {closest(reference, names)}")
 

@@ -50,11 +50,11 @@ def is_system(path: Path) -> bool:
 def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[Path]:
     """Return the files and folders that a program needs to read; ``env``, its environment, has PATH and HOME."""
     home = Path(env.get("HOME", "/nonexistent"))
-    places = list(_installations(program, env, home))
+    paths = list(_installations(program, env, home))
     if spec.cwd is not None and not _is_too_wide(spec.cwd, home):
-        places.append(spec.cwd)
+        paths.append(spec.cwd)
     script = script_of(str(program), spec.args, spec.cwd)
-    return [*places, *(_project(script, home) if script and script.is_file() else ())]
+    return [*paths, *(_project(script, home) if script and script.is_file() else ())]
 
 
 def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -64,8 +64,8 @@ def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterato
             return
         path = pending.pop()
         real = path.resolve()
-        for place in dict.fromkeys((path, real)):
-            yield from _installation(place, home)
+        for folder in dict.fromkeys((path, real)):
+            yield from _installation(folder, home)
         interpreter = _interpreter(real, env)
         pending += [interpreter] if interpreter else []
 
@@ -118,8 +118,8 @@ def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
         return None
     words = first[2:].decode("utf-8", "replace").split()
     if words and Path(words[0]).name == "env":
-        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        found = shutil.which(named[0], path=env.get("PATH")) if named else None
+        candidates = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        found = shutil.which(candidates[0], path=env.get("PATH")) if candidates else None
         return Path(found).absolute() if found else None
     return Path(words[0]) if words else None
 
@@ -186,7 +186,7 @@ async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], fo
 def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> list[str]:
     """Return the arguments of bubblewrap for a server."""
     home = env.get("HOME", "") if env.get("HOME", "").strip("/") else "/tmp/home"  # noqa: S108  (inside the sandbox)
-    named = {
+    variables = {
         **dict.fromkeys(_existing(spec.sandbox_read, "sandbox_read"), False),
         **dict.fromkeys(_existing(spec.sandbox_write, "sandbox_write"), True),
     }
@@ -194,24 +194,24 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     words += ["--cap-drop", "ALL", *_system(network=spec.sandbox_network)]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
-    places = _outermost(places_of(spec, program, env))
-    for place in places:
+    paths = _outermost(places_of(spec, program, env))
+    for place in paths:
         words += ["--ro-bind", str(place), str(place)]
     if folders.caches is not None and program.name in _RUNNERS:
         words += _cache(folders.caches / _UNSAFE.sub("_", spec.name), home)
     # Parents first, so that a nested folder keeps its own mode.
-    for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
+    for path, may_write in sorted(variables.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
-    for path in dict.fromkeys(_masked([*places, *named], folders.hidden)):
+    for path in dict.fromkeys(_masked([*paths, *variables], folders.hidden)):
         words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
 
 
-def _masked(shown: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
+def _masked(visible: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths inside the sandbox at which ``hidden`` files and folders of the host would be seen."""
     for path in (path.resolve() for path in hidden if path.exists()):
-        for place in shown:
+        for place in visible:
             real = place.resolve()
             if real == path or path in real.parents:
                 yield place
@@ -267,10 +267,10 @@ def missing_place(spec: StdioServer) -> str:
     return ""
 
 
-def _outermost(places: Sequence[Path]) -> list[Path]:
+def _outermost(paths: Sequence[Path]) -> list[Path]:
     """Drop the places inside another place or inside the system's folders."""
-    seen = [place for place in dict.fromkeys(places) if not is_system(place)]
-    return sorted(place for place in seen if not any(other in place.parents for other in seen))
+    distinct = [path for path in dict.fromkeys(paths) if not is_system(path)]
+    return sorted(path for path in distinct if not any(other in path.parents for other in distinct))
 
 
 def unusable(path: str | None = None) -> str:
@@ -282,12 +282,12 @@ def unusable(path: str | None = None) -> str:
     everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     probe = [bwrap, "--unshare-all", "--die-with-parent", *everything, "true"]
     try:
-        done = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
+        result = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the sandbox does not work ({error}); repair bubblewrap, or set sandbox = false"
-    if done.returncode == 0:
+    if result.returncode == 0:
         return ""
-    reason = done.stderr.strip().split("\n", 1)[0] or f"exit code {done.returncode}"
+    reason = result.stderr.strip().split("\n", 1)[0] or f"exit code {result.returncode}"
     return f"the sandbox does not work on this machine ({reason}); {remedy(Path('/proc/sys'))}"
 
 

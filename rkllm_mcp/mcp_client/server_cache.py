@@ -132,8 +132,8 @@ class ServerCache:
         """Store the protocol revision and tools of a successful connection."""
         is_other_program = self.era.version == LEGACY and era.version == LEGACY and self.era.identity != era.identity
         # Another program may support a newer revision: discover again next time.
-        known = replace(era, version="") if is_other_program and self.era.identity else era
-        self._write(_Known(known, tuple(tools)))
+        revision = replace(era, version="") if is_other_program and self.era.identity else era
+        self._write(_Known(revision, tuple(tools)))
 
     def forget_era(self) -> None:
         """Drop the cached protocol revision after it failed; keep the tools."""

@@ -106,8 +106,10 @@ async def list_tools(
         except SchemaCostError as error:
             note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
         else:
-            listed = _spec(tool, spec.name)
-            offered[tool.name] = replace(listed, read_only=True) if matches_any(tool.name, spec.safe_tools) else listed
+            tool_spec = _spec(tool, spec.name)
+            offered[tool.name] = (
+                replace(tool_spec, read_only=True) if matches_any(tool.name, spec.safe_tools) else tool_spec
+            )
     return tuple(offered.values())
 
 
@@ -119,9 +121,9 @@ async def resource_names(client: Client) -> tuple[str, ...]:
         with anyio.move_on_after(_RESOURCES_PATIENCE_S):
             resources = (await client.list_resources()).resources
             if resources:
-                return tuple(f"{one.title or one.name} {one.uri}" for one in resources[:_NAMED_RESOURCES])
+                return tuple(f"{entry.title or entry.name} {entry.uri}" for entry in resources[:_NAMED_RESOURCES])
             templates = (await client.list_resource_templates()).resource_templates
-            return tuple(f"{one.title or one.name} {one.uri_template}" for one in templates[:_NAMED_RESOURCES])
+            return tuple(f"{entry.title or entry.name} {entry.uri_template}" for entry in templates[:_NAMED_RESOURCES])
     except Exception:  # noqa: BLE001  (the SDK raises several unrelated types; the tools serve without resources)
         return ()
     return ()

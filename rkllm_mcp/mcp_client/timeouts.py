@@ -26,9 +26,9 @@ def own_call(context: CallContext) -> Generator[None]:
 
 def active_call(in_flight: Sequence[CallContext]) -> CallContext | None:
     """Return the call that a request belongs to, of those on its connection, newest last; None without any."""
-    own = _OWN.get()
-    if own is not None and any(own is context for context in in_flight):
-        return own
+    call = _OWN.get()
+    if call is not None and any(call is context for context in in_flight):
+        return call
     return in_flight[-1] if in_flight else None
 
 

@@ -42,9 +42,9 @@ class WireLog:
         """Return the function that logs messages of one server; ``clean`` redacts the secrets of the connection."""
 
         def write(direction: Direction, message: dict[str, Any]) -> None:
-            shown = without_secrets(message)
+            public = without_secrets(message)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            line = {"time": now, "server": server, "direction": direction, "message": shown}
+            line = {"time": now, "server": server, "direction": direction, "message": public}
             # A log that cannot be written must not fail a call.
             with contextlib.suppress(OSError, ValueError):
                 self._write(clean(json.dumps(line, ensure_ascii=False)) + "\n")
@@ -126,15 +126,15 @@ class LastLines:
         self._lines: deque[str] = deque(maxlen=limit)
         self._limit = limit
         self._width = width
-        self._rest = b""
+        self._tail = b""
 
     def feed(self, chunk: bytes) -> None:
         """Add bytes of the text, split at any point."""
-        *whole, rest = (self._rest + chunk).split(b"\n")
-        for line in whole[-self._limit :]:
+        *lines, tail = (self._tail + chunk).split(b"\n")
+        for line in lines[-self._limit :]:
             self._keep(line)
         # A character has at most four bytes; bytes beyond the width are dropped at once.
-        self._rest = rest[: self._width * 4]
+        self._tail = tail[: self._width * 4]
 
     def add(self, line: str) -> None:
         """Add a line that is not part of the byte stream."""
@@ -142,13 +142,13 @@ class LastLines:
 
     def finish(self) -> None:
         """Add the last line if it has no newline."""
-        self._keep(self._rest)
-        self._rest = b""
+        self._keep(self._tail)
+        self._tail = b""
 
     def forget(self) -> None:
         """Drop all lines, which belong to an earlier connection attempt."""
         self._lines.clear()
-        self._rest = b""
+        self._tail = b""
 
     def shown(self) -> tuple[str, ...]:
         """Return the lines, oldest first."""

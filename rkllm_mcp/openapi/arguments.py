@@ -47,9 +47,9 @@ class Arguments:
     parameters: tuple[Parameter, ...] = ()  # arguments outside the body
     body: BodySpec | None = None  # None without a body
 
-    def add(self, name: str, place: str, schema: dict[str, Any], *, required: bool) -> str:
+    def add(self, name: str, location: str, schema: dict[str, Any], *, required: bool) -> str:
         """Add an argument and return its key."""
-        key = argument_key(name, place, self.properties)
+        key = argument_key(name, location, self.properties)
         self.properties[key] = schema
         if required:
             self.required.append(key)
@@ -63,12 +63,12 @@ def arguments_of(
     arguments = Arguments()
     parameters: list[Parameter] = []
     for definition in _definitions(path, item, node, references, supplied):
-        place = cast("Place", definition["in"])
+        location = cast("Place", definition["in"])
         schema, style = _schema_of(definition)
         small = schemas.argument(schema, as_text(definition.get("description")))
-        required = place == "path" or definition.get("required") is True
-        key = arguments.add(definition["name"], place, small, required=required)
-        parameters.append(_parameter(definition, key, place, style))
+        required = location == "path" or definition.get("required") is True
+        key = arguments.add(definition["name"], location, small, required=required)
+        parameters.append(_parameter(definition, key, location, style))
     arguments.parameters = tuple(parameters)
     body = references.resolved(node.get("requestBody"))
     if body:
@@ -80,21 +80,21 @@ def _definitions(
     path: str, item: Node, node: Node, references: References, supplied: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield parameters in the order of their locations; an operation's own replace those of its path."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    parameters: dict[tuple[str, str], dict[str, Any]] = {}
     for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
         definition = references.resolved(value)
-        name, place = str(definition.get("name") or ""), as_text(definition.get("in"))
-        is_fixed = place == "header" and name.lower() in _NOT_PARAMETERS
-        if name and place in _PLACES and not is_fixed and not (place != "path" and name.lower() in supplied):
-            found[place, name] = {**definition, "name": name, "in": place}
+        name, location = str(definition.get("name") or ""), as_text(definition.get("in"))
+        is_fixed = location == "header" and name.lower() in _NOT_PARAMETERS
+        if name and location in _PLACES and not is_fixed and not (location != "path" and name.lower() in supplied):
+            parameters[location, name] = {**definition, "name": name, "in": location}
     in_path = list(dict.fromkeys(match.group(2) for match in PLACEHOLDER.finditer(sent_path(path))))
     for name in in_path:
         # Specifications also declare as a query parameter what their path holds: /search?q={q}.
-        declared = found.get(("path", name)) or found.pop(("query", name), {"schema": {"type": "string"}})
-        found["path", name] = {**declared, "name": name, "in": "path"}
-    for place in _PLACES:
-        names = in_path if place == "path" else [name for where, name in found if where == place]
-        yield from (found[place, name] for name in names)
+        declared = parameters.get(("path", name)) or parameters.pop(("query", name), {"schema": {"type": "string"}})
+        parameters["path", name] = {**declared, "name": name, "in": "path"}
+    for location in _PLACES:
+        names = in_path if location == "path" else [name for where, name in parameters if where == location]
+        yield from (parameters[location, name] for name in names)
 
 
 def _schema_of(definition: Node) -> tuple[Any, str]:
@@ -104,12 +104,12 @@ def _schema_of(definition: Node) -> tuple[Any, str]:
     return definition.get("schema"), ""
 
 
-def _parameter(definition: Node, key: str, place: Place, style: str) -> Parameter:
-    named = as_text(definition.get("style"))
-    style = style or (named if named in _STYLES[place] else _DEFAULT_STYLES[place])
+def _parameter(definition: Node, key: str, location: Place, style: str) -> Parameter:
+    declared_style = as_text(definition.get("style"))
+    style = style or (declared_style if declared_style in _STYLES[location] else _DEFAULT_STYLES[location])
     explode = definition.get("explode")
     explode = explode if isinstance(explode, bool) else style == "form"
-    return Parameter(key, definition["name"], place, style, explode, definition.get("allowReserved") is True)
+    return Parameter(key, definition["name"], location, style, explode, definition.get("allowReserved") is True)
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:

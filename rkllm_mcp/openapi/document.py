@@ -175,7 +175,7 @@ class References:
 
     def __init__(self, root: Node) -> None:
         self._root = root
-        self._found: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
         self.notes: dict[str, None] = {}  # an ordered set
 
     def resolved(self, node: Any) -> Node:
@@ -192,9 +192,9 @@ class References:
                 return _NOTHING, tuple(trail)
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
-            if reference not in self._found:
-                self._found[reference] = self._looked_up(reference)
-            target = as_node(self._found[reference])
+            if reference not in self._cache:
+                self._cache[reference] = self._looked_up(reference)
+            target = as_node(self._cache[reference])
             current = {**target, **siblings} if siblings and target else target
         return current, tuple(trail)
 
@@ -285,17 +285,17 @@ def _operation(operation: Node, shared: Any, document: Node, references: Referen
         parameters[as_text(definition.get("in")), str(definition.get("name", ""))] = definition
     consumes = as_list(operation.get("consumes")) or as_list(document.get("consumes"))
     changed = dict(operation)
-    changed["parameters"] = [_parameter(value) for (place, _), value in parameters.items() if place in _PLACES]
-    body = _body([value for (place, _), value in parameters.items() if place in {"body", "formData"}], consumes)
+    changed["parameters"] = [_parameter(value) for (location, _), value in parameters.items() if location in _PLACES]
+    body = _body([value for (location, _), value in parameters.items() if location in {"body", "formData"}], consumes)
     if body:
         changed["requestBody"] = body
     return changed
 
 
 def _parameter(definition: Node) -> dict[str, Any]:
-    beside = {key: definition[key] for key in ("name", "in", "description", "required") if key in definition}
+    common = {key: definition[key] for key in ("name", "in", "description", "required") if key in definition}
     lists = _STYLES.get(as_text(definition.get("collectionFormat")), {"explode": False})
-    return {**beside, "schema": _schema(definition), **(lists if definition.get("type") == "array" else {})}
+    return {**common, "schema": _schema(definition), **(lists if definition.get("type") == "array" else {})}
 
 
 def _schema(definition: Node) -> dict[str, Any]:
@@ -303,17 +303,17 @@ def _schema(definition: Node) -> dict[str, Any]:
 
 
 def _body(definitions: list[Node], consumes: Any) -> dict[str, Any]:
-    whole = next((definition for definition in definitions if definition.get("in") == "body"), None)
+    body = next((definition for definition in definitions if definition.get("in") == "body"), None)
     types = [media_type for media_type in consumes if isinstance(media_type, str)]
-    if whole is not None:
-        content = {media_type: {"schema": whole.get("schema")} for media_type in types or ["application/json"]}
-        return {"content": content, "required": whole.get("required"), "description": whole.get("description")}
+    if body is not None:
+        content = {media_type: {"schema": body.get("schema")} for media_type in types or ["application/json"]}
+        return {"content": content, "required": body.get("required"), "description": body.get("description")}
     if not definitions:
         return {}
     has_file = any(definition.get("type") == "file" for definition in definitions)
     is_multipart = has_file or (types and all(media_type.startswith("multipart/") for media_type in types))
     properties = {
-        str(one.get("name", "")): {**_schema(one), "description": one.get("description")} for one in definitions
+        str(field.get("name", "")): {**_schema(field), "description": field.get("description")} for field in definitions
     }
     required = [definition.get("name") for definition in definitions if definition.get("required") is True]
     schema = {"type": "object", "properties": properties, "required": required}

@@ -34,11 +34,11 @@ def shortened(text: str, limit: int) -> str:
 
 def described(summary: str, description: str, limit: int) -> str:
     """Return summary and description of an operation as one text without repetition."""
-    first, rest = shortened(summary, limit), shortened(description, limit)
-    if not first or rest.lower().startswith(first.rstrip(".。…").lower()):
-        return rest or first
+    first, details = shortened(summary, limit), shortened(description, limit)
+    if not first or details.lower().startswith(first.rstrip(".。…").lower()):
+        return details or first
     gap = "" if first.endswith("。") else " " if first[-1] in ".!?…" else ". "
-    return shortened(f"{first}{gap}{rest}".strip(), limit) if rest else first
+    return shortened(f"{first}{gap}{details}".strip(), limit) if details else first
 
 
 # A name in a path; ``{name+}``, ``{name*}``, ``{+name}`` and ``{name=projects/*}`` take more than one segment.
@@ -51,11 +51,11 @@ _NOT_IN_KEYS = re.compile(r"[^\w.-]+")
 _MAX_KEY_CHARS = 64
 
 
-def operation_name(operation_id: str, method: str, path: str, taken: Collection[str]) -> str:
+def operation_name(operation_id: str, method: str, path: str, used_names: Collection[str]) -> str:
     """Return a name for an operation that is not in ``taken``."""
     by_path = safe_name(path_name(method, path))
-    wanted = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
-    return next((name for name in wanted if name not in taken), None) or _numbered(by_path, taken)
+    candidates = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
+    return next((name for name in candidates if name not in used_names), None) or _numbered(by_path, used_names)
 
 
 def path_name(method: str, path: str) -> str:
@@ -68,18 +68,18 @@ def sent_path(path: str) -> str:
     return _QUERY_TEMPLATE.sub("", path).partition("#")[0]
 
 
-def argument_key(name: str, place: str, taken: Collection[str]) -> str:
+def argument_key(name: str, location: str, used_keys: Collection[str]) -> str:
     """Return a name for an argument that is not in ``taken``, with its location appended if necessary."""
-    key = _NOT_IN_KEYS.sub("_", name).strip("_")[:_MAX_KEY_CHARS] or place
-    if key not in taken:
+    key = _NOT_IN_KEYS.sub("_", name).strip("_")[:_MAX_KEY_CHARS] or location
+    if key not in used_keys:
         return key
-    with_place = f"{key[: _MAX_KEY_CHARS - len(place) - 1]}_{place}"
-    return with_place if with_place not in taken else _numbered(with_place, taken)
+    with_place = f"{key[: _MAX_KEY_CHARS - len(location) - 1]}_{location}"
+    return with_place if with_place not in used_keys else _numbered(with_place, used_keys)
 
 
-def _numbered(name: str, taken: Collection[str]) -> str:
+def _numbered(name: str, used_names: Collection[str]) -> str:
     number = 2
-    while (numbered := f"{name[: _MAX_KEY_CHARS - 5]}_{number}") in taken:
+    while (numbered := f"{name[: _MAX_KEY_CHARS - 5]}_{number}") in used_names:
         number += 1
     return numbered
 

@@ -32,11 +32,11 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
     """
     for servers in levels:
         for server in as_list(servers):
-            address = _whole(_filled(as_node(server)), spec_url)
+            address = _absolute_url(_filled(as_node(server)), spec_url)
             if address:
                 return address.rstrip("/")
     # The default without servers: the origin of the specification.
-    return _whole("/", spec_url).rstrip("/")
+    return _absolute_url("/", spec_url).rstrip("/")
 
 
 def _filled(server: Node) -> str:
@@ -50,7 +50,7 @@ def _filled(server: Node) -> str:
     return _VARIABLE.sub(value, str(server.get("url", "")))
 
 
-def _whole(address: str, spec_url: str) -> str:
+def _absolute_url(address: str, spec_url: str) -> str:
     try:
         address = urljoin(spec_url, address.strip()) if spec_url else address.strip()
         parts = urlsplit(address)
@@ -129,8 +129,8 @@ def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = 
 
 
 def _members(value: Mapping[str, Any], joint: str, safe: str = "") -> list[str]:
-    given = ((_encoded(str(key)), scalar_text(inner)) for key, inner in value.items() if inner is not None)
-    return [f"{key}{joint}{_encoded(text, safe)}" for key, text in given]
+    members = ((_encoded(str(key)), scalar_text(inner)) for key, inner in value.items() if inner is not None)
+    return [f"{key}{joint}{_encoded(text, safe)}" for key, text in members]
 
 
 def _deep(value: Any, depth: int) -> list[tuple[str, Any]]:
@@ -162,14 +162,14 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
     """
     if body.whole:
         return _whole_body(body, arguments[body.whole], boundary) if body.whole in arguments else None
-    given = [(field, arguments[field.key]) for field in body.fields if field.key in arguments]
+    members = [(field, arguments[field.key]) for field in body.fields if field.key in arguments]
     if body.open:
         keys = {field.key for field in body.fields}
-        given += [(BodyField(name, name), value) for name, value in arguments.items() if name not in keys]
-    if not given and not body.required:
+        members += [(BodyField(name, name), value) for name, value in arguments.items() if name not in keys]
+    if not members and not body.required:
         return None
-    form = _form(body.media_type, given, boundary)
-    return form or (body.media_type, _json({field.name: value for field, value in given}))
+    form = _form(body.media_type, members, boundary)
+    return form or (body.media_type, _json({field.name: value for field, value in members}))
 
 
 def _whole_body(body: BodySpec, value: Any, boundary: str) -> tuple[str, bytes]:
@@ -184,13 +184,13 @@ def _whole_body(body: BodySpec, value: Any, boundary: str) -> tuple[str, bytes]:
     return media_type, _content(value)[1]
 
 
-def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
+def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
     """Return the content type and the bytes of a form; None if the media type is not a form."""
     if media_type == "application/x-www-form-urlencoded":
-        return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
+        return media_type, "&".join(pair for field, value in members for pair in _form_pairs(field, value)).encode()
     if media_type.startswith("multipart/"):
         mark = f"--{boundary}".encode()
-        parts = [mark + b"\r\n" + part + b"\r\n" for field, value in given for part in _parts(field, value)]
+        parts = [mark + b"\r\n" + part + b"\r\n" for field, value in members for part in _parts(field, value)]
         return f"{media_type}; boundary={boundary}", b"".join(parts) + mark + b"--\r\n"
     return None
 
@@ -266,56 +266,56 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
 
     ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
     """
-    given = _given(operation, arguments)
-    query = [pair for one in _placed(operation, given, "query") for pair in in_query(*one)]
+    values = _fields_of(operation, arguments)
+    query = [pair for placed in _placed(operation, values, "query") for pair in in_query(*placed)]
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
-    for parameter, value in _placed(operation, given, "header"):
+    for parameter, value in _placed(operation, values, "header"):
         headers[parameter.name] = text = in_header(parameter, value)
         if _LINE_BREAK.search(text):
             raise ArgumentError(f"The argument '{parameter.key}' must be one line.")
-    cookies = [pair for one in _placed(operation, given, "cookie") for pair in in_cookie(*one)]
+    cookies = [pair for placed in _placed(operation, values, "cookie") for pair in in_cookie(*placed)]
     cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     outside = {parameter.key for parameter in operation.parameters}
-    in_body = {key: value for key, value in given.items() if key not in outside}
+    in_body = {key: value for key, value in values.items() if key not in outside}
     body = body_of(operation.body, in_body, secrets.token_hex(16)) if operation.body else None
     headers = _overridden(headers, credentials.headers)
     if body is not None:
         # The Content-Type must match the boundary of the body.
         headers = _overridden(headers, {"Content-Type": body[0]})
-    url = operation.address + _path(operation, given)
+    url = operation.address + _path(operation, values)
     if query:
         url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
     return Request(operation.method, url, headers, body[1] if body else None)
 
 
-def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
     properties: Mapping[str, Any] = operation.input_schema["properties"]
     body = operation.body
     own_names = {parameter.name: parameter.key for parameter in operation.parameters}
-    own_names |= {one.name: one.key for one in body.fields if one.name not in own_names} if body else {}
-    given = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
-    unknown = [name for name in given if name not in properties]
+    own_names |= {field.name: field.key for field in body.fields if field.name not in own_names} if body else {}
+    values = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
+    unknown = [name for name in values if name not in properties]
     if unknown and not (body and body.open):
         names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
         raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
     try:
-        return coerce_arguments(given, operation.input_schema).value
+        return coerce_arguments(values, operation.input_schema).value
     except MismatchError as mismatch:
         raise ArgumentError(mismatch.sentence) from None
 
 
-def _placed(operation: Operation, given: Mapping[str, Any], place: str) -> list[tuple[Parameter, Any]]:
+def _placed(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
     """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
-    values = ((each, given.get(each.key)) for each in operation.parameters if each.place == place)
+    values = ((each, arguments.get(each.key)) for each in operation.parameters if each.place == location)
     return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
 
 
-def _path(operation: Operation, given: Mapping[str, Any]) -> str:
+def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.place == "path"}
-    texts = {parameter.name: in_path(parameter, value) for parameter, value in _placed(operation, given, "path")}
+    texts = {parameter.name: in_path(parameter, value) for parameter, value in _placed(operation, arguments, "path")}
 
     def value(match: re.Match[str]) -> str:
         before, name, after = match.groups()
@@ -334,5 +334,5 @@ def _path(operation: Operation, given: Mapping[str, Any]) -> str:
 
 def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
     # Header names are case-insensitive.
-    taken = {name.lower() for name in by}
-    return {**{name: value for name, value in headers.items() if name.lower() not in taken}, **by}
+    names = {name.lower() for name in by}
+    return {**{name: value for name, value in headers.items() if name.lower() not in names}, **by}

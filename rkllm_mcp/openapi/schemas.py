@@ -71,16 +71,16 @@ class Schemas:
         joined = self._joined(schema, (), 0)[0]
         fields = self._own_fields(joined)
         for branches in self._unions(joined):
-            found = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
-            if not found:
+            members = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
+            if not members:
                 continue
-            if len(found) < sum(self._references.resolved(branch).get("type") != "null" for branch in branches):
+            if len(members) < sum(self._references.resolved(branch).get("type") != "null" for branch in branches):
                 # One alternative is not an object, so the body is not always a set of fields.
                 return None
-            for inner in found:
+            for inner in members:
                 fields.properties = {**inner.properties, **fields.properties}
                 fields.open = fields.open or inner.open
-            fields.required |= set[str].intersection(*(inner.required for inner in found))
+            fields.required |= set[str].intersection(*(inner.required for inner in members))
         return fields if fields.properties else None
 
     def fields_of_branch(self, branch: Any) -> Fields | None:
@@ -100,8 +100,8 @@ class Schemas:
         for branches in self._unions(joined):
             small = {**small, **self._union(branches, depth, inner_trail)}
         if words:
-            said = small.get("description")
-            small["description"] = f"{words} ({said})" if said else words
+            description = small.get("description")
+            small["description"] = f"{words} ({description})" if description else words
         return small
 
     def _plain(self, schema: Node, depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
@@ -173,9 +173,9 @@ class Schemas:
         for branch in branches:
             inner, trail = self._joined(branch, trail, nesting + 1)
             _merge_into(merged, inner)
-        own = {key: value for key, value in node.items() if key != "allOf"}
-        _merge_into(merged, own)
-        merged.update({key: own[key] for key in ("description", "default", "nullable") if key in own})
+        base = {key: value for key, value in node.items() if key != "allOf"}
+        _merge_into(merged, base)
+        merged.update({key: base[key] for key in ("description", "default", "nullable") if key in base})
         return merged, trail
 
     def _unions(self, schema: Node) -> list[Sequence[Any]]:
@@ -185,9 +185,9 @@ class Schemas:
         required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
         properties = as_node(schema.get("properties"))
         # Read-only properties are not arguments.
-        kept = {str(name): inner for name, inner in properties.items() if not self._is_read_only(inner)}
+        writable = {str(name): inner for name, inner in properties.items() if not self._is_read_only(inner)}
         extra = schema.get("additionalProperties")
-        return Fields(kept, required & kept.keys(), extra is True or (isinstance(extra, Mapping)))
+        return Fields(writable, required & writable.keys(), extra is True or (isinstance(extra, Mapping)))
 
     def _is_read_only(self, schema: Any) -> bool:
         node = as_node(schema)
@@ -209,35 +209,37 @@ def _merge_into(merged: dict[str, Any], schema: Node) -> None:
 
 def _types(schema: Node) -> tuple[str, ...]:
     """Return the types of a schema, declared or implied, ``null`` last."""
-    named = schema.get("type")
-    wanted = [named] if isinstance(named, str) else list(as_list(named))
-    if not wanted and ("properties" in schema or isinstance(schema.get("additionalProperties"), Mapping)):
-        wanted = ["object"]
-    if wanted == ["file"]:
-        wanted = ["string"]
-    if schema.get("nullable") is True and wanted:
-        wanted.append("null")
-    return tuple(name for name in _TYPES if name in wanted)
+    declared = schema.get("type")
+    types = [declared] if isinstance(declared, str) else list(as_list(declared))
+    if not types and ("properties" in schema or isinstance(schema.get("additionalProperties"), Mapping)):
+        types = ["object"]
+    if types == ["file"]:
+        types = ["string"]
+    if schema.get("nullable") is True and types:
+        types.append("null")
+    return tuple(name for name in _TYPES if name in types)
 
 
 def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the branches of a union as the shortest equivalent schema."""
     null = any(small.get("type") == "null" for small in smalls)
-    rest = [small for small in smalls if small.get("type") != "null"]
-    choices = [choice for small in rest for choice in as_list(small.get("enum"))]
-    if rest and all(small.keys() <= {"type", "enum", "description"} and "enum" in small for small in rest):
-        types = list(dict.fromkeys(small["type"] for small in rest if isinstance(small.get("type"), str)))
+    alternatives = [small for small in smalls if small.get("type") != "null"]
+    choices = [choice for small in alternatives for choice in as_list(small.get("enum"))]
+    if alternatives and all(
+        small.keys() <= {"type", "enum", "description"} and "enum" in small for small in alternatives
+    ):
+        types = list(dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str)))
         return {**_typed(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
-    if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in rest):
-        return _typed(list(dict.fromkeys(small["type"] for small in rest if small)), null=null)
-    if len(rest) == 1:
-        only = dict(rest[0])
+    if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in alternatives):
+        return _typed(list(dict.fromkeys(small["type"] for small in alternatives if small)), null=null)
+    if len(alternatives) == 1:
+        only = dict(alternatives[0])
         if null and isinstance(only.get("type"), str):
             only["type"] = [only["type"], "null"]
         return only
-    if any(not small for small in rest):
+    if any(not small for small in alternatives):
         return {}  # one branch allows anything
-    return {"anyOf": [*rest, *([{"type": "null"}] if null else [])]}
+    return {"anyOf": [*alternatives, *([{"type": "null"}] if null else [])]}
 
 
 def _typed(types: Iterable[str], *, null: bool) -> dict[str, Any]:

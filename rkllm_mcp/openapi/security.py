@@ -29,15 +29,15 @@ class Credentials:
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
     """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
-    found = {str(name): _scheme(str(name), references.resolved(node)) for name, node in definitions.items()}
-    return {name: scheme for name, scheme in found.items() if scheme is not None}
+    schemes = {str(name): _scheme(str(name), references.resolved(node)) for name, node in definitions.items()}
+    return {name: scheme for name, scheme in schemes.items() if scheme is not None}
 
 
 def _scheme(name: str, definition: Node) -> Scheme | None:
     kind, key = as_text(definition.get("type")).lower(), as_text(definition.get("name"))
     if kind == "apikey" and key:
-        place = as_text(definition.get("in"))
-        return Scheme(name, place, key) if place in ("header", "query", "cookie") else None
+        location = as_text(definition.get("in"))
+        return Scheme(name, location, key) if location in ("header", "query", "cookie") else None
     if kind == "http" and as_text(definition.get("scheme")).lower() == "basic":
         return Scheme(name, "basic")
     return Scheme(name, "bearer") if kind in {"http", "oauth2", "openidconnect"} else None
@@ -45,8 +45,8 @@ def _scheme(name: str, definition: Node) -> Scheme | None:
 
 def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tuple[Scheme, ...], ...]:
     """Return the alternatives of an operation's security; one with an unknown scheme cannot be met."""
-    found = [list(as_node(requirement)) for requirement in as_list(requirements)]
-    return tuple(tuple(schemes[name] for name in names) for names in found if all(name in schemes for name in names))
+    sets = [list(as_node(requirement)) for requirement in as_list(requirements)]
+    return tuple(tuple(schemes[name] for name in names) for names in sets if all(name in schemes for name in names))
 
 
 def credentials_for(
@@ -59,15 +59,15 @@ def credentials_for(
     """
     schemes = [scheme for alternative in operation.security for scheme in alternative]
     elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
-    found = Credentials()
-    places = {"query": found.query, "cookie": found.cookies}
+    credentials = Credentials()
+    targets = {"query": credentials.query, "cookie": credentials.cookies}
     for name, value in written.items():
         scheme = elsewhere.get(name.lower(), Scheme("", "header", name))
-        places.get(scheme.kind, found.headers)[scheme.key] = value
-    settled = {name.lower() for name in (*found.headers, *found.query, *found.cookies)}
+        targets.get(scheme.kind, credentials.headers)[scheme.key] = value
+    settled = {name.lower() for name in (*credentials.headers, *credentials.query, *credentials.cookies)}
     for scheme, token in _satisfied(operation.security, settled, tokens, server):
-        places.get(scheme.kind, found.headers)[scheme.key] = _formatted_token(scheme, token)
-    return found
+        targets.get(scheme.kind, credentials.headers)[scheme.key] = _formatted_token(scheme, token)
+    return credentials
 
 
 def _satisfied(
@@ -78,9 +78,9 @@ def _satisfied(
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
             return []
-        found = [(each, (tokens.get(each.name) or tokens.get(server) or "").strip()) for each in open_schemes]
-        if found and all(token for _, token in found):
-            return found
+        values = [(each, (tokens.get(each.name) or tokens.get(server) or "").strip()) for each in open_schemes]
+        if values and all(token for _, token in values):
+            return values
     return []
 
 

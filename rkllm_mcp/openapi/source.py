@@ -220,10 +220,10 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
 
 def _reach(spec: OpenAPIServer) -> Reach | None:
     """Return the limit to the addresses of a specification; None for one that its owner has given as file or text."""
-    place = spec.openapi_spec
-    if isinstance(place, Mapping) or not place.startswith(("http://", "https://")):
+    address = spec.openapi_spec
+    if isinstance(address, Mapping) or not address.startswith(("http://", "https://")):
         return None
-    return Reach(place, [spec.openapi_base_url], "set openapi_base_url if it is the right address")
+    return Reach(address, [spec.openapi_base_url], "set openapi_base_url if it is the right address")
 
 
 def _check_addresses(operations: Sequence[Operation], reach: Reach) -> None:
@@ -276,25 +276,27 @@ def tool_of(operation: Operation) -> ToolSpec:
 
 async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[str, Any] | bytes, str]:
     """Return the specification, parsed or as bytes, and its URL."""
-    place = spec.openapi_spec
-    if isinstance(place, Mapping):
-        return place, ""
-    file = specification_file(place)
+    address = spec.openapi_spec
+    if isinstance(address, Mapping):
+        return address, ""
+    file = specification_file(address)
     if file is None:
-        is_text = not place.startswith(("http://", "https://"))
-        return (place.encode("utf-8", "replace"), "") if is_text else (await _fetched(place, spec, exchange), place)
+        is_text = not address.startswith(("http://", "https://"))
+        return (
+            (address.encode("utf-8", "replace"), "") if is_text else (await _fetched(address, spec, exchange), address)
+        )
     try:
         return await anyio.Path(file).read_bytes(), ""
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ServerUnavailableError(f"its openapi_spec {place} cannot be read: {reason}; correct the path") from None
+        raise ServerUnavailableError(f"its openapi_spec {address} cannot be read: {reason}; correct the path") from None
 
 
-def specification_file(place: str) -> Path | None:
+def specification_file(address: str) -> Path | None:
     """Return the file that an ``openapi_spec`` names; None for a URL or an inline specification."""
-    if place.lstrip().startswith("{") or "\n" in place or place.startswith(("http://", "https://")):
+    if address.lstrip().startswith("{") or "\n" in address or address.startswith(("http://", "https://")):
         return None
-    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
+    return Path(unquote(urlsplit(address).path) if address.startswith("file://") else address)
 
 
 async def _fetched(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:

@@ -29,7 +29,7 @@ _CACHED = {"type": "ephemeral"}
 
 
 def request_of(
-    service: RemoteSettings, asked: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
+    service: RemoteSettings, model_round: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
 ) -> dict[str, Any]:
     """Return the request body.
 
@@ -38,28 +38,28 @@ def request_of(
     """
     body: dict[str, Any] = {
         "model": service.model,
-        "max_tokens": asked.options.max_new_tokens or DEFAULT_MAX_TOKENS,
-        "messages": [_message(turn, asked.names, thoughts) for turn in asked.turns],
+        "max_tokens": model_round.options.max_new_tokens or DEFAULT_MAX_TOKENS,
+        "messages": [_message(turn, model_round.names, thoughts) for turn in model_round.turns],
     }
-    if asked.system:
-        body["system"] = [{"type": "text", "text": asked.system, "cache_control": _CACHED}]
-    if asked.options.stop:
-        body["stop_sequences"] = list(asked.options.stop)
-    sampling = asked.options.sampling
+    if model_round.system:
+        body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
+    if model_round.options.stop:
+        body["stop_sequences"] = list(model_round.options.stop)
+    sampling = model_round.options.sampling
     if sampling.temperature is not None:
         body["temperature"] = min(sampling.temperature, 1.0)  # the interface's maximum
     if sampling.top_p is not None:
         body["top_p"] = sampling.top_p
-    if asked.tools:
+    if model_round.tools:
         body["tools"] = [
             {
-                "name": asked.names.wire(tool.name),
+                "name": model_round.names.wire(tool.name),
                 "description": tool.description,
                 "input_schema": wire_schema(tool.input_schema),
             }
-            for tool in asked.tools
+            for tool in model_round.tools
         ]
-        body.update(_choice(asked))
+        body.update(_choice(model_round))
     return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
 
 
@@ -79,43 +79,43 @@ class EventReader:
     def pieces_of(self, event: Mapping[str, Any]) -> Iterator[StreamPart]:
         """Yield the parts of one event; invalid and unknown events are skipped."""
         kind, index = event.get("type"), event.get("index")
-        place = index if isinstance(index, int) else 0
+        block_index = index if isinstance(index, int) else 0
         if kind == "message_start":
             yield from self._count(as_mapping(as_mapping(event.get("message")).get("usage")))
         elif kind == "content_block_start":
-            yield from self._begin(place, as_mapping(event.get("content_block")))
+            yield from self._begin(block_index, as_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            yield from self._continue(place, as_mapping(event.get("delta")))
+            yield from self._continue(block_index, as_mapping(event.get("delta")))
         elif kind == "message_delta":
             yield from self._count(as_mapping(event.get("usage")))
             reason = as_mapping(event.get("delta")).get("stop_reason")
             if isinstance(reason, str):
                 yield _STOPS.get(reason, FinishPart("end"))
 
-    def _begin(self, place: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
+    def _begin(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
         kind = block.get("type")
         if kind == "text" and block.get("text"):
             yield TextPart(str(block["text"]))
         elif kind in {"thinking", "redacted_thinking"}:
-            self._blocks[place] = dict(block)
+            self._blocks[index] = dict(block)
         elif kind == "tool_use":
             written = block.get("input")
             # Compatible services may send the arguments with the start of the block.
             arguments = json.dumps(written, ensure_ascii=False) if written else ""
-            yield CallPart(place, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
+            yield CallPart(index, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
 
-    def _continue(self, place: int, delta: Mapping[str, Any]) -> Iterator[StreamPart]:
+    def _continue(self, index: int, delta: Mapping[str, Any]) -> Iterator[StreamPart]:
         kind = delta.get("type")
         if kind == "text_delta" and delta.get("text"):
             yield TextPart(str(delta["text"]))
         elif kind == "thinking_delta" and delta.get("thinking"):
-            block = self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})
+            block = self._blocks.setdefault(index, {"type": "thinking", "thinking": ""})
             block["thinking"] = f"{block.get('thinking', '')}{delta['thinking']}"
             yield ThinkingPart(str(delta["thinking"]))
         elif kind == "signature_delta":
-            self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})["signature"] = delta.get("signature")
+            self._blocks.setdefault(index, {"type": "thinking", "thinking": ""})["signature"] = delta.get("signature")
         elif kind == "input_json_delta":
-            yield CallPart(place, arguments=str(delta.get("partial_json") or ""))
+            yield CallPart(index, arguments=str(delta.get("partial_json") or ""))
 
     def _count(self, usage: Mapping[str, Any]) -> Iterator[UsagePart]:
         """Yield the usage so far: prompt tokens come first, output tokens increase."""
@@ -150,20 +150,20 @@ def _result(result: ToolResult) -> dict[str, Any]:
     return block
 
 
-def _choice(asked: Round) -> dict[str, Any]:
-    options = asked.options
+def _choice(model_round: Round) -> dict[str, Any]:
+    options = model_round.options
     if options.tool_choice == "none":
         return {"tool_choice": {"type": "none"}}
     choice: dict[str, Any] = {"type": "any" if options.tool_choice == "required" else "auto"}
     if options.forced_tool is not None:
-        choice = {"type": "tool", "name": asked.names.wire(options.forced_tool)}
+        choice = {"type": "tool", "name": model_round.names.wire(options.forced_tool)}
     if options.single_call:
         choice["disable_parallel_tool_use"] = True
     return {} if choice == {"type": "auto"} else {"tool_choice": choice}
 
 
 class AnthropicModel(RemoteModel):
-    """A ``LastingModel`` on a service with Anthropic's interface."""
+    """A ``StatefulModel`` on a service with Anthropic's interface."""
 
     def __init__(self, service: RemoteSettings) -> None:
         super().__init__(service)
@@ -184,8 +184,8 @@ class AnthropicModel(RemoteModel):
         client = client_of(anthropic, anthropic.AsyncAnthropic, self.service, headers)
         return sdk_of(anthropic, anthropic.AnthropicError, client.messages.create, client.close)
 
-    def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
-        return request_of(self.service, asked, self._refused, self._thoughts.get(conversation.id, {}))
+    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
+        return request_of(self.service, model_round, self._refused, self._thoughts.get(conversation.id, {}))
 
     def _reader(self, conversation: Conversation) -> ReadChunk:
         reader = self._readers[conversation.id] = EventReader()

@@ -118,8 +118,8 @@ def _question(instruction: str, query: str, document: str) -> list[Segment]:
 
 def _end_token(tokenizer: ModelTokenizer) -> list[int]:
     """Return the token whose state is the vector of a text; empty if the vocabulary has none."""
-    known = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
-    return known[:1]
+    token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
+    return token_ids[:1]
 
 
 def _word_id(tokenizer: ModelTokenizer, word: str) -> int:

@@ -24,7 +24,7 @@ GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat
 
 
 class FallbackModel:
-    """A ``LastingModel`` on two models, with the ``rules`` that hand over from the first to the second."""
+    """A ``StatefulModel`` on two models, with the ``rules`` that hand over from the first to the second."""
 
     def __init__(self, first: StatefulModel, second: RemoteModel, rules: Collection[Occasion]) -> None:
         self._first = first
@@ -69,7 +69,7 @@ class FallbackModel:
         self._second.forget(conversation_id)
 
     def branch(self, conversation_id: str, new_id: str) -> None:
-        """See ``LastingModel.branch``."""
+        """See ``StatefulModel.branch``."""
         self._first.branch(conversation_id, new_id)
         self._second.branch(conversation_id, new_id)
 
@@ -123,9 +123,9 @@ class FallbackModel:
                 conversation.add(joined(added[0] if added else Message("assistant")))
 
 
-def new_part(said: str, text: str) -> str:
+def new_part(earlier: str, text: str) -> str:
     """Return ``text`` without a leading repetition of the earlier text; empty while it is only a prefix of it."""
-    return "" if said.startswith(text) else text.removeprefix(said)
+    return "" if earlier.startswith(text) else text.removeprefix(earlier)
 
 
 class _FirstAnswer:
@@ -146,7 +146,7 @@ class _NewEvents:
     """The sink of the second model; removes a repetition of the first one's text from the start."""
 
     def __init__(self, said: str, sink: EventSink) -> None:
-        self._said = said if said.strip() else ""
+        self._earlier = said if said.strip() else ""
         self._buffer = ""
         self._sink = sink
         self.drained = sink.drained
@@ -159,10 +159,10 @@ class _NewEvents:
 
     def _new_text(self, text: str) -> str:
         """Return the new part of the next piece of text."""
-        if not self._said:
+        if not self._earlier:
             return text
         self._buffer += text
-        new = new_part(self._said, self._buffer)
+        new = new_part(self._earlier, self._buffer)
         if new:
-            self._said = ""
+            self._earlier = ""
         return new

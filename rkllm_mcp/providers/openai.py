@@ -18,33 +18,33 @@ _STOPS: Mapping[str, FinishPart] = {"length": FinishPart("length"), "content_fil
 _THINKING = ("reasoning_content", "reasoning")
 
 
-def request_of(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> dict[str, Any]:
+def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[str]) -> dict[str, Any]:
     """Return the request body; ``refused`` names parameters that the service rejected."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": asked.system}] if asked.system else []
-    for turn in asked.turns:
-        messages += _messages(turn, asked.names)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": model_round.system}] if model_round.system else []
+    for turn in model_round.turns:
+        messages += _messages(turn, model_round.names)
     body: dict[str, Any] = {
         "model": service.model,
         "messages": messages,
         "stream_options": {"include_usage": True},
-        **_limit(service, asked, refused),
-        **_sampling(asked),
+        **_limit(service, model_round, refused),
+        **_sampling(model_round),
     }
-    if asked.options.stop:
-        body["stop"] = list(asked.options.stop)
-    if asked.tools:
+    if model_round.options.stop:
+        body["stop"] = list(model_round.options.stop)
+    if model_round.tools:
         body["tools"] = [
             {
                 "type": "function",
                 "function": {
-                    "name": asked.names.wire(tool.name),
+                    "name": model_round.names.wire(tool.name),
                     "description": tool.description,
                     "parameters": wire_schema(tool.input_schema),
                 },
             }
-            for tool in asked.tools
+            for tool in model_round.tools
         ]
-        body.update(_choice(asked))
+        body.update(_choice(model_round))
     return {key: value for key, value in body.items() if key not in refused}
 
 
@@ -68,17 +68,17 @@ def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
     if thinking:
         yield ThinkingPart(thinking)
     yield from (TextPart(texts[key]) for key in ("content", "refusal") if key in texts)
-    for place, call in enumerate(as_list(delta.get("tool_calls"))):
-        yield _call_part(as_mapping(call), place)
+    for position, call in enumerate(as_list(delta.get("tool_calls"))):
+        yield _call_part(as_mapping(call), position)
 
 
-def _call_part(call: Mapping[str, Any], place: int) -> CallPart:
+def _call_part(call: Mapping[str, Any], position: int) -> CallPart:
     function = as_mapping(call.get("function"))
     index, arguments = call.get("index"), function.get("arguments")
     # Some services send the arguments as one JSON object.
     text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
     return CallPart(
-        index=index if isinstance(index, int) else place,
+        index=index if isinstance(index, int) else position,
         id=str(call.get("id") or ""),
         name=str(function.get("name") or ""),
         arguments=text,
@@ -93,7 +93,7 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
         yield message
         return
     yield from (
-        {"role": "tool", "tool_call_id": wire_id(one.call_id), "content": _result_text(one)} for one in turn.results
+        {"role": "tool", "tool_call_id": wire_id(item.call_id), "content": _result_text(item)} for item in turn.results
     )
     if turn.text:
         yield {"role": "user", "content": turn.text}
@@ -109,9 +109,9 @@ def _result_text(result: ToolResult) -> str:
     return f"Error: {result.text}" if result.is_error else result.text
 
 
-def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> dict[str, int]:
+def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str]) -> dict[str, int]:
     """Return the token limit under the parameter name that the service accepts."""
-    limit = asked.options.max_new_tokens
+    limit = model_round.options.max_new_tokens
     if limit is None:
         return {}
     # OpenAI's newer models reject the old name, older services do not know the new one.
@@ -120,24 +120,27 @@ def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> di
     return {next((key for key in ordered if key not in refused), ordered[0]): limit}
 
 
-def _sampling(asked: Round) -> dict[str, float]:
+def _sampling(model_round: Round) -> dict[str, float]:
     names = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
-    values = ((name, getattr(asked.options.sampling, name)) for name in names)
+    values = ((name, getattr(model_round.options.sampling, name)) for name in names)
     return {name: value for name, value in values if value is not None}
 
 
-def _choice(asked: Round) -> dict[str, Any]:
-    options = asked.options
+def _choice(model_round: Round) -> dict[str, Any]:
+    options = model_round.options
     choice: dict[str, Any] = {}
     if options.forced_tool is not None:
-        choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(options.forced_tool)}}
+        choice["tool_choice"] = {
+            "type": "function",
+            "function": {"name": model_round.names.wire(options.forced_tool)},
+        }
     elif options.tool_choice != "auto":
         choice["tool_choice"] = options.tool_choice
     return {**choice, "parallel_tool_calls": False} if options.single_call else choice
 
 
 class OpenAIModel(RemoteModel):
-    """A ``LastingModel`` on a service with OpenAI's interface."""
+    """A ``StatefulModel`` on a service with OpenAI's interface."""
 
     def _load(self) -> Sdk:
         import openai
@@ -148,9 +151,9 @@ class OpenAIModel(RemoteModel):
         client = client_of(openai, openai.AsyncOpenAI, self.service, headers)
         return sdk_of(openai, openai.OpenAIError, client.chat.completions.create, client.close)
 
-    def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
+    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
         del conversation
-        return request_of(self.service, asked, self._refused)
+        return request_of(self.service, model_round, self._refused)
 
     def _reader(self, conversation: Conversation) -> ReadChunk:
         del conversation

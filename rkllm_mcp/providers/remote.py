@@ -67,8 +67,8 @@ def declared_tools(
     ``described`` names tools that the conversation introduced later; they are declared in addition to the listed ones.
     """
     declared = {tool.name: tool for tool in tools}
-    known = {*described, options.forced_tool}
-    declared.update({tool.name: tool for tool in options.others if tool.name in known})
+    names = {*described, options.forced_tool}
+    declared.update({tool.name: tool for tool in options.others if tool.name in names})
     return tuple(declared.values())
 
 
@@ -125,14 +125,14 @@ class Sdk:
     close: Callable[[], Awaitable[None]]
     silent: tuple[type[Exception], ...]  # timeouts
     connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
-    said: type[Exception]  # errors reported by the service
+    status_error: type[Exception]  # errors reported by the service
 
 
 ReadChunk = Callable[[Mapping[str, Any]], Iterable[StreamPart]]
 
 
 class RemoteModel(ABC):
-    """A ``LastingModel`` on a remote service."""
+    """A ``StatefulModel`` on a remote service."""
 
     def __init__(self, service: RemoteSettings) -> None:
         self.service = service
@@ -177,15 +177,15 @@ class RemoteModel(ABC):
             if notice:
                 sink.feed([Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")])
             while True:
-                asked = round_of(self.service, messages, declared if self._can_use_tools else (), options)
+                model_round = round_of(self.service, messages, declared if self._can_use_tools else (), options)
                 callable_now = may_be_called if self._can_use_tools else ()
-                parts = CallParts(ToolCatalogue(callable_now), asked.names) if callable_now else None
+                parts = CallParts(ToolCatalogue(callable_now), model_round.names) if callable_now else None
                 detector = _thinking_detector()
                 turn = TurnBuilder(conversation, detector, single_call=options.single_call, call_parts=parts)
                 try:
-                    return turn.turn(await self._request_turn(conversation, asked, turn, sink))
+                    return turn.turn(await self._request_turn(conversation, model_round, turn, sink))
                 except _AskOtherwiseError as otherwise:
-                    statuses = self._adapted(otherwise, asked)
+                    statuses = self._adapted(otherwise, model_round)
                 if statuses:
                     sink.feed(statuses)
         except PromptTooLongError:
@@ -210,7 +210,7 @@ class RemoteModel(ABC):
         del conversation_id, new_id
 
     @abstractmethod
-    def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
+    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
         """Return the request body."""
 
     @abstractmethod
@@ -225,26 +225,26 @@ class RemoteModel(ABC):
         """Hook that is called after a complete round."""
         del conversation, answer
 
-    def _adapted(self, otherwise: _AskOtherwiseError, asked: Round) -> list[Status]:
+    def _adapted(self, otherwise: _AskOtherwiseError, model_round: Round) -> list[Status]:
         """Store a parameter that the service rejected; return a status line if this changes a requested option."""
         part = otherwise.part
         if part == "tools":
             self._can_use_tools = False
             return [Status(f"[Model: '{self.name}' cannot use tools and is asked without them]")]
         self._refused |= {part}
-        wished = getattr(asked.options.sampling, part, None) is not None
+        wished = getattr(model_round.options.sampling, part, None) is not None
         return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
 
     async def _request_turn(
-        self, conversation: Conversation, asked: Round, turn: TurnBuilder, sink: EventSink
+        self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink
     ) -> Usage:
         """Send one request, feed its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
-        request = self._request(asked, conversation)
+        request = self._request(model_round, conversation)
         begun, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
-        conversation.unpaid_tokens = _prompt_tokens(asked)
+        conversation.unpaid_tokens = _prompt_tokens(model_round)
         try:
-            async with aclosing(self._chunks(request, asked, turn)) as chunks:
+            async with aclosing(self._chunks(request, model_round, turn)) as chunks:
                 async for chunk in chunks:
                     last = anyio.current_time()
                     first = first or last
@@ -259,13 +259,13 @@ class RemoteModel(ABC):
         closing = turn.finish()
         self._answered(conversation, turn)
         # An estimate if the service reports none.
-        counted = turn.usage_part or UsagePart(_prompt_tokens(asked), 0, estimated_message_tokens(turn.message()))
+        counted = turn.usage_part or UsagePart(_prompt_tokens(model_round), 0, estimated_message_tokens(turn.message()))
         usage = _usage(counted, begun, first or last, last)
         sink.feed([*closing, usage])
         return usage
 
     async def _chunks(
-        self, request: dict[str, Any], asked: Round, answer: TurnBuilder
+        self, request: dict[str, Any], model_round: Round, answer: TurnBuilder
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         sdk = await self.ready()
         deadline = Deadline(self.service.answer_timeout_s, anyio.current_time)
@@ -284,20 +284,22 @@ class RemoteModel(ABC):
         except sdk.connection as error:
             has_begun = answer.has_content
             raise (broken_off(self.service, str(error)) if has_begun else unreachable(error, self.service)) from None
-        except sdk.said as error:
-            raise self._error(error, asked, request, answer) from None
+        except sdk.status_error as error:
+            raise self._error(error, model_round, request, answer) from None
         except ValueError as error:
             # Invalid JSON or UTF-8.
             raise (broken_off(self.service, str(error)) if answer.has_content else no_stream(self.service)) from None
 
-    def _error(self, error: Exception, asked: Round, request: Mapping[str, Any], answer: TurnBuilder) -> Exception:
+    def _error(
+        self, error: Exception, model_round: Round, request: Mapping[str, Any], answer: TurnBuilder
+    ) -> Exception:
         """Return the exception for an error that the service reported."""
         problem = problem_of(error, self.service)
         if not answer.has_content:
-            part = "tools" if asked.tools and is_about_tools(problem) else dispensable_in(problem, request)
+            part = "tools" if model_round.tools and is_about_tools(problem) else dispensable_in(problem, request)
             if part is not None:
                 return _AskOtherwiseError(part)
-        return failure(problem, self.service, _prompt_tokens(asked))
+        return failure(problem, self.service, _prompt_tokens(model_round))
 
     async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
         """Await with a deadline, which raises TimeoutError."""
@@ -339,7 +341,7 @@ def client_of(module: Any, client_type: Any, service: RemoteSettings, headers: M
     )
 
 
-def sdk_of(module: Any, said: type[Exception], create: Callable[..., Any], close: Callable[..., Any]) -> Sdk:
+def sdk_of(module: Any, status_error: type[Exception], create: Callable[..., Any], close: Callable[..., Any]) -> Sdk:
     """Return the SDK in ``module`` with a client's functions.
 
     In the middle of a stream it does not translate the exceptions of the HTTP library (httpx or httpx2, which depends
@@ -348,7 +350,7 @@ def sdk_of(module: Any, said: type[Exception], create: Callable[..., Any], close
     http: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     silent = (module.APITimeoutError, *(library.TimeoutException for library in http))
     broken = (error for library in http for error in (library.HTTPError, library.StreamError))
-    return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), said)
+    return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), status_error)
 
 
 def _thinking_detector() -> Detector:
@@ -365,9 +367,9 @@ class _AskOtherwiseError(Exception):
 
 def _arguments(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments that every SDK release accepts: optional parameters go into ``extra_body``."""
-    named = {key: value for key, value in request.items() if key in _REQUIRED}
-    rest = {key: value for key, value in request.items() if key not in _REQUIRED}
-    return {**named, "extra_body": rest, "stream": True}
+    parameters = {key: value for key, value in request.items() if key in _REQUIRED}
+    extra_body = {key: value for key, value in request.items() if key not in _REQUIRED}
+    return {**parameters, "extra_body": extra_body, "stream": True}
 
 
 def _plain(chunk: Any) -> Mapping[str, Any]:
@@ -376,15 +378,15 @@ def _plain(chunk: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
 
 
-def _prompt_tokens(asked: Round) -> int:
+def _prompt_tokens(model_round: Round) -> int:
     """Estimate the length of the prompt."""
-    turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in asked.turns)
-    tokens = estimated_tokens(asked.system) + sum(map(estimated_message_tokens, turns))
-    return tokens + sum(map(estimated_tool_tokens, asked.tools))
+    turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in model_round.turns)
+    tokens = estimated_tokens(model_round.system) + sum(map(estimated_message_tokens, turns))
+    return tokens + sum(map(estimated_tool_tokens, model_round.tools))
 
 
-def _usage(counted: UsagePart, begun: float, first: float, last: float) -> Usage:
-    to_first_ms = round((first - begun) * 1000, 3)
+def _usage(counted: UsagePart, start: float, first: float, last: float) -> Usage:
+    to_first_ms = round((first - start) * 1000, 3)
     return Usage(
         prompt_tokens=counted.prompt,
         prefilled_tokens=max(0, counted.prompt - counted.cached),

@@ -99,11 +99,11 @@ def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
     message = error_body.get("message") or body.get("detail") or getattr(error, "message", None) or str(error)
     return ServiceProblem(
         status=number,
-        message=_shown(str(message), service),
+        message=_public_line(str(message), service),
         code=code,
         parameter=str(error_body.get("param") or ""),
         retry_after_s=_seconds(headers.get("retry-after", "")),
-        location=_shown(headers.get("location", ""), service),
+        location=_public_line(headers.get("location", ""), service),
     )
 
 
@@ -124,8 +124,8 @@ def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int
     """Return the exception for a failed answer; ``prompt_tokens`` is an estimate."""
     if problem.status in {400, 413, 422, 500} and _TOO_LONG.search(f"{problem.code} {problem.message}"):
         return _too_long(problem, service, prompt_tokens)
-    found, remedy = _sentence(problem, service)
-    return ServiceError(service.host, found, remedy, problem.status, problem.retry_after_s)
+    fault, remedy = _sentence(problem, service)
+    return ServiceError(service.host, fault, remedy, problem.status, problem.retry_after_s)
 
 
 def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
@@ -133,7 +133,7 @@ def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    return _unconnected(f"({_shown(str(cause) or type(cause).__name__, service)})", service)
+    return _unconnected(f"({_public_line(str(cause) or type(cause).__name__, service)})", service)
 
 
 def _unconnected(how: str, service: RemoteSettings) -> ServiceError:
@@ -147,17 +147,20 @@ def silent(service: RemoteSettings, error: Exception | None = None) -> ServiceEr
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
         return _unconnected(f"within {service.connect_timeout_s:g} s", service)
     if error is not None:
-        found, remedy = f"sent no data for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
+        fault, remedy = (
+            f"sent no data for {service.timeout_s:g} s",
+            f"ask again, or raise {service.section}.timeout_s",
+        )
     else:
-        found = f"did not finish its answer within {service.answer_timeout_s:g} s"
+        fault = f"did not finish its answer within {service.answer_timeout_s:g} s"
         remedy = f"ask for a shorter answer, or raise {service.section}.answer_timeout_s"
-    return ServiceError(service.host, found, remedy)
+    return ServiceError(service.host, fault, remedy)
 
 
 def broken_off(service: RemoteSettings, why: str = "") -> ServiceError:
     """Return the exception for an answer that broke off."""
-    found = "broke off in the middle of its answer"
-    return ServiceError(service.host, f"{found} ({_shown(why, service)})" if why else found, "ask again")
+    fault = "broke off in the middle of its answer"
+    return ServiceError(service.host, f"{fault} ({_public_line(why, service)})" if why else fault, "ask again")
 
 
 def no_stream(service: RemoteSettings) -> ServiceError:
@@ -171,9 +174,9 @@ def no_stream(service: RemoteSettings) -> ServiceError:
 
 def _too_long(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> PromptTooLongError:
     for figures in _FIGURES:
-        found = figures.search(problem.message)
-        if found is not None:
-            prompt, limit = int(found["prompt"]), int(found["limit"])
+        match = figures.search(problem.message)
+        if match is not None:
+            prompt, limit = int(match["prompt"]), int(match["limit"])
             if prompt > limit:
                 return PromptTooLongError(prompt, limit, f"so {service.host} refused it; {_CONTEXT_REMEDY}")
     # The service named neither length nor limit.
@@ -193,21 +196,24 @@ def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, st
     """Return the problem and the remedy."""
     status, section = problem.status, service.section
     if 300 <= status < 400:
-        found = f"redirects requests to {problem.location or 'another address'}"
-        return found, f"set {section}.base_url to that address if you trust it"
+        fault = f"redirects requests to {problem.location or 'another address'}"
+        return fault, f"set {section}.base_url to that address if you trust it"
     if status in _SENTENCES:
         wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
         words = {"model": service.model, "section": section, "example": _example(service), "wait": wait}
-        found, remedy = (text.format(**words) for text in _SENTENCES[status])
+        fault, remedy = (text.format(**words) for text in _SENTENCES[status])
     elif status in {401, 403}:
-        found, remedy = "requires a key" if service.api_key is None else "rejects the key", f"check {section}.api_key"
+        fault, remedy = (
+            "requires a key" if service.api_key is None else "rejects the key",
+            f"check {section}.api_key",
+        )
     elif status >= 500:
-        found, remedy = f"failed with status {status}", "ask again"
+        fault, remedy = f"failed with status {status}", "ask again"
     elif status:
-        found, remedy = f"rejects the request with status {status}", f"check {section}.model and the tools in use"
+        fault, remedy = f"rejects the request with status {status}", f"check {section}.model and the tools in use"
     else:
-        found, remedy = "reports an error", "ask again"
-    return f"{found} ({problem.message})" if problem.message else found, remedy
+        fault, remedy = "reports an error", "ask again"
+    return f"{fault} ({problem.message})" if problem.message else fault, remedy
 
 
 def _example(service: RemoteSettings) -> str:
@@ -218,7 +224,7 @@ def _names(problem: ServiceProblem, key: str) -> bool:
     return problem.parameter == key or re.search(rf"(?<![\w]){key}(?![\w])", problem.message) is not None
 
 
-def _shown(text: str, service: RemoteSettings) -> str:
+def _public_line(text: str, service: RemoteSettings) -> str:
     """Return one redacted line of limited length."""
     line = collapse_whitespace(text)
     if service.api_key:

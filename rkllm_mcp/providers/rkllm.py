@@ -100,7 +100,7 @@ class RepetitionWatch:
         self._last: list[int] = []
         self._count = 0
         # Of each run of ``LOOP_TOKENS``: where it ended last, the distance to the time before, and how often in a row.
-        self._seen: dict[int, tuple[int, int, int]] = {}
+        self._occurrences: dict[int, tuple[int, int, int]] = {}
 
     def add(self, token_id: int) -> bool:
         """Add the next token; return True if the answer has repeated itself ``LOOP_TIMES``."""
@@ -110,10 +110,10 @@ class RepetitionWatch:
             return False
         key = hash(tuple(self._last))
         del self._last[0]
-        place, distance, times = self._seen.get(key, (0, 0, 0))
-        apart = self._count - place
+        position, distance, times = self._occurrences.get(key, (0, 0, 0))
+        apart = self._count - position
         times = 1 if not times else times + 1 if apart == distance else 2
-        self._seen[key] = (self._count, apart, times)
+        self._occurrences[key] = (self._count, apart, times)
         # With a shorter period the runs overlap.
         covered = LOOP_TOKENS + (times - 1) * min(apart, LOOP_TOKENS)
         return covered >= LOOP_TOKENS * LOOP_TIMES
@@ -164,24 +164,24 @@ class TokenComparison:
         """
         if len(self._other) < least or len(self._other) <= self._same:
             return
-        ids, text, own = self._other[0]
+        ids, text, own_text = self._other[0]
         raise ModelFileError(
             f"tokenizer.json is not this model's own: token {', '.join(map(str, ids))} is {text!r} for the runtime and "
-            f"{own!r} in the file, so no prompt says what was meant.",
+            f"{own_text!r} in the file, so no prompt says what was meant.",
             "Put the original model's tokenizer.json into the model's folder, which 'rkllm-mcp models show' names.",
         )
 
     def _compare(self) -> None:
-        own = self._tokenizer.decode(self._ids)
+        own_text = self._tokenizer.decode(self._ids)
         # The runtime delivers a character that spans tokens with its last one.
-        is_whole = bool(self._text) and not own.endswith("\ufffd")
+        is_whole = bool(self._text) and not own_text.endswith("\ufffd")
         if not is_whole and len(self._ids) < _LONGEST_CHARACTER:
             return
         if self._text.strip() and "\ufffd" not in self._text:
-            if self._text.strip() == own.strip():
+            if self._text.strip() == own_text.strip():
                 self._same += 1
             else:
-                self._other.append((self._ids, self._text, own))
+                self._other.append((self._ids, self._text, own_text))
         self._ids, self._text = [], ""
 
 
@@ -280,7 +280,7 @@ class RkllmModel:
         self._prompts.pop(conversation_id, None)
 
     def branch(self, conversation_id: str, new_id: str) -> None:
-        """See ``LastingModel.branch``."""
+        """See ``StatefulModel.branch``."""
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._keep(new_id, prompt.copied())
 
@@ -302,8 +302,8 @@ class RkllmModel:
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
-        begun = conversation.messages[-1] if options.continues else None
-        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call, begun=begun)
+        continued = conversation.messages[-1] if options.continues else None
+        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call, begun=continued)
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )
@@ -366,7 +366,7 @@ class RkllmModel:
                 self._is_own_tokenizer, run.comparison = True, None
         for token in batch:
             run.ids.append(token.id)
-            events += run.turn.add_text(self._shown(token) if token.id in self._special else token.text)
+            events += run.turn.add_text(self._visible_text(token) if token.id in self._special else token.text)
             run.is_repeating = run.repetition.add(token.id)
             if run.turn.is_over or run.is_repeating:
                 break
@@ -381,7 +381,7 @@ class RkllmModel:
         has_own = options.sampling != SamplingOverrides()
         return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
-    def _shown(self, token: Token) -> str:
+    def _visible_text(self, token: Token) -> str:
         """Return the text of a special token; empty unless it is a marker that the detector needs."""
         return self._form.tokenizer.decode([token.id]) if token.id in self._markers else ""
 

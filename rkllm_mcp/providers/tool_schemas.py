@@ -37,8 +37,8 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
     for part in (root, *_branches(root, ("allOf",))):
         names = (name for name in as_list(part.get("required")) if isinstance(name, str))
         required += [name for name in names if name in properties and name not in required]
-    rest = {key: value for key, value in root.items() if key not in {*_CHOICES, "type", "properties", "required"}}
-    wire: dict[str, Any] = {"type": "object", "properties": properties, **rest}
+    extra = {key: value for key, value in root.items() if key not in {*_CHOICES, "type", "properties", "required"}}
+    wire: dict[str, Any] = {"type": "object", "properties": properties, **extra}
     return {**wire, "required": required} if required else wire
 
 
@@ -47,20 +47,20 @@ class _Cleaning:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._left = _MAX_SCHEMAS
+        self._remaining = _MAX_SCHEMAS
 
     def cleaned(self, schema: object, trail: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
         """Remove constructs that services reject; a boolean schema or one beyond the limits becomes ``{}``.
 
         ``trail`` holds the references that led to this schema, ``depth`` its nesting.
         """
-        self._left -= 1
-        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._left < 0:
+        self._remaining -= 1
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._remaining < 0:
             return {}
-        whole, trail = self._resolved(cast("Schema", schema), trail)
+        resolved, trail = self._resolved(cast("Schema", schema), trail)
         cleaned = {
             key: self._value(key, value, trail, depth + 1)
-            for key, value in whole.items()
+            for key, value in resolved.items()
             if key not in _DROPPED and not key.startswith("x-")
         }
         if cleaned.get("type") == "array":
@@ -79,16 +79,16 @@ class _Cleaning:
 
     def _resolved(self, schema: Schema, trail: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
         """Replace local references by their targets; the schema's own keywords take precedence."""
-        whole = dict(schema)
-        while isinstance(reference := whole.pop("$ref", None), str) and reference.startswith("#"):
+        merged = dict(schema)
+        while isinstance(reference := merged.pop("$ref", None), str) and reference.startswith("#"):
             target = resolved_reference(self._root, reference)
             if reference in trail:
                 # A recursive reference is reduced to its type and description.
                 kind = {key: value for key, value in as_mapping(target).items() if key in _OWN_KEYWORDS}
-                return {**kind, **whole}, trail
+                return {**kind, **merged}, trail
             trail = (*trail, reference)
-            whole = {**as_mapping(target), **whole}
-        return whole, trail
+            merged = {**as_mapping(target), **merged}
+        return merged, trail
 
 
 def _branches(schema: Schema, keys: Sequence[str]) -> list[Schema]:

@@ -102,8 +102,8 @@ class TurnBuilder:
             return []
         self._is_finished = True
         events = self._collect(self._detector.finish())
-        if self._matcher is not None and (rest := self._matcher.finish()):
-            events.append(self._add_text(Text(rest)))
+        if self._matcher is not None and (tail := self._matcher.finish()):
+            events.append(self._add_text(Text(tail)))
         if self._call_parts is not None:
             events += self._collect(self._call_parts.finish(is_cut=self._is_cut))
         if self.finish_part is not None and self.finish_part.why == "withheld":
@@ -136,16 +136,16 @@ class TurnBuilder:
                 break
             if isinstance(event, Text):
                 if self._matcher is not None:
-                    text, found = self._matcher.feed(event.text)
-                    self.is_over = found is not None
-                    self._stop_string = found or ""
+                    text, stop = self._matcher.feed(event.text)
+                    self.is_over = stop is not None
+                    self._stop_string = stop or ""
                     if not text:
                         continue
                     event = Text(text)
                 collected.append(self._add_text(event))
                 continue
-            if self._matcher is not None and (rest := self._matcher.finish()):
-                collected.append(self._add_text(Text(rest)))
+            if self._matcher is not None and (tail := self._matcher.finish()):
+                collected.append(self._add_text(Text(tail)))
             if isinstance(event, Thinking):
                 self._thinking.append(event.text)
             elif isinstance(event, ToolCallDetected):

@@ -111,8 +111,8 @@ def _turn(
         return WireTurn("assistant", _joined((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)
-    rest = [result for result in message.results if result not in results]
-    return WireTurn("user", _joined((*map(_result_text, rest), message.text)), results=results)
+    other_results = [result for result in message.results if result not in results]
+    return WireTurn("user", _joined((*map(_result_text, other_results), message.text)), results=results)
 
 
 def _result_text(result: ToolResult) -> str:

@@ -33,8 +33,8 @@ def refusal(
 ) -> ApprovalVerdict:
     """Return the verdict on a call that is not run; ``advice`` is the remedy for the owner."""
     effect, remedy = _TEXTS["model"]["effects"][concern], f" {advice}" if advice else ""
-    fact, shown = (_TEXTS[one]["refusals"][why].format(name=name, effect=effect) for one in ("en", language))
-    return ApprovalVerdict(ruling, f"{fact}{_TEXTS['model']['refusals'][why]}{remedy}", f"{shown}{remedy}")
+    fact, message = (_TEXTS[code]["refusals"][why].format(name=name, effect=effect) for code in ("en", language))
+    return ApprovalVerdict(ruling, f"{fact}{_TEXTS['model']['refusals'][why]}{remedy}", f"{message}{remedy}")
 
 
 # A service runs for months and does not notice the end of a conversation; a dropped approval is asked again.
@@ -100,8 +100,8 @@ class Switches:
 
     def turn_server(self, server: str, *, is_on: bool) -> None:
         """Enable or disable a server with all its present and future tools."""
-        own = [Switch(name, tool, None) for name, tool in self._states if name == server and tool]
-        self._change([*own, Switch(server, "", None if is_on else False)])
+        tool_switches = [Switch(name, tool, None) for name, tool in self._states if name == server and tool]
+        self._change([*tool_switches, Switch(server, "", None if is_on else False)])
 
     def _change(self, changes: Sequence[Switch]) -> None:
         for change in changes:
@@ -172,9 +172,9 @@ class Approvals:
 
     async def rule(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         """Decide about a call; time spent waiting for the user is paused in ``context``."""
-        known = await self._known(spec, tool, call, context)
-        if isinstance(known, ApprovalVerdict):
-            return known
+        outcome = await self._rule_without_asking(spec, tool, call, context)
+        if isinstance(outcome, ApprovalVerdict):
+            return outcome
         with context.pause():
             return await self._ask(spec, tool, call, context)
 
@@ -197,17 +197,17 @@ class Approvals:
         language = context.language or self.language
         async with self._turn(context.conversation_id):
             # The decision about a call that was ahead in the queue may apply to this one.
-            known = await self._known(spec, tool, call, context)
-            if isinstance(known, ApprovalVerdict):
-                return known
-            question = Approval(call.id, call.name, call.arguments, known.text(language))
+            outcome = await self._rule_without_asking(spec, tool, call, context)
+            if isinstance(outcome, ApprovalVerdict):
+                return outcome
+            question = Approval(call.id, call.name, call.arguments, outcome.text(language))
             decision = await context.asker.approve(question)
             # An approval of a repeated call is one of this call only.
-            if known.concern != "repeated" or decision == "never":
-                self._note(decision, known.key)
-        return _verdict(decision, call.name, known.concern, context, language)
+            if outcome.concern != "repeated" or decision == "never":
+                self._note(decision, outcome.key)
+        return _verdict(decision, call.name, outcome.concern, context, language)
 
-    async def _known(
+    async def _rule_without_asking(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict | _Question:
         """Return the decision if it is known, else the question to ask."""
@@ -279,12 +279,12 @@ def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
     trusted = bool(spec.trusted)
-    danger = risk_of(tool, arguments, trusted=trusted)
-    if danger is None and (must_ask or spec.approve == "always"):
+    risk = risk_of(tool, arguments, trusted=trusted)
+    if risk is None and (must_ask or spec.approve == "always"):
         return "asked"
-    if danger is None and spec.approve != "dangerous" and not is_known_to_read(tool, arguments, trusted=trusted):
+    if risk is None and spec.approve != "dangerous" and not is_known_to_read(tool, arguments, trusted=trusted):
         return "unknown"
-    return danger
+    return risk
 
 
 def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
@@ -302,9 +302,9 @@ def _verdict(
 ) -> ApprovalVerdict:
     if decision is None:
         return refusal("refused", "late", name, language, concern)
-    standing = context.asker if isinstance(context.asker, FixedApprover) else None
-    if decision in ("deny", "never") and standing:
-        return refusal("refused", "refused", name, language, concern, standing.advice)
+    approver = context.asker if isinstance(context.asker, FixedApprover) else None
+    if decision in ("deny", "never") and approver:
+        return refusal("refused", "refused", name, language, concern, approver.advice)
     if decision in ("deny", "never"):
         return refusal(decision, "deny", name, language)
-    return ApprovalVerdict("granted" if standing else decision)
+    return ApprovalVerdict("granted" if approver else decision)

@@ -101,8 +101,8 @@ async def execute_call(
     finally:
         # Also if cancelled: the call may already have had its effect.
         if policies.recorder is not None:
-            done = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
-            policies.recorder.record(call_record(tool, call, context, done, clock()))
+            timed_result = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
+            policies.recorder.record(call_record(tool, call, context, timed_result, clock()))
 
 
 def disabled_result(call: ToolCall) -> ToolResult:
@@ -160,6 +160,6 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
 
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments of a call as compact, redacted JSON."""
-    shown = secrets.redacted(dict(call.arguments))
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), default=str)
+    public = secrets.redacted(dict(call.arguments))
+    text = json.dumps(public, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "replace").decode("utf-8")

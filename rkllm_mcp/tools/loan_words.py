@@ -51,28 +51,28 @@ def spoken(word: str) -> tuple[str, ...]:
 
 def syllables(katakana: str) -> list[str]:
     """Return the sound of each syllable; a long vowel and a doubled consonant are not sounds of their own."""
-    found: list[str] = []
+    sounds: list[str] = []
     for character in katakana:
         name = unicodedata.name(character, "").split()
         sound = name[-1].lower() if name[:2] == ["KATAKANA", "LETTER"] else ""
         if "SMALL" in name:
-            if found and sound in ("a", "i", "u", "e", "o", "ya", "yu", "yo"):
+            if sounds and sound in ("a", "i", "u", "e", "o", "ya", "yu", "yo"):
                 # ファ is "ha", ティ "ti", ジョ "zo"; ウェ is "we".
-                before = "w" if found[-1] == "u" else found[-1][:-1]
-                found[-1] = before + sound.removeprefix("y")
+                before = "w" if sounds[-1] == "u" else sounds[-1][:-1]
+                sounds[-1] = before + sound.removeprefix("y")
         elif sound == "n" or not sound:
-            found += [sound] if sound else []
-        elif found and found[-1] == "n" and sound[0] == "n":
-            found[-1] = sound
+            sounds += [sound] if sound else []
+        elif sounds and sounds[-1] == "n" and sound[0] == "n":
+            sounds[-1] = sound
         else:
-            found.append(sound)
-    return [sound.translate(_CONSONANTS) for sound in found]
+            sounds.append(sound)
+    return [sound.translate(_CONSONANTS) for sound in sounds]
 
 
 def _bones(sound: str) -> str:
     """Return the consonants, with ``a`` for any vowel at the beginning."""
-    kept = "".join(letter for letter in sound if letter not in "aiueoy")
-    return f"a{kept}" if sound[:1] in ("a", "i", "u", "e", "o", "y") else kept
+    consonants = "".join(letter for letter in sound if letter not in "aiueoy")
+    return f"a{consonants}" if sound[:1] in ("a", "i", "u", "e", "o", "y") else consonants
 
 
 class LoanWords:

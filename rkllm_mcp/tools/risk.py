@@ -78,14 +78,14 @@ def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> R
 
     SQL in ``arguments`` is classified by its statements. ``trusted`` also believes hints that lower the risk.
     """
-    by_arguments = _danger_of_statements(arguments)
+    by_arguments = _risk_of_statements(arguments)
     # Home Assistant sets both hints on read-only tools; MCP defines destructiveHint only without readOnlyHint.
     if tool.destructive and not tool.read_only:
         return "delete"
     if trusted and tool.read_only:
         return by_arguments
-    found = {risk_of_name(tool.original_name), by_arguments, "change" if tool.read_only is False else None}
-    return _worst(found)
+    risks = {risk_of_name(tool.original_name), by_arguments, "change" if tool.read_only is False else None}
+    return _worst(risks)
 
 
 def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> bool:
@@ -112,48 +112,48 @@ def _reads_by_name(name: str) -> bool:
 
 def risk_of_name(name: str) -> Risk | None:
     """Return the highest risk that a tool name indicates."""
-    found = {_danger_of_words(part.split()) for part in _JOINT.split(" ".join(_words(name)))}
-    found.add(_danger_of_japanese(name))
-    return _worst(found)
+    risks = {_risk_of_words(part.split()) for part in _JOINT.split(" ".join(_words(name)))}
+    risks.add(_risk_of_japanese(name))
+    return _worst(risks)
 
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
 
 
-def _worst(found: Set[object]) -> Risk | None:
-    return next((danger for danger in _ORDER if danger in found), None)
+def _worst(risks: Set[object]) -> Risk | None:
+    return next((risk for risk in _ORDER if risk in risks), None)
 
 
-def _danger_of_words(words: list[str]) -> Risk | None:
+def _risk_of_words(words: list[str]) -> Risk | None:
     if len(words) == 1 and words[0] in _HARMLESS_ALONE:
         return None
-    found = {_WORDS.get(word) for word in _without_nouns(words)}
+    risks = {_WORDS.get(word) for word in _without_nouns(words)}
     if words and words[0] in _READING:
-        found &= {"delete"}
-    return _worst(found)
+        risks &= {"delete"}
+    return _worst(risks)
 
 
 def _without_nouns(words: list[str]) -> list[str]:
     """Drop words that are used as nouns."""
     triples = zip(["", *words], words, [*words[1:], ""], strict=False)
-    return [word for before, word, behind in triples if not _is_noun(before, word, behind)]
+    return [word for preceding, word, following in triples if not _is_noun(preceding, word, following)]
 
 
-def _is_noun(before: str, word: str, behind: str) -> bool:
+def _is_noun(preceding: str, word: str, following: str) -> bool:
     # "run_search" only reads; "run_query" may execute any statement.
-    only_reads = word == "run" and behind in _READING - {"query"}
-    return only_reads or (word in _NOUNS and (behind in _BEHIND_A_NOUN or before in _BEFORE_A_NOUN))
+    only_reads = word == "run" and following in _READING - {"query"}
+    return only_reads or (word in _NOUNS and (following in _BEHIND_A_NOUN or preceding in _BEFORE_A_NOUN))
 
 
-def _danger_of_japanese(name: str) -> Risk | None:
+def _risk_of_japanese(name: str) -> Risk | None:
     if name.endswith(_JAPANESE_READING):
         return None
     # Japanese names have no word boundaries.
     return _worst({risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1])})
 
 
-def _danger_of_statements(arguments: Mapping[str, Any]) -> Risk | None:
+def _risk_of_statements(arguments: Mapping[str, Any]) -> Risk | None:
     texts = [value for name, value in arguments.items() if name.lower() in _SQL_ARGUMENTS and isinstance(value, str)]
     if any(_SQL_DELETES.search(text) for text in texts):
         return "delete"

@@ -57,28 +57,28 @@ class Ranking:
             norm = 1 - _LENGTH + _LENGTH * length / (average or 1.0)
             for term, count in counts.items():
                 self._postings.setdefault(term, []).append((number, _saturated(count / norm)))
-        self._rarities = {term: self._rarity_of(term, len(found)) for term, found in self._postings.items()}
+        self._rarities = {term: self._rarity_of(term, len(postings)) for term, postings in self._postings.items()}
 
     def scores(self, request: Wanted) -> list[float]:
         """Return a score from 0 to about 1 for each document; of a term and those that stand for it the best counts."""
-        found = [0.0] * self._total
-        known = 0.0
-        for term, others in request.items():
+        scores = [0.0] * self._total
+        possible = 0.0
+        for term, synonyms in request.items():
             # By document: the best value and the sum of all.
             values: dict[int, tuple[float, float]] = {}
             most = 0.0
-            for other, weight in ((term, 1.0), *others):
+            for other, weight in ((term, 1.0), *synonyms):
                 if other in self._postings:
                     rarity = weight * self.rarity(other)
                     most = max(most, rarity)
                     for number, count in self._postings[other]:
                         best, total = values.get(number, (0.0, 0.0))
                         values[number] = max(best, rarity * count), total + rarity * count
-            known += most
+            possible += most
             for number, (best, total) in values.items():
-                found[number] += best + _OTHERS_WEIGHT * (total - best)
-        highest = max(known, _LEAST_EVIDENCE) * (_K1 + 1)
-        return [score / highest for score in found]
+                scores[number] += best + _OTHERS_WEIGHT * (total - best)
+        highest = max(possible, _LEAST_EVIDENCE) * (_K1 + 1)
+        return [score / highest for score in scores]
 
     def rarity(self, term: str) -> float:
         """Return the inverse document frequency of a term."""
@@ -158,36 +158,36 @@ class _ToolIndex:
         self._only_reads = [_only_reads(tool) for tool in tools]
         self._names = [self._name_words(tool) for tool in tools]
 
-    def wanted(self, request: str) -> Wanted:
+    def request_terms(self, request: str) -> Wanted:
         """Return the terms of a request, with words of the tools that may stand for them."""
-        wanted = wanted_terms(request, self.glossary)
+        terms = wanted_terms(request, self.glossary)
         words = list(dict.fromkeys(words_of(request)))[:_EXPANDED]
         for word in words:
             if not word.isascii():
                 for number, loan in enumerate(self._loan_words.english_in(word)):
                     # The first may have an entry of the glossary, too.
-                    wanted.setdefault(f"~{word}{number or ''}", []).append((stem(loan), _LOAN_WEIGHT))
-            elif stem(word) in wanted:
+                    terms.setdefault(f"~{word}{number or ''}", []).append((stem(loan), _LOAN_WEIGHT))
+            elif stem(word) in terms:
                 same_root = sorted(self._by_root.get(root(word), set()) - {stem(word)})
-                wanted[stem(word)] += [(other, _ROOT_WEIGHT) for other in same_root]
+                terms[stem(word)] += [(other, _ROOT_WEIGHT) for other in same_root]
         for loan in self._loan_words.katakana_of([word for word in words if word.isascii()]):
-            wanted.setdefault(loan, [])
-        return wanted
+            terms.setdefault(loan, [])
+        return terms
 
     def scores(self, request: str, wanted: Wanted) -> list[float]:
         """Return a score from 0 to 1 for each tool, lower for those that do something else with the same things."""
         scores = self.ranking.scores(wanted)
         terms = frozenset(_flat(wanted))
-        asks = _ASKS.search(request.strip()) is not None
-        wants_change = not asks and not _CHANGING_MEANINGS.isdisjoint(terms)
+        is_question = _ASKS.search(request.strip()) is not None
+        wants_change = not is_question and not _CHANGING_MEANINGS.isdisjoint(terms)
         unwanted = _UNWANTED * len(scores) / (len(scores) + _MANY_TOOLS)
         best = sorted(range(len(scores)), key=lambda number: -scores[number])
         for number in best[:_COMPARED]:
             only_reads = self._only_reads[number]
-            factor = _CHANGES_INSTEAD if asks and not only_reads else 1.0
+            factor = _CHANGES_INSTEAD if is_question and not only_reads else 1.0
             factor *= _READS_INSTEAD if wants_change and only_reads else 1.0
             # A question implies a verb such as "list".
-            words = [word for word in self._names[number] if not (asks and word.is_reading_verb)]
+            words = [word for word in self._names[number] if not (is_question and word.is_reading_verb)]
             total = sum(word.rarity for word in words)
             missing = sum(word.rarity for word in words if word.terms.isdisjoint(terms))
             scores[number] *= factor * (1 - unwanted * (missing / total if total else 0.0))
@@ -195,10 +195,10 @@ class _ToolIndex:
             scores[number] *= _CHANGES_INSTEAD * (1 - unwanted)
         return scores
 
-    def similarity(self, one: frozenset[str], other: frozenset[str]) -> float:
+    def similarity(self, first: frozenset[str], second: frozenset[str]) -> float:
         """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
-        everything = sum(map(self.ranking.rarity, one | other))
-        return sum(map(self.ranking.rarity, one & other)) / everything if everything else 0.0
+        everything = sum(map(self.ranking.rarity, first | second))
+        return sum(map(self.ranking.rarity, first & second)) / everything if everything else 0.0
 
     def _name_words(self, tool: ToolSpec) -> list[_NameWord]:
         stems = dict.fromkeys(map(stem, words_of(tool.original_name)))
@@ -263,21 +263,21 @@ class ToolSearch:
         if index is None or index.tools != tuple(tools):
             # A thousand tools take half a second of CPU.
             index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
-        wanted = index.wanted(request)
-        scores = index.scores(request, wanted)
-        past = await self._past_scores(frozenset(_flat(wanted)), index)
+        terms = index.request_terms(request)
+        scores = index.scores(request, terms)
+        past = await self._past_scores(frozenset(_flat(terms)), index)
         for extra in (past, await self._meaning_scores(request, tools)):
             scores = [score + more for score, more in zip(scores, extra, strict=True)]
-        found = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
-        return sorted(found, key=lambda pair: -pair[1])
+        matches = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
+        return sorted(matches, key=lambda pair: -pair[1])
 
-    async def _past_scores(self, wanted: frozenset[str], index: _ToolIndex) -> list[float]:
+    async def _past_scores(self, terms: frozenset[str], index: _ToolIndex) -> list[float]:
         """Return, for each tool, the similarity of the most similar past request that used it."""
         if self._past is None:
             return [0.0] * len(index.tools)
         best: dict[str, float] = {}
         for request, tool in await self._past.served(_PAST_CALLS):
-            likeness = index.similarity(wanted, frozenset(_flat(wanted_terms(request, index.glossary))))
+            likeness = index.similarity(terms, frozenset(_flat(wanted_terms(request, index.glossary))))
             best[tool] = max(best.get(tool, 0.0), likeness)
         return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in index.tools]
 
@@ -290,16 +290,16 @@ class ToolSearch:
         try:
             new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
             self._vectors |= dict(zip(new, await self._embedder.embed(new), strict=True) if new else ())
-            (wanted,) = await self._embedder.embed([request])
+            (request_vector,) = await self._embedder.embed([request])
         except RkllmMcpError:
             return nothing
-        return [_MEANING_WEIGHT * max(0.0, _dot(wanted, self._vectors[text])) for text in texts]
+        return [_MEANING_WEIGHT * max(0.0, _dot(request_vector, self._vectors[text])) for text in texts]
 
 
-def _flat(wanted: Wanted) -> Iterator[str]:
-    for term, others in wanted.items():
+def _flat(terms: Wanted) -> Iterator[str]:
+    for term, synonyms in terms.items():
         yield term
-        yield from (other for other, _ in others)
+        yield from (other for other, _ in synonyms)
 
 
 def _relevant_part(request: str) -> str:
@@ -316,5 +316,5 @@ def _parameter_texts(tool: ToolSpec) -> Iterable[str]:
         yield str(as_mapping(schema).get("description", ""))
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(left * right for left, right in zip(one, other, strict=True))
+def _dot(first: Sequence[float], second: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(first, second, strict=True))

@@ -60,12 +60,13 @@ _SHORTEST_ROOT = 4
 
 def root(word: str) -> str:
     """Return the part of an English word that words derived from it share."""
-    found = stem(word)
+    shortened = stem(word)
     while ending := next(
-        (one for one in _DERIVED if found.endswith(one) and len(found) - len(one) >= _SHORTEST_ROOT), ""
+        (end for end in _DERIVED if shortened.endswith(end) and len(shortened) - len(end) >= _SHORTEST_ROOT),
+        "",
     ):
-        found = found[: -len(ending)]
-    return found[:-1] if found.endswith("e") and len(found) > _SHORTEST_ROOT else found
+        shortened = shortened[: -len(ending)]
+    return shortened[:-1] if shortened.endswith("e") and len(shortened) > _SHORTEST_ROOT else shortened
 
 
 _FILE = Path(__file__).with_name("glossary.txt")
@@ -178,7 +179,7 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
     plain = folded(_with_formats_named(request))
     words = _LATIN.findall(plain)
     stems = [stem(word) for word in words]
-    wanted: dict[str, list[tuple[str, float]]] = {}
+    terms: dict[str, list[tuple[str, float]]] = {}
     start = 0
     while start < len(words):
         length, meanings = glossary.phrase_at(stems, start)
@@ -186,15 +187,15 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
         if meanings or is_word:
             key = stems[start] if is_word else f"~{' '.join(stems[start : start + length])}"
             weight = _STOP_WEIGHT if length == 1 and not is_word else 1.0
-            wanted[key] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
+            terms[key] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
         start += length
     for entry, meanings in glossary.entries_in(plain):
         weight = _STOP_WEIGHT if entry in _PRONOUNS else 1.0
-        wanted[f"~{entry}"] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
+        terms[f"~{entry}"] = [(f"@{meaning}", weight) for meaning in dict.fromkeys(meanings)]
     japanese = _japanese_terms(plain)
     telling = [term for term in japanese if not _HIRAGANA.match(term)]
-    wanted.update((term, []) for term in (telling or (() if wanted else japanese)))
-    return wanted
+    terms.update((term, []) for term in (telling or (() if terms else japanese)))
+    return terms
 
 
 def _japanese_terms(plain: str) -> list[str]:

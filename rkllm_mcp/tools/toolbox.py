@@ -82,8 +82,8 @@ class Toolbox:
     def _resource_tools(self) -> ResourceTools:
         from rkllm_mcp.tools.resource_tools import ResourceTools
 
-        asks = any(server.spec.approve == "always" for server in self.connections)
-        return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=asks)
+        needs_approval = any(server.spec.approve == "always" for server in self.connections)
+        return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=needs_approval)
 
     @property
     def connections(self) -> tuple[AnyToolServer, ...]:
@@ -174,22 +174,22 @@ class Toolbox:
         """
         starting = [server for server in self.connections if server.is_starting]
         remembered = [tool for server in starting for tool in server.remembered_tools]
-        found = [tool for tool in remembered if name in (tool.name, tool.wire_name, tool.qualified_name)]
-        if len(found) == 1:
-            return found[0]
+        matches = [tool for tool in remembered if name in (tool.name, tool.wire_name, tool.qualified_name)]
+        if len(matches) == 1:
+            return matches[0]
         prefixes = ((server.spec.name, f"mcp__{server.spec.name}__") for server in starting)
         long = ((server, name.removeprefix(prefix)) for server, prefix in prefixes if name.startswith(prefix))
         return next((ToolSpec(name, server=server, wire_name=wire) for server, wire in long if wire), None)
 
     def suggest(self, name: str) -> str | None:
         """Return the shown name most similar to a misspelt ``name``, or None."""
-        shown = {tool.name.lower(): tool.name for tool in self.tools()}
+        names = {tool.name.lower(): tool.name for tool in self.tools()}
         for tool in self.tools():
-            shown.setdefault(safe_name(tool.wire_name).lower(), tool.name)
-        for wanted in (name, name.rsplit("__", 1)[-1]):
-            close = difflib.get_close_matches(safe_name(wanted).lower(), shown, n=1)
+            names.setdefault(safe_name(tool.wire_name).lower(), tool.name)
+        for candidate in (name, name.rsplit("__", 1)[-1]):
+            close = difflib.get_close_matches(safe_name(candidate).lower(), names, n=1)
             if close:
-                return shown[close[0]]
+                return names[close[0]]
         return None
 
     def switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
@@ -242,13 +242,16 @@ class Toolbox:
 
     def auto_context_tools(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are called with every question."""
-        wanted = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
-        return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in wanted)
+        configured = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
+        return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in configured)
 
     def _tokens_of_others(self, server: str) -> frozenset[str]:
-        claimed = {name: claimed_by(name, _headers_of(one.spec)) for name, one in self._connections.items()}
-        own = claimed.pop(server)
-        return frozenset[str]().union(*claimed.values()) - own
+        claimed = {
+            name: claimed_by(name, _headers_of(server_connection.spec))
+            for name, server_connection in self._connections.items()
+        }
+        own_tokens = claimed.pop(server)
+        return frozenset[str]().union(*claimed.values()) - own_tokens
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -256,9 +259,9 @@ class Toolbox:
         # Switches change without a notice.
         offering = self._offering()
         if self._index is None or self._indexed_resources != offering:
-            listed = [tool for connection in self.connections for tool in connection.tools]
-            listed += self._resource_tools.tools if offering else ()
-            self._index, self._indexed_resources = _index([self._presented(tool) for tool in listed]), offering
+            tools = [tool for connection in self.connections for tool in connection.tools]
+            tools += self._resource_tools.tools if offering else ()
+            self._index, self._indexed_resources = _index([self._presented(tool) for tool in tools]), offering
         return self._index
 
     def _offering(self) -> dict[str, tuple[str, ...]]:
@@ -271,14 +274,14 @@ class Toolbox:
 
     def _presented(self, tool: ToolSpec) -> ToolSpec:
         """Return the tool with a cleaned description; report removed invisible characters once per tool."""
-        shown, hidden = presentable(tool, self._policies.escape_description)
+        visible, hidden = presentable(tool, self._policies.escape_description)
         key = (tool.server, tool.wire_name)
         if hidden and key not in self._reported and self._on_status is not None:
             self._reported.add(key)
             count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
             subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
             self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
-        return shown
+        return visible
 
     def _unknown(self, name: str) -> str:
         tools = self._current().tools.values()

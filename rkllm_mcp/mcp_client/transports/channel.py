@@ -58,8 +58,8 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     except (ValueError, RecursionError):
         return []
     messages: list[SessionMessage] = []
-    for each in as_list(value) or [value]:
-        written = json.dumps(mended_message(each), ensure_ascii=False).encode("utf-8", "replace")
+    for item in as_list(value) or [value]:
+        written = json.dumps(mended_message(item), ensure_ascii=False).encode("utf-8", "replace")
         with suppress(ValueError):
             messages.append(SessionMessage(jsonrpc_message_adapter.validate_json(written, by_name=False)))
     return messages
@@ -99,8 +99,8 @@ async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, sou
     """Deliver the messages in a frame, or note an invalid one with its ``source``; False if the session has ended."""
     messages = messages_in(frame)
     if not messages:
-        shown = frame[:_SHOWN_CHARS]
-        notes.add(f"{source}: {shown if isinstance(shown, str) else shown.decode('utf-8', 'replace')}")
+        excerpt = frame[:_SHOWN_CHARS]
+        notes.add(f"{source}: {excerpt if isinstance(excerpt, str) else excerpt.decode('utf-8', 'replace')}")
     try:
         for message in messages:
             await session.send(message)

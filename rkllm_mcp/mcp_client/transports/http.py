@@ -167,8 +167,8 @@ def _request_id(request: httpx2.Request) -> str | int | None:
         return None
     if not isinstance(message, dict) or "method" not in message:
         return None
-    found = cast("dict[str, Any]", message).get("id")
-    return found if isinstance(found, (str, int)) else None
+    request_id = cast("dict[str, Any]", message).get("id")
+    return request_id if isinstance(request_id, (str, int)) else None
 
 
 async def _error_response(
@@ -186,15 +186,15 @@ async def _error_response(
 
 async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]:
     """Return the JSON-RPC error for an HTTP error: the server's own if it sent one."""
-    own = await _own_error(response)
+    error = await _own_error(response)
     status = response.status_code
-    if own is None:
+    if error is None:
         return _error(call, f"HTTP {status} {response.reason_phrase}".strip(), _INTERNAL_ERROR, {"httpStatus": status})
-    data: Any = own.get("data")
+    data: Any = error.get("data")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        known = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-        data = {**known, "httpStatus": status}
-    return _error(call, str(own.get("message", "")), own["code"], data)
+        details = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        data = {**details, "httpStatus": status}
+    return _error(call, str(error.get("message", "")), error["code"], data)
 
 
 async def _own_error(response: httpx2.Response) -> dict[str, Any] | None:

@@ -75,12 +75,12 @@ class Child:
 
     async def send(self, data: bytes) -> None:
         """Write to stdin; an OSError if the process has closed its stdin."""
-        rest = memoryview(data)
-        while rest:
+        unsent = memoryview(data)
+        while unsent:
             await anyio.wait_writable(self._stdin.fileno())
-            count = os.write(self._stdin.fileno(), rest)
+            count = os.write(self._stdin.fileno(), unsent)
             self._sent_bytes += count
-            rest = rest[count:]
+            unsent = unsent[count:]
 
     async def keep_errors(self) -> None:
         """Read stderr to the end into ``LastLines``."""

@@ -41,12 +41,12 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines completed by ``chunk``, without newlines; a LineTooLongError beyond ``max_line_bytes``."""
-        head, newline, rest = chunk.partition(b"\n")
+        head, newline, remainder = chunk.partition(b"\n")
         self._append(head)
         if not newline:
             return []
         lines = [b"".join(self._pieces)]
-        *whole, tail = rest.split(b"\n")
+        *whole, tail = remainder.split(b"\n")
         self._pieces, self._line_bytes = [], 0
         self._append(tail)
         return lines + whole
