@@ -28,7 +28,7 @@ class Access {
     () => this.connection.lost(),
   );
 
-  /** what the page does when there is another key, and when the board is lost and back */
+  /** the reactions of the page to a new key, and to the board being lost and back */
   told = { changed: () => {}, lost: () => {}, back: () => {} };
   connection = new Connection(() => this.#isThere(), { lost: () => this.told.lost(), back: () => this.told.back() });
 
@@ -90,7 +90,7 @@ class Access {
     return this.#asking;
   }
 
-  /** Whether the board answers, whatever it says. */
+  /** Whether the board answers, with any status. */
   async #isThere() {
     try {
       await new Api(() => this.#keyring.key).get("/v1/me");
@@ -101,7 +101,7 @@ class Access {
   }
 
   /**
-   * What is wrong with a key; empty when the board takes it, and then it is kept.
+   * The problem of a key; empty when the board accepts it, and then it is stored.
    *
    * @param {string} key
    */
@@ -123,12 +123,12 @@ class Connection {
   #next_ms = 0;
   #probe;
   #told;
-  /** Ends the pause before the next try; between two pauses there is nothing to end. */
+  /** Ends the pause before the next try; outside a pause it does nothing. */
   #wake = () => {};
 
   /**
    * @param {() => Promise<boolean>} probe asks the board for something small; whether there was any answer
-   * @param {{lost: () => void, back: () => void}} told each once, in turn
+   * @param {{lost: () => void, back: () => void}} called once each, in turn
    */
   constructor(probe, told) {
     this.#probe = probe;

@@ -10,7 +10,7 @@ import { records } from "./sse.js";
 
 // The board writes a comment every five seconds while it has nothing to say; after so long it is not there any more.
 const SILENCE_MS = 30_000;
-// What is no stream is answered in a moment, or the board is not there.
+// A response that is not a stream arrives in a moment, or the board is unreachable.
 const PATIENCE_MS = 30_000;
 // A large file is read page by page.
 const UPLOAD_MS = 300_000;
@@ -50,7 +50,7 @@ export class Api {
   /**
    * @param {() => string} key gives the key to send; empty for none
    * @param {typeof fetch} [fetcher]
-   * @param {() => void} [lost] told whenever nothing came through
+   * @param {() => void} [lost] called for every request without a response
    */
   constructor(key, fetcher = (input, init) => fetch(input, init), lost = () => undefined) {
     this.#key = key;
@@ -62,7 +62,7 @@ export class Api {
    * Ask for a document.
    *
    * @param {string} path
-   * @param {Record<string, string | number | boolean | undefined>} [query] what is undefined is left out
+   * @param {Record<string, string | number | boolean | undefined>} [query] undefined values are left out
    * @returns {Promise<any>}
    */
   get(path, query = {}) {

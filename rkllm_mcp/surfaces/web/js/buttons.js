@@ -19,7 +19,7 @@ export function iconButton(symbol, phrase, click, more = {}) {
  * @param {string} phrase
  * @param {(event: Event) => void} click
  * @param {import("./dom.js").Attributes} [more]
- * @param {import("./i18n.js").Values} [values] what stands in the phrase
+ * @param {import("./i18n.js").Values} [values] the values in the phrase
  */
 export function button(phrase, click, more = {}, values = undefined) {
   return h("button", { type: "button", click, ...more }, say(phrase, values));
@@ -63,7 +63,7 @@ export function form(submit, more, ...content) {
  * A switch; it shows the new state when `change` says it holds.
  *
  * @param {boolean} isOn
- * @param {string} label what is switched
+ * @param {string} label the name of the switch
  * @param {(isOn: boolean) => Promise<void>} change
  */
 export function toggle(isOn, label, change) {
@@ -75,7 +75,7 @@ export function toggle(isOn, label, change) {
     "aria-label": label,
   });
   control.addEventListener("click", async () => {
-    // Kept reachable while it works: a disabled button would lose the focus.
+    // Reachable while it works: a disabled button would lose the focus.
     if (control.getAttribute("aria-busy") === "true") return;
     control.setAttribute("aria-busy", "true");
     await change(control.getAttribute("aria-checked") !== "true");
@@ -108,7 +108,7 @@ export function steppedTo(controls, event, steps) {
  *
  * @param {HTMLElement} list
  * @param {Record<string, string>} phrases by the names of the tabs
- * @param {HTMLElement} pane what they show
+ * @param {HTMLElement} pane the pane of the tabs
  * @param {(name: string) => void} show
  * @returns {(name: string) => HTMLElement | undefined} marks the one that is shown, none for an empty name; returns it
  */
@@ -136,7 +136,7 @@ export function tabs(list, phrases, pane, show) {
   };
 }
 
-/** @param {() => string} text gives what is copied */
+/** @param {() => string} text returns the text to copy */
 export function copyButton(text) {
   const label = say("copy");
   const control = h("button", { type: "button", class: "copy" }, icon("copy"), label);

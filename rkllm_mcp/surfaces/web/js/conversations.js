@@ -41,7 +41,7 @@ export class Conversations {
   #typing;
 
   /**
-   * @param {{gone: (id: string) => void, loaded: () => void, settings: (id: string) => Promise<void>}} told which one is deleted,
+   * @param {{gone: (id: string) => void, loaded: () => void, settings: (id: string) => Promise<void>}} told callbacks for the deleted one,
    *   when the list is new, and whose settings are wanted
    */
   constructor(told) {
@@ -56,7 +56,7 @@ export class Conversations {
     const search = this.#search.value.trim();
     try {
       const { conversations, count } = await api.get("/v1/conversations", { limit: this.#limit, search });
-      // What was typed since then is already being looked for.
+      // A newer search is already running.
       if (search !== this.#search.value.trim()) return;
       this.#entries = conversations;
       this.#count = count;
@@ -245,7 +245,7 @@ export class Conversations {
 }
 
 /**
- * The part of the list that a conversation stands in.
+ * The part of the list that a conversation belongs to.
  *
  * @param {Entry} entry
  */

@@ -62,7 +62,7 @@ export function nodeOf(tree) {
 }
 
 /**
- * A symbol of the page's own set, hidden from screen readers: what it means is said beside it.
+ * A symbol of the page's own set, hidden from screen readers: text next to it has its meaning.
  *
  * @param {string} name
  */
@@ -82,7 +82,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * Facts in one line, as far as there are any.
+ * The facts that exist, in one line.
  *
  * @param {Child[]} facts
  * @param {string} [between]
@@ -93,7 +93,7 @@ export function joined(facts, between = " · ") {
 }
 
 /**
- * Say something where screen readers listen. What stands there already is left alone: it would be read out again.
+ * Say something where screen readers listen. An unchanged text is left alone: it would be read out again.
  *
  * @param {Element} element
  * @param {Node | string} words empty for nothing
@@ -103,7 +103,7 @@ export function tell(element, words) {
 }
 
 /**
- * Hide or show something. What is so already is left alone: setting the attribute again has its style computed again.
+ * Hide or show something. An unchanged element is left alone: setting the attribute again has its style computed again.
  *
  * @param {HTMLElement} element
  * @param {boolean} isHidden

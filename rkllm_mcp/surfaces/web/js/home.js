@@ -13,9 +13,9 @@ export function canNotify() {
 }
 
 /**
- * Keep the page for times without a connection, and say when there is another release of it.
+ * Keep the page for times without a connection, and announce a new release of it.
  *
- * @param {() => void} renewed told when the files of this page are not served any more
+ * @param {() => void} renewed called when the files of this page are not served any more
  */
 export function keepPage(renewed) {
   addEventListener("unhandledrejection", (event) => {

@@ -41,7 +41,7 @@ export function speak(wanted) {
 
 /**
  * @param {string} key
- * @param {Values} [values] what stands in the places of `{name}`
+ * @param {Values} [values] the values of each `{name}`
  * @returns {string}
  */
 export function t(key, values = {}) {

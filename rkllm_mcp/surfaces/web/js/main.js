@@ -1,4 +1,4 @@
-/** The page: every part is made here and told of the others; nothing else knows them all. */
+/** The page: every part is made here and receives the others; no other module knows them all. */
 import { access, api } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
@@ -204,7 +204,7 @@ function countDown() {
   fill(byId("offline-line"), left > 0 ? say("connection.again", { s: left }) : say("connection.trying"));
 }
 
-/** Questions are an extra of this page; what else is wrong is said elsewhere. */
+/** Questions are an extra of this page; other errors are shown elsewhere. */
 function showQuestions() {
   return desk.showQuestions().catch(() => undefined);
 }
@@ -219,7 +219,7 @@ function openDrawer(isOpen) {
   (isOpen ? byId("new") : byId("menu")).focus();
 }
 
-/** What is covered cannot be reached by keys or a screen reader either. */
+/** A covered part cannot be reached by keys or a screen reader either. */
 function coverPage() {
   const isPanelOver = panel.isOpen && narrow.matches;
   const isDrawerOver = state.hasDrawer && narrow.matches;
@@ -230,7 +230,7 @@ function coverPage() {
   byId("shade").hidden = !isDrawerOver;
 }
 
-/** What the keys do; Escape closes what is open, or else stops the answer. */
+/** The keys of the page; Escape closes what is open, or else stops the answer. */
 const ACTIONS = {
   escape: () => {
     if (state.hasDrawer) openDrawer(false);

@@ -1,6 +1,6 @@
 /**
- * A short list of things to do, beside the button that opens it; on a phone a sheet at the lower edge. The browser closes
- * it on Escape and on a tap beside it.
+ * A short list of actions, next to the button that opens it; on a phone a sheet at the lower edge. The browser closes
+ * it on Escape and on a tap outside it.
  *
  * @typedef {{phrase: string, values?: import("./i18n.js").Values, act: () => void, isDanger?: boolean, isOn?: boolean,
  *   note?: string}} Entry

@@ -1,5 +1,5 @@
 /**
- * The model in the header: where there are several and the key may, a menu has another one loaded.
+ * The model in the header: with several models and the right to load, a menu loads another one.
  *
  * @typedef {{id: string, loaded?: boolean, capabilities?: string[]}} Model
  */
@@ -19,7 +19,7 @@ export class ModelPicker {
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
   #changed;
 
-  /** @param {() => void} changed told when another one is loaded */
+  /** @param {() => void} changed called when another model is loaded */
   constructor(changed) {
     this.#changed = changed;
     this.#button.addEventListener("click", () => this.#open());

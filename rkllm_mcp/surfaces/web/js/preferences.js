@@ -22,10 +22,10 @@ export function prefer(name, value) {
 }
 
 /**
- * What was typed in this window and not sent yet, so that it is there again after a reload.
+ * The draft of this window, which survives a reload.
  *
  * @param {string} name `draft`, or `queued.` and the id of a conversation
- * @returns {any} undefined or null when there is nothing
+ * @returns {any} undefined or null without a draft
  */
 export function typed(name) {
   return attempt(() => JSON.parse(sessionStorage.getItem(PREFIX + name) ?? "null"));
@@ -39,7 +39,7 @@ export function keepTyped(name, value) {
   put("sessionStorage", name, value.length ? JSON.stringify(value) : "");
 }
 
-/** The key for the board, kept in this window only, or on this device if that is wanted. */
+/** The key for the board, stored in this window only, or on this device if the user chooses so. */
 export class Keyring {
   key = attempt(() => sessionStorage.getItem(`${PREFIX}key`) ?? localStorage.getItem(`${PREFIX}key`)) ?? "";
 

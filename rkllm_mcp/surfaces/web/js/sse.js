@@ -5,7 +5,7 @@
  * @typedef {{data: string, id?: string} | {heartbeat: true}} Sign
  */
 
-/** Takes text in whatever pieces it comes and gives back what is complete. */
+/** Accepts text in pieces of any size and returns the complete records. */
 export class RecordReader {
   #rest = "";
   /** @type {string[]} */
@@ -64,7 +64,7 @@ export async function* records(body, silence_ms) {
       yield* parser.feed(decoder.decode(value, { stream: true }));
     }
   } finally {
-    // A body that has broken off already cannot be cancelled; there is nothing left to do then.
+    // A body that has broken off already cannot be cancelled; nothing is left to do then.
     await reader.cancel().catch(() => undefined);
   }
 }

@@ -2,7 +2,7 @@
 
 /**
  * @param {number | string | null | undefined} moment seconds since 1970, or ISO 8601
- * @returns {number} seconds since 1970; 0 when there is none
+ * @returns {number} seconds since 1970; 0 without one
  */
 export function secondsOf(moment) {
   if (typeof moment === "number") return moment;

@@ -1,4 +1,4 @@
-/** A line at the lower edge that says what was done and takes it back, for some seconds. */
+/** A line at the lower edge that names an action and can undo it, for some seconds. */
 import { button } from "./buttons.js";
 import { byId, fill } from "./dom.js";
 import { say } from "./i18n.js";

@@ -1,6 +1,6 @@
 /**
- * Timelines of calls as SVG. Colours come from the style sheet; what a chart shows is also said in words, in its name
- * and beside it, and a failed call differs in shape as well as in colour.
+ * Timelines of calls as SVG. Colours come from the style sheet; the content of a chart is also in words, in its name
+ * and next to it, and a failed call differs in shape as well as in colour.
  */
 import { s } from "../dom.js";
 import { timeline } from "./timeline.js";
@@ -13,7 +13,7 @@ const LEAST_PX = 4;
  * Calls as bars, a lane for each server or tool.
  *
  * @param {{started: number, seconds: number, lane: string, isError: boolean, title: string}[]} calls
- * @param {string} name what it shows, in words
+ * @param {string} name its content, in words
  * @param {(seconds: number) => string} clock how a moment is written
  * @param {number} width in pixels
  */

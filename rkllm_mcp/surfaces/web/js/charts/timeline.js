@@ -6,7 +6,7 @@
  */
 
 /**
- * Where each call stands on a timeline that begins with the first and ends with the last.
+ * The position of each call on a timeline that begins with the first and ends with the last.
  *
  * @param {Span[]} spans
  * @returns {{lanes: string[], bars: Bar[], start: number, end: number}} bars in the order of the spans

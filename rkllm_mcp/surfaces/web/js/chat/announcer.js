@@ -1,10 +1,10 @@
 /**
- * What a screen reader is told, politely: an answer sentence by sentence, and what happens beside it. What is shown on
+ * Polite announcements for a screen reader: an answer sentence by sentence, and its events. What is shown on
  * the page itself is not announced again.
  */
 import { byId, h } from "../dom.js";
 
-// What was said long ago may be cleared away; a reader has taken it by then.
+// Old announcements may be removed; the screen reader has read them by then.
 const KEPT = 20;
 
 /** @param {string} sentence */

@@ -1,6 +1,6 @@
 /**
- * The events of one answer become what there is to see of it: segments in the order in which they began, a line that says
- * what is waited for, the costs, and how it ended. Nothing here knows how anything is shown.
+ * The events of one answer become its visible state: segments in the order in which they began, a line that says
+ * the reason of a wait, the costs, and the ending. This module does not draw.
  *
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  * @typedef {{kind: "text" | "thinking", text: string}} Words
@@ -22,7 +22,7 @@
 
 const SECOND_MS = 1000;
 const CALLING = /^\[MCP: Calling tool '(.*)'\]$/;
-// What the events before and behind such a line say as well, and in the reader's language.
+// Lines whose content the neighbouring events repeat in the reader's language.
 const KNOWN = /^\[MCP: (Calling tool|Tool '|Detected|Telling the parameters|Fetched|Loaded|Using prompt)/;
 /** @type {[RegExp, string][]} what the board says of its work, and the phrase for it; a group is its `name` */
 const DOINGS = [
@@ -33,13 +33,13 @@ const DOINGS = [
   [/^\[Model: handing over to (\S+) /, "doing.handing_over"],
   [/^\[Context: /, "doing.shortened"],
 ];
-// Events after which what the board said last may still be so.
+// Events after which the last status line may still be true.
 const ASIDE = new Set(["status", "queued", "usage", "prefill", "end"]);
 
 export class Answer {
   /** @type {Segment[]} */
   segments = [];
-  /** what the board said last about what it is doing */
+  /** the last status line of the board */
   status = "";
   /** @type {number | null} how many come before this question; null when it is its turn */
   position = null;
@@ -95,7 +95,7 @@ export class Answer {
     }
   }
 
-  /** All that was said, without thoughts and tools. */
+  /** All text, without thoughts and tools. */
   get text() {
     return this.segments.map((segment) => (segment.kind === "text" ? segment.text : "")).join("");
   }
@@ -158,7 +158,7 @@ export class Answer {
   }
 
   /**
-   * A question about a call stands with that call; one about a call that is not shown stands alone.
+   * A question about a call is inside the card of that call; without a visible card it has its own.
    *
    * @param {BoardEvent} event
    */

@@ -45,7 +45,7 @@ export class AnswerView {
   #pace = new Pace(() => this.#draw());
   #sentences = new Sentences();
   #started = performance.now();
-  /** what is waited for since then @type {string | null} */
+  /** the reason of the wait since then @type {string | null} */
   #what = null;
   #isPast;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -144,7 +144,7 @@ export class AnswerView {
   /** @param {Segment} segment */
   #begin(segment) {
     const view = viewOf(segment, this.#isPast);
-    // Whatever stood before is complete: words go on in a segment of their own.
+    // The segment before is complete: words go on in a segment of their own.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
     this.#parts.append(view.node);
@@ -163,7 +163,7 @@ export class AnswerView {
     const line = h("p", { class: "muted ending" }, phrase ? say(phrase) : null);
     if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(line);
     if (reason === "cancelled" && this.isReading && !this.#isPast) void this.#untilFree(line);
-    // Why it failed stands beside what can be done about it.
+    // The reason is next to the remedy.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
     fill(this.#foot, this.#footParts());
@@ -197,7 +197,7 @@ export class AnswerView {
     ];
   }
 
-  /** Say what is waited for, unless text is arriving. */
+  /** Show the reason of the wait, unless text is arriving. */
   #wait() {
     const { segments, status } = this.answer;
     hide(this.#line, segments.at(-1)?.kind === "text" && !status);
@@ -213,7 +213,7 @@ export class AnswerView {
     fill(this.#line, icon("dots"), awaited, clock, bar);
   }
 
-  /** How much of the prompt the model has read, in percent; null where nobody knows. */
+  /** How much of the prompt the model has read, in percent; null if unknown. */
   get #share() {
     const { reading } = this.answer;
     if (!reading) return null;
@@ -334,7 +334,7 @@ function textView() {
     update: (/** @type {import("./answer.js").Words} */ { text }) => {
       markdown.write(text.slice(written));
       written = text.length;
-      // A long paragraph is drawn in larger steps; when nothing more comes, what is left is drawn.
+      // A long paragraph is drawn in larger steps; at the end of the text the rest is drawn.
       clearTimeout(pause);
       pause = setTimeout(() => markdown.draw(), 250);
     },

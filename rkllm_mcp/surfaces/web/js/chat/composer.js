@@ -47,7 +47,7 @@ export class Composer {
   }
 
   /**
-   * Keep what is written, or else what was asked in vain, for a page that is loaded again.
+   * Store the draft, or else the unanswered question, for a page that is loaded again.
    *
    * @param {string} unsent
    */
@@ -56,7 +56,7 @@ export class Composer {
   }
 
   /**
-   * Give back what was asked in vain, unless something else is being written.
+   * Restore the unanswered question, unless the user is writing another.
    *
    * @param {string} unsent
    */
@@ -113,7 +113,7 @@ export class Composer {
     this.show(this.#isRunning);
   }
 
-  /** As tall as what is written, up to the limit of the style sheet; what is written survives a reload. */
+  /** As tall as the draft, up to the limit of the style sheet; the draft survives a reload. */
   #fit() {
     // Most browsers do it by the style sheet; measuring costs a layout for each key.
     if (!CSS.supports("field-sizing", "content")) {

@@ -20,7 +20,7 @@ export class ContextBar {
   #pause;
 
   /**
-   * @param {() => {draft: string, files: number, tools: number, used: number}} read what is written, the tokens of its
+   * @param {() => {draft: string, files: number, tools: number, used: number}} read the draft, the tokens of its
    *   files and of the tools, and those that the conversation took last, tools included; 0 where it is not known
    */
   constructor(read) {
@@ -48,7 +48,7 @@ export class ContextBar {
     if (this.#size && draft.trim() !== text) this.later();
     const written = this.#tokens + files;
     const total = (used || tools) + written;
-    // The line is kept where nothing is known yet: the field above would move under a finger that taps it.
+    // The line exists before the figures do: the field above would move under a finger that taps it.
     if (!this.#size || total === 0) {
       fill(this.#place);
       return;
@@ -79,7 +79,7 @@ export class ContextBar {
       this.#tokens = text ? (await api.post("/v1/tokens", { texts: [text] })).tokens : 0;
       this.#counted = text;
     } catch {
-      // What is wrong is said elsewhere; it is counted at the next change.
+      // The error is shown elsewhere; it is counted at the next change.
     } finally {
       this.#isCounting = false;
     }

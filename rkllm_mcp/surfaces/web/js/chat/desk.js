@@ -27,7 +27,7 @@ export class Desk {
 
   /**
    * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void,
-   *   models: () => import("../models.js").Model[]}} told when an answer begins or ends, and when a conversation
+   *   models: () => import("../models.js").Model[]}} called when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
   constructor(told) {
@@ -70,7 +70,7 @@ export class Desk {
     else if (id) await this.#load(thread);
   }
 
-  /** Fetch what is on the page again, because another user looks at it. */
+  /** Load the page again for another user. */
   async reload() {
     if (this.thread.id && !this.thread.isRunning) await this.#load(this.thread);
   }
@@ -80,9 +80,9 @@ export class Desk {
     for (const thread of this.#unsettled) thread.comeBack();
   }
 
-  /** Show what has happened to what is on the page while the page was hidden or offline. */
+  /** Show the changes since the page was hidden or offline. */
   async refresh() {
-    // What is on the page is better than an error; what is wrong is said elsewhere.
+    // The old content is better than an error, which is shown elsewhere.
     for (const thread of this.#unsettled) if (thread !== this.thread) void thread.refresh().catch(() => false);
     const isNew = await this.thread.refresh().catch(() => false);
     if (isNew) this.#following.follow();

@@ -1,11 +1,11 @@
 /**
  * What goes with the next question: files that are chosen, dropped or pasted, and resources of servers. Each is read by
- * the board and shown with what it costs before anything is sent; for what does not fit there are choices. A long paste
+ * the board and shown with its cost before anything is sent; a file that does not fit has choices. A long paste
  * becomes a file, one tap makes it text again.
  *
  * @typedef {{name: string, text: string, pages: number[], reference: string, tokens: number, isPaste: boolean,
  *   note: string, problem: string, isReading: boolean, file: File | null}} Attached `text` goes with the question, or else
- *   `reference`; `pages` says where in the text each begins; `note` stands in place of the tokens
+ *   `reference`; `pages` has the position of each in the text; `note` replaces the tokens
  */
 import { api } from "../access.js";
 import { Refusal } from "../api.js";
@@ -67,7 +67,7 @@ export class Files {
     this.#show();
   }
 
-  /** What they take of the window. */
+  /** The part of the context window that they need. */
   get tokens() {
     return this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
   }
@@ -121,7 +121,7 @@ export class Files {
   }
 
   /**
-   * Bring an entry up to date; what goes wrong stands on it.
+   * Update an entry; it shows its own error.
    *
    * @param {Attached} entry
    * @param {() => Promise<Partial<Attached>>} work
@@ -134,7 +134,7 @@ export class Files {
     } catch (error) {
       const isReaderless = error instanceof Refusal && error.code === "no_knowledge_server";
       const said = isReaderless ? t("file.no_reader") : sentenceOf(error);
-      // What was read before is still there.
+      // The earlier files are still valid.
       if (entry.text) entry.note = said;
       else entry.problem = said;
     }

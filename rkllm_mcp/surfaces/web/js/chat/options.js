@@ -36,7 +36,7 @@ export class QuestionOptions {
     });
   }
 
-  /** @returns {Options} what is sent; only what was chosen */
+  /** @returns {Options} the options to send; only the chosen ones */
   get chosen() {
     return {
       ...(this.#tool.name && { force_tool: this.#tool.name }),

@@ -1,5 +1,5 @@
 /**
- * What was said earlier, as the board has stored it. Of a long conversation the last part is shown, the rest when it is
+ * Earlier messages, as the board has stored them. Of a long conversation the last part is shown, the rest when it is
  * asked for: all at once would keep a phone busy for seconds.
  *
  * @typedef {{role: string, text: string, thinking?: string, ending?: string, created?: number | string,
@@ -15,7 +15,7 @@ const PART = 60;
 const NEARLY = 1.5;
 
 /**
- * The part that ends here, behind a button for what was before it.
+ * The part that ends here, behind a button for earlier messages.
  *
  * @param {Maker[]} makers
  * @param {number} end
@@ -31,7 +31,7 @@ export function lastOf(makers, end = makers.length) {
 }
 
 /**
- * Put earlier messages in the place of their button; what was read stays where it was.
+ * Replace the button by earlier messages; the visible ones do not move.
  *
  * @param {HTMLElement} line
  * @param {HTMLElement[]} nodes

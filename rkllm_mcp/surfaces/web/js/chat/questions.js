@@ -1,6 +1,6 @@
 /**
  * What waits for a person, as cards: whether a call may be made, and what a server wants to know. A card answers to the
- * board by itself and then says what was answered.
+ * board by itself and then shows the answer.
  *
  * @typedef {import("../api.js").BoardEvent} BoardEvent
  */
@@ -29,7 +29,7 @@ export class QuestionCard {
 
   /**
    * @param {BoardEvent} event of the kind `approval` or `elicitation`
-   * @param {boolean} [isInside] it stands in the card of its call, which shows the arguments
+   * @param {boolean} [isInside] it is inside the card of its call, which shows the arguments
    */
   constructor(event, isInside = false) {
     this.#event = event;
@@ -201,7 +201,7 @@ export class QuestionCard {
     if (hadFocus) this.node.focus();
   }
 
-  /** What a screen reader is told when the card appears. */
+  /** The announcement for a screen reader when the card appears. */
   get sentence() {
     const { kind, name, server, reason, message } = this.#event;
     return kind === "approval"

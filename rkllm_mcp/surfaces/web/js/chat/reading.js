@@ -15,7 +15,7 @@ export class Reading {
   #around;
   /** ends it */
   run = new AbortController();
-  /** @type {HTMLElement | null} what is shown of the answer that is continued, until its text comes again */
+  /** @type {HTMLElement | null} the visible part of the continued answer, until its text arrives again */
   begun = null;
   /** characters that come again and are not announced */
   known = 0;
@@ -29,7 +29,7 @@ export class Reading {
   /**
    * @param {object} request the body of `/v1/execute`
    * @param {string} id of the conversation; empty for a new one
-   * @param {(id: string) => void} named told when the board has the question, and of the conversation's id
+   * @param {(id: string) => void} named called with the conversation's id when the board has the question
    */
   async ask(request, id, named) {
     const { signal } = this.run;
@@ -38,7 +38,7 @@ export class Reading {
       .catch((error) => {
         // Nothing is stored there, or two such answers run: then this one ends with its reader.
         if (!(error instanceof Refusal && error.param === "detached")) throw error;
-        // What is not stored cannot be continued.
+        // Only a stored answer can be continued.
         if (error.status === UNSUPPORTED) delete this.#around.goOn;
         return api.execute(request, signal);
       });
@@ -77,7 +77,7 @@ export class Reading {
       await this.#back();
       lost = await this.#resume(id).then(
         () => null,
-        // What the board does not have any more is as good as lost: what it has stored is shown.
+        // An answer that the board has dropped is lost: the stored part is shown.
         (again) => {
           if (again instanceof Refusal) throw lost;
           return again;
@@ -98,7 +98,7 @@ export class Reading {
   async #show(events) {
     for await (const event of events) {
       if (event.whole) {
-        // All text so far, in place of what is shown.
+        // All text so far replaces the visible text.
         const view = new AnswerView(this.#around);
         this.view.node.replaceWith(view.node);
         this.view.leave();

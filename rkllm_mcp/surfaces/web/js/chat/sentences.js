@@ -1,5 +1,5 @@
 /**
- * Streamed Markdown becomes sentences for a screen reader: each is said once, when it is complete, and never letter by
+ * Streamed Markdown becomes sentences for a screen reader: each is announced once, when it is complete, and never letter by
  * letter. Code is named, not read.
  */
 
@@ -27,7 +27,7 @@ export class Sentences {
     return found;
   }
 
-  /** @returns {string[]} what is left */
+  /** @returns {string[]} the remaining sentences */
   finish() {
     /** @type {string[]} */
     const found = [];

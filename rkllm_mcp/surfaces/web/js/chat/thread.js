@@ -1,5 +1,5 @@
 /**
- * One conversation on the page: what was said, and the answer under way. What is shown of the past is what the board has
+ * One conversation on the page: its messages, and the answer under way. The visible past is the part that the board has
  * stored; a question that did not get through stays until it is asked again.
  *
  * @typedef {import("./past.js").Message} Message
@@ -7,9 +7,9 @@
  * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
  * @typedef {{message: string, goOn?: HTMLElement, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
  *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
- *   question of which this is another version, `goOn` what is shown of the answer of which more is wanted
+ *   question of which this is another version, `goOn` the visible part of the answer to continue
  * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
- *   models: () => import("../models.js").Model[]}} Told when the thread gets its id and when an
+ *   models: () => import("../models.js").Model[]}} Called when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
 import { api } from "../access.js";
@@ -41,10 +41,10 @@ export class Thread {
   isGoingOn = false;
   /** tokens that it took in the model's window when its last answer was over; 0 when that is not known */
   used = 0;
-  /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
+  /** @type {{role: string, text: string}[]} the visible messages of both sides */
   #said = [];
   /**
-   * what was asked in vain, what shows that, and whether the board has the question
+   * the unanswered question, its element, and whether the board has the question
    *
    * @type {{wish: Wish, nodes: HTMLElement[], isStored: boolean} | null}
    */
@@ -74,7 +74,7 @@ export class Thread {
     return this.node.childElementCount === 0;
   }
 
-  /** What was asked in vain and is nowhere but on this page; empty when there is nothing of that kind. */
+  /** An unanswered question that exists on this page only; empty without one. */
   get unsent() {
     return this.#unanswered?.isStored ? "" : (this.#unanswered?.wish.message ?? "");
   }
@@ -87,7 +87,7 @@ export class Thread {
   /**
    * Show what the board has stored.
    *
-   * @throws {Refusal} when there is no such conversation, or it is not this person's
+   * @throws {Refusal} for an unknown conversation, or another user's
    */
   async load() {
     const stored = await this.#stored();
@@ -100,7 +100,7 @@ export class Thread {
   }
 
   /**
-   * Add what other windows have said since, and what became of a question while the connection was gone.
+   * Add the messages of other windows, and the outcome of a question while the connection was gone.
    *
    * @returns {Promise<boolean>} whether there was anything
    */
@@ -130,7 +130,7 @@ export class Thread {
   }
 
   /**
-   * What is shown already stays: it knows more than what is stored, such as the forms that were filled in.
+   * Visible messages stay: they have more than the stored ones, such as the forms that were filled in.
    *
    * @param {{title: string, messages: Message[]}} stored
    */
@@ -423,7 +423,7 @@ export class Thread {
       view.fail(t("problem.under_way"), [button("chat.look", () => void this.load().catch(() => undefined))]);
       return;
     }
-    // Whether there is one now is said elsewhere; this stays when it is back.
+    // The present connection is shown elsewhere; this stays when it is back.
     const why = error instanceof ConnectionLost ? t("chat.lost") : sentenceOf(error);
     view.fail(why, [isUnknown ? this.#onward(wish, view) : this.#again(wish, view)]);
   }
@@ -446,7 +446,7 @@ export class Thread {
    * What became of a question that did not get through.
    *
    * @param {Wish} wish
-   * @param {Message[]} news what was stored since
+   * @param {Message[]} news the messages stored since
    */
   #settle(wish, news) {
     const last = news.at(-1);
@@ -472,7 +472,7 @@ export class Thread {
   }
 
   /**
-   * The board does not know this conversation any more: it goes on as a new one, with what is shown of it.
+   * The board does not know this conversation any more: it goes on as a new one, with its visible messages.
    *
    * @param {Wish} wish
    * @param {AnswerView} view

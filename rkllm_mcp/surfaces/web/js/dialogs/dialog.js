@@ -7,9 +7,9 @@ const counter = { last: 0 };
 
 /**
  * @param {string} title a phrase
- * @param {import("../i18n.js").Values} values what stands in it
+ * @param {import("../i18n.js").Values} values the values in its text
  * @param {(close: (value?: string) => void) => import("../dom.js").Child[]} content
- * @returns {Promise<string>} what it was closed with; empty when it was dismissed
+ * @returns {Promise<string>} the value of the button that closed it; empty when it was dismissed
  */
 export function openDialog(title, values, content) {
   counter.last += 1;
@@ -23,7 +23,7 @@ export function openDialog(title, values, content) {
     iconButton("close", "close", () => close()),
   );
   dialog.append(head, h("div", { class: "dialog-body" }, ...content(close)));
-  // A click on what is behind it dismisses it, as Escape does.
+  // A click on the backdrop dismisses it, as Escape does.
   dialog.addEventListener("pointerdown", (event) => event.target === dialog && close());
   document.body.append(dialog);
   dialog.showModal();

@@ -76,7 +76,7 @@ export async function chosenPrompt() {
  * A list that is fetched, with a field that narrows it.
  *
  * @param {() => Promise<HTMLElement[]>} fetched
- * @param {string} none says that there is nothing
+ * @param {string} none the text of an empty list
  */
 function listing(fetched, none) {
   const list = h("ul", { class: "offers" });

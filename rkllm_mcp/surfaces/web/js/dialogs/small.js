@@ -10,7 +10,7 @@ const SENDABLE = /^[\x21-\x7e]+$/;
 /**
  * @param {string} title
  * @param {string} label
- * @param {string} before what stands in the field at first
+ * @param {string} before the first value of the field
  * @returns {Promise<string>} empty when nothing is to be changed
  */
 export function written(title, label, before) {
@@ -23,9 +23,9 @@ export function written(title, label, before) {
 /**
  * Ask for the key until one is accepted.
  *
- * @param {string} problem what the board said
- * @param {(key: string) => Promise<string>} tried empty when the key is good, else what is wrong with it
- * @returns {Promise<boolean>} whether there is a good key now
+ * @param {string} problem the message of the board
+ * @param {(key: string) => Promise<string>} tried empty when the key is good, else its problem
+ * @returns {Promise<boolean>} true with a good key
  */
 export async function keyGiven(problem, tried) {
   const answer = await openDialog("key.title", {}, (close) => {
@@ -52,7 +52,7 @@ export async function keyGiven(problem, tried) {
 }
 
 /**
- * Ask where the key of this device is to be kept.
+ * Ask for the place to store the key of this device.
  *
  * @returns {Promise<boolean>} whether it outlasts this window
  */

@@ -1,5 +1,5 @@
 /**
- * A form's schema becomes fields, and what was entered becomes values or the key of a phrase that says what is wrong. The
+ * A form's schema becomes fields, and the input becomes values or the key of a phrase for the problem. The
  * same flat subset of JSON Schema that the board checks; the board has the last word.
  *
  * @typedef {"text" | "number" | "integer" | "boolean" | "choice" | "choices" | "json"} Kind
@@ -30,7 +30,7 @@ export function fieldsOf(schema) {
 }
 
 /**
- * What was entered, as the value to send.
+ * The input, as the value to send.
  *
  * @param {Field} field
  * @param {any} entered text, or true and false, or for choices their places in the list

@@ -1,5 +1,5 @@
 /**
- * A form made from a schema. It checks what was entered, says at each field what is wrong, and hands over values; it
+ * A form made from a schema. It checks the input, shows a problem at its field, and returns values; it
  * knows nothing of who gets them.
  *
  * @typedef {import("./schema.js").Field} Field
@@ -22,7 +22,7 @@ export class FormView {
 
   /**
    * @param {any} schema
-   * @param {(content: Record<string, unknown>) => void} submit gets what was entered when nothing is wrong with it
+   * @param {(content: Record<string, unknown>) => void} submit receives the input when it is valid
    */
   constructor(schema, submit) {
     this.#rows = fieldsOf(schema).map(row);
@@ -38,7 +38,7 @@ export class FormView {
    *
    * @param {string} place the name of a field, or a path that ends with it
    * @param {string} message
-   * @returns {boolean} whether there is such a field
+   * @returns {boolean} whether the field exists
    */
   complain(place, message) {
     const name = place.split(/[./]/).at(-1);
@@ -162,7 +162,7 @@ function initialText(field) {
   if (field.initial === null) return "";
   if (field.kind === "json" && typeof field.initial !== "string") return JSON.stringify(field.initial);
   const text = String(field.initial);
-  // The browser's field for a moment takes none with a time zone: it is told in the zone of this clock.
+  // The browser's field for a moment takes none with a time zone: its value is in the zone of this clock.
   if (field.format !== "date-time" || Number.isNaN(Date.parse(text))) return text;
   const at = new Date(text);
   return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

@@ -1,6 +1,6 @@
 /**
  * Markdown that is still being written becomes blocks: those that are settled, once, and those that the next letters may
- * still change. Reading is line by line and never goes back, so a long answer costs what its lines cost. What is not
+ * still change. Reading is line by line and never goes back, so the cost of a long answer is that of its lines. What is not
  * known as markup is a paragraph; HTML is text like any other.
  *
  * @typedef {{kind: "heading", level: number, text: string}} Heading
@@ -16,7 +16,7 @@
 
 /** The language of a block that is a formula; no fence can name it. */
 export const MATH = "$";
-// None of these can take longer than the line is long, whatever stands in it.
+// The time of each of these grows with the length of the line only, for any content.
 const FENCE = /^( *)(`{3,}|~{3,})(.*)$/;
 // A formula that goes on in the next line.
 const FORMULA = /^( *)(\$\$|\\\[)(.*)$/;
@@ -48,7 +48,7 @@ export class BlockReader {
     return { settled, live: this.#preview() };
   }
 
-  /** @returns {Block[]} what was live, settled now */
+  /** @returns {Block[]} the live blocks, now settled */
   finish() {
     /** @type {Block[]} */
     const settled = [];
@@ -59,7 +59,7 @@ export class BlockReader {
     return settled;
   }
 
-  /** The open block as it would be if the line under way were complete; nothing of it is kept. */
+  /** The open block as it would be if the line under way were complete; it is not stored. */
   #preview() {
     /** @type {Block[]} */
     const live = [];

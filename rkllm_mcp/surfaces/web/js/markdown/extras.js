@@ -51,7 +51,7 @@ function madeOf(wanted) {
 }
 
 /**
- * Colour code that is complete, when there is time for it.
+ * Colour complete code in idle time.
  *
  * @param {HTMLElement} code
  * @param {string} language as the answer names it
@@ -100,7 +100,7 @@ function idle() {
  * A formula: its text at first, its signs as soon as they can be made.
  *
  * @param {string} text in TeX
- * @param {boolean} isDisplay it stands by itself
+ * @param {boolean} isDisplay a formula on a line of its own
  */
 export function formula(text, isDisplay) {
   const node = h("span", { class: isDisplay ? "math display" : "math" }, text);

@@ -1,6 +1,6 @@
 /**
- * One line or paragraph of Markdown becomes spans. Every piece of the text comes out exactly once, what is no markup as
- * it is. Addresses are kept only with a scheme that opens a page or a letter. Pictures become links: the page fetches
+ * One line or paragraph of Markdown becomes spans. Every piece of the text comes out exactly once, unchanged if it is not
+ * markup. Addresses become links only with a scheme that opens a page or a letter. Pictures become links: the page fetches
  * nothing from elsewhere. Takes time in proportion to the text: an ending that is missing is looked for once.
  *
  * @typedef {{kind: "text", text: string}} TextSpan
@@ -17,7 +17,7 @@ const SPECIAL = /[\\`*_~[!\nh$]/g;
 const ADDRESS = /https?:\/\/[^\s<>"'`\u3000-\u9fff\uff00-\uffef]{1,2000}/y;
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
-// Deeper nesting than a person writes; what is deeper stays text.
+// Deeper nesting than a person writes; below it markup stays text.
 const DEEPEST = 8;
 /** @type {[string, string, boolean][]} */
 const FORMULAS = [
@@ -215,7 +215,7 @@ class Reader {
    * @param {string} mark
    * @param {number} from
    * @param {(at: number) => boolean} fits
-   * @returns {number} where the ending is; -1 when there is none
+   * @returns {number} index of the ending; -1 without one
    */
   #ending(mark, from, fits) {
     if (this.#missing.has(mark)) return -1;

@@ -14,7 +14,7 @@ const COLOURS = {
   "selector-class": "name", variable: "name", comment: "comment", quote: "comment", meta: "comment",
 };
 
-/** An element as far as a library needs one. */
+/** The part of an element that a library needs. */
 export class Made {
   /** @type {Record<string, string>} */
   attributes = {};
@@ -104,6 +104,6 @@ async function set({ text, isDisplay }) {
 
 addEventListener("message", async ({ data }) => {
   const make = data.wanted.kind === "math" ? set : coloured;
-  // Without the library, and what is no formula, stays the text that it was.
+  // Without the library the text stays unchanged, and so does text that is not a formula.
   postMessage({ id: data.id, trees: await make(data.wanted).catch(() => null) });
 });

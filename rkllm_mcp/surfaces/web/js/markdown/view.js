@@ -34,15 +34,15 @@ export class MarkdownView {
   #live = [];
   /** @type {readonly Level[]} the lists that are open, outermost first */
   #levels = [];
-  /** @type {readonly number[]} the levels of the headings that what comes next stands under, as they were written */
+  /** @type {readonly number[]} the levels of the headings above the next block, as written */
   #outline = [];
   #drawn = 0;
   #waiting = "";
 
   /**
    * @param {HTMLElement} root
-   * @param {(code: () => string) => HTMLElement} [tools] what stands above a code block, such as a button that copies it
-   * @param {number} [depth] how many quotations it stands in
+   * @param {(code: () => string) => HTMLElement} [tools] the controls above a code block, such as a button that copies it
+   * @param {number} [depth] the number of quotations around it
    */
   constructor(root, tools, depth = 0) {
     this.root = root;
@@ -61,13 +61,13 @@ export class MarkdownView {
     this.draw();
   }
 
-  /** Draw what was written and still waits. */
+  /** Draw the text that waits. */
   draw() {
     const { settled, live } = this.#reader.feed(this.#waiting);
     this.#waiting = "";
     this.#show(settled, live);
     const open = live.at(-1);
-    // Code grows in place whatever its length, so only text that is read anew each time counts.
+    // Code of any length grows in place, so only text that is parsed again each time counts.
     this.#drawn = open && "text" in open && open.kind !== "code" ? open.text.length : 0;
   }
 
@@ -99,7 +99,7 @@ export class MarkdownView {
    * Mark all blocks but the last ones: a mark of its own changes the style of one element, a selector that counts from
    * the end that of all.
    *
-   * @param {number} kept how many are not marked
+   * @param {number} kept the number of blocks that are not marked
    */
   #settle(kept) {
     const { children } = this.root;
@@ -111,7 +111,7 @@ export class MarkdownView {
   }
 
   /**
-   * What is complete gets its colours, its signs, and what copies it.
+   * Give a complete block its colours, its signs and its copy button.
    *
    * @param {Shown} shown
    */
@@ -122,7 +122,7 @@ export class MarkdownView {
   }
 
   /**
-   * @param {Shown[]} before what was live; loses what does not fit any more
+   * @param {Shown[]} before the live blocks; those that do not fit any more are removed
    * @param {number} place
    * @param {Block} block
    * @returns {Shown}
@@ -223,7 +223,7 @@ export class MarkdownView {
   }
 
   /**
-   * A heading stands one level below the one that it belongs to; the page has its own first and second. Models begin with
+   * A heading is one level below the one that it belongs to; the page has its own first and second. Models begin with
    * the third and leave levels out: a reader who goes from heading to heading would look for the ones between.
    *
    * @param {number} level as it was written
@@ -266,7 +266,7 @@ export function isWorthDrawing(drawn, added) {
 }
 
 /**
- * Whether what is indented so far belongs to the last item of a list. Models indent by two below "1." as well.
+ * Whether a line that is indented so far belongs to the last item of a list. Models indent by two below "1." as well.
  *
  * @param {number} indent
  * @param {Level} level
@@ -289,7 +289,7 @@ function updateItem(old, item) {
 }
 
 /**
- * What stands before an item of a list of tasks.
+ * The checkbox before an item of a list of tasks.
  *
  * @param {import("./blocks.js").Item} item
  */

@@ -8,7 +8,7 @@ import { figure, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
 const PAUSE_MS = 2000;
-// What stands between two things that no line may part.
+// The separator between two words that stay on one line.
 const TOGETHER = "\u00a0";
 
 export class BoardPanel {

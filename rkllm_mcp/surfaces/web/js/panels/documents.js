@@ -24,7 +24,7 @@ export class DocumentsPanel {
   #found = h("div", { role: "status" });
   #body = h("div", { hidden: true });
   #cursor = "";
-  /** @type {(() => void) | null} what Back does besides closing the passage that is open; null when there is none */
+  /** @type {(() => void) | null} the action of Back besides closing the open passage; null for none */
   #goBack = null;
 
   constructor() {

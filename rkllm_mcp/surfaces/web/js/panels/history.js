@@ -119,7 +119,7 @@ function breakable(name) {
 }
 
 /**
- * A date and a time, one above the other where there is no room; neither is broken.
+ * A date and a time, one above the other in a narrow column; neither is broken.
  *
  * @param {string} moment
  */

@@ -1,8 +1,8 @@
 /**
  * Servers to add: those of the gallery and others by address. Each is tried first; where the key may not add servers, the
- * command for the terminal stands in its place.
+ * command for the terminal replaces it.
  *
- * @typedef {(name: string) => Promise<void>} Added told when a server was added
+ * @typedef {(name: string) => Promise<void>} Added called when a server was added
  */
 import { api } from "../access.js";
 import { Refusal } from "../api.js";
@@ -74,7 +74,7 @@ function byAddress(canAdd, added) {
 }
 
 /**
- * What is sent of a server by its address: its key is one of its headers.
+ * The body for a server that is added by its address: its key is one of its headers.
  *
  * @param {Record<string, any>} given
  */
@@ -92,7 +92,7 @@ function entryOf({ name, url, key, headers = "", oauth }) {
  * A form that tries a server, and adds it as it was tried.
  *
  * @param {any} schema of the form
- * @param {(given: Record<string, any>) => object} entry what is sent
+ * @param {(given: Record<string, any>) => object} entry the body to send
  * @param {Added} added
  */
 function trial(schema, entry, added) {

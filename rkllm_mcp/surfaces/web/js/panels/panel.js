@@ -1,5 +1,5 @@
 /**
- * The drawer beside the conversation with its tabs; on a phone it covers the page. A tab's contents are loaded when it is
+ * The drawer next to the conversation with its tabs; on a phone it covers the page. A tab's contents are loaded when it is
  * shown, and work that repeats ends when it is left.
  *
  * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void, reveal?: (part: string) => void}} Tab
@@ -49,7 +49,7 @@ export class Panel {
 
   /**
    * @param {Record<string, Tab>} given by name
-   * @param {() => void} changed told when it opens and closes
+   * @param {() => void} changed called when it opens and closes
    */
   constructor(given, changed) {
     this.#tabs = given;
@@ -66,7 +66,7 @@ export class Panel {
     return this.#shown !== "";
   }
 
-  /** Load what is shown again, because something has happened. */
+  /** Load the visible tab again after a change. */
   refresh() {
     if (this.isOpen) this.#tabs[this.#shown]?.load();
   }

@@ -2,7 +2,7 @@
  * A passage in its document: marked between the passages around it, with the way to the one before and the one behind.
  *
  * @typedef {{document: string, passage: string, page: number | null, score: number | null, document_id?: string,
- *   chunk_index?: number}} Source the last two are there if the search says where the passage stands
+ *   chunk_index?: number}} Source the last two are present if the search returns the position of the passage
  */
 import { button, iconButton } from "../buttons.js";
 import { fill, h, joined, tell } from "../dom.js";
@@ -44,7 +44,7 @@ export class PassageView {
     this.#show(source.document, [{ content: source.passage, chunk_index: this.#index, page: source.page, headings: [] }]);
   }
 
-  /** Fetch what stands around it. */
+  /** Fetch the text around it. */
   async load() {
     this.#title.focus();
     if (this.#source.document_id) await this.#step(0);

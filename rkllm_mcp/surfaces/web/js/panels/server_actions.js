@@ -26,7 +26,7 @@ export class ServerActions {
 
   /**
    * @param {string} name
-   * @param {() => Promise<void>} changed told when the server's state may be another
+   * @param {() => Promise<void>} changed called when the server's state may have changed
    */
   constructor(name, changed) {
     this.#path = `/v1/servers/${encodeURIComponent(name)}`;

@@ -1,4 +1,4 @@
-/** Servers: those in use with their tools, those to add, what was allowed for good, and what the tools did. */
+/** Servers: those in use with their tools, those to add, permanent approvals, and the calls of the tools. */
 import { api } from "../access.js";
 import { button } from "../buttons.js";
 import { announce } from "../chat/announcer.js";

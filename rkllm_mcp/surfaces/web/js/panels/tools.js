@@ -1,6 +1,6 @@
 /**
  * Servers and their tools: how they are, what each costs of the model's window, and switches for both. A server's tools
- * are drawn when they are unfolded, and where there are many they are found by their words.
+ * are drawn when they are unfolded, and long lists have a search.
  *
  * @typedef {{servers: any[], tools: any[], tokens: number, size: number}} Found what all that is switched on costs, and the
  *   model's window, in tokens; 0 when it is not known
@@ -39,7 +39,7 @@ export class ToolsPanel {
   #list = h("div");
   /** @type {Set<string>} servers whose tools are shown */
   #unfolded = new Set();
-  /** @type {Map<string, ServerActions>} by server; what they show outlives a drawing of the list */
+  /** @type {Map<string, ServerActions>} by server; their state outlives a drawing of the list */
   #actions = new Map();
   /** @type {Found} */
   #found = { servers: [], tools: [], tokens: 0, size: 0 };
