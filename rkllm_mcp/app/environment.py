@@ -91,8 +91,13 @@ class ModelHost:
 
     @property
     def is_emulated(self) -> bool:
-        """The answers come from a script."""
+        """The NPU is emulated: the answers come from a script, or from weights on the CPU."""
         return self.npu is not None and self.npu.model.card.emulated
+
+    @property
+    def has_weights(self) -> bool:
+        """The CPU computes the answers, on the emulated NPU."""
+        return self.npu is not None and self.npu.model.has_weights
 
     @property
     def is_ready(self) -> bool:

@@ -194,7 +194,8 @@ async def _open_on_npu(
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
         chat_model = RkllmModel(engine, form, prefill_progress)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
-        description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
+        emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
+        description = emulated if model.card.emulated else "on the NPU"
         embedder, shown = auxiliary_models.get(named or ""), listing(config, model, form)
         yield ModelHost(model.name, chat_model, shown, npu, embedder, description, auxiliary_models=auxiliary_models)
 

@@ -81,6 +81,8 @@ CARD_NAME = "model.toml"
 _MOST_NAMES = 8
 # First line of the emulator's scripts (native/README.md), which distinguishes them from real weights.
 EMULATED_HEADER = b"RKLLM-EMULATOR "
+# The lines before the rules of a script, which may name weights.
+_SCRIPT_HEAD_BYTES = 1 << 16
 
 
 class SamplingValues(Section):
@@ -175,6 +177,11 @@ class ModelFolder:
         return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
 
     @property
+    def has_weights(self) -> bool:
+        """True if the emulated runtime computes the answers from weights; a script plays them otherwise."""
+        return self.card.emulated and _names_weights(self.file)
+
+    @property
     def can_be_pulled(self) -> bool:
         """True if a repository with its .rkllm file is known."""
         return self.card.source is not None and self.card.source.repository is not None
@@ -264,6 +271,15 @@ def choose_model(
         raise ModelNotFoundError("No model is configured: rkllm-mcp setup.", "Or name one with --model NAME or PATH.")
     names = ", ".join(folder.name for folder in candidates)
     raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
+
+
+def _names_weights(script: Path) -> bool:
+    try:
+        with script.open("rb") as file:
+            lines = file.read(_SCRIPT_HEAD_BYTES).splitlines()
+    except OSError:
+        return False
+    return any(line.split()[:1] == [b"weights"] for line in lines)
 
 
 def is_emulated_file(path: Path) -> bool:

@@ -34,6 +34,7 @@ from rkllm_mcp.models.compatibility import (
     platform_of,
 )
 from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
+from rkllm_mcp.models.gguf import describe_gguf, is_gguf, read_gguf, tokenizer_of, weights_script
 from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
 from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from rkllm_mcp.prompt.families import TEMPLATES
@@ -262,6 +263,8 @@ def _write_card(space: Workspace, card: ModelCard, file: RkllmFile, longest: int
 
 # Prefix of a repository from which to download the tokenizer.
 HUB_PREFIX = "hf:"
+# Of the names of models that this machine's CPU computes: the same model may be there for the NPU.
+CPU_SUFFIX = "-cpu"
 _TOKENIZER = "tokenizer.json"
 _MOST_NAMESAKES = 100
 _UNNAMELY = re.compile(r"[^a-z0-9.]+")
@@ -289,7 +292,7 @@ class AddQuestions(Protocol):
 class Addition:
     """A file to add, and the user's options."""
 
-    path: Path  # the .rkllm file
+    path: Path  # the .rkllm file, or a GGUF file for the CPU
     name: str | None = None  # name of the new model
     tokenizer: str | None = None  # a ``tokenizer.json``, or ``hf:OWNER/NAME`` to download it
     template: str | None = None  # chat template
@@ -305,29 +308,43 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
         RuntimeUnusableError: the file or its tokenizer is invalid, or not for this board.
         UsageError: a value is missing and cannot be asked for, or the name is taken.
     """
-    file = read_rkllm_file(options.path.expanduser().absolute())
+    path = options.path.expanduser().absolute()
+    metadata = read_gguf(path) if is_gguf(path) else None
+    file = read_rkllm_file(path) if metadata is None else describe_gguf(path, metadata)
     hints = name_hints(file.path.name)
     platform = file.platform or hints.platform
     sources.check_platform(platform, any_platform=options.any_platform)
     names = [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
     like = match_model(names, file.architecture, [folder.card for folder in sources.models()])
     card = _card(options, asker, file, like)
-    name = options.name or _free_name(sources, file, like)
+    name = options.name or _free_name(sources, file, like, suffix="" if metadata is None else CPU_SUFFIX)
     if sources.folders.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
     sources.say(_description(file, hints, like))
-    found = _tokenizer(sources, options, asker, file, like)
+    text = tokenizer_of(metadata) if metadata is not None and options.tokenizer is None else None
+    found = text or _tokenizer(sources, options, asker, file, like)
     with sources.folders.workspace(name) as space:
         sources.folders.check_room(file.size_bytes if options.copy else 0)
         tokenizer = space.ready / _TOKENIZER
         if isinstance(found, RemoteFile):
             sources.hub.fetch(sources.hub.find(found), space.place, tokenizer, report)
-        else:
+        elif isinstance(found, Path):
             place_file(found, tokenizer, copy=True)
+        else:
+            tokenizer.write_text(found, "utf-8")
         check_tokenizer(tokenizer, card.template, file, sources.say)
-        place_file(file.path, space.ready / file.path.name, copy=options.copy)
+        model = file.path.name
+        if metadata is not None:
+            model, weights = "model.rkllm", "model.gguf"
+            place_file(file.path, space.ready / weights, copy=options.copy)
+            script = weights_script(weights, file.context_tokens or card.context_tokens, TEMPLATES[card.template])
+            (space.ready / model).write_text(script, "utf-8")
+        else:
+            place_file(file.path, space.ready / model, copy=options.copy)
         source = SourceCard.model_validate({"platform": platform}) if platform else None
-        own = {"name": name, "file": file.path.name, "tokenizer": _TOKENIZER, "source": source}
+        own = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source}
+        if metadata is not None:
+            own |= {"emulated": True, "published": None}
         _write_card(space, card.model_copy(update=own), file, hints.context_tokens)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
@@ -362,9 +379,10 @@ def _unknown(template: str) -> ModelCard:
     return ModelCard(name="unknown", template=template)
 
 
-def _free_name(sources: ModelSources, file: RkllmFile, like: ModelMatch | None) -> str:
+def _free_name(sources: ModelSources, file: RkllmFile, like: ModelMatch | None, suffix: str = "") -> str:
     """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
     name = like.card.name if like is not None and like.by == "model" else _plain_name(file.path.stem)
+    name += suffix
     numbered = (name if number == 1 else f"{name}-{number}" for number in range(1, _MOST_NAMESAKES))
     return next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
 

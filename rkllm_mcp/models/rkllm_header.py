@@ -19,7 +19,11 @@ _AGAIN = "Copy or download it again."
 # First bytes of other file types -> description and remedy.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"RKLLM-EMULATOR ", "is a script for the emulated runtime", "Use it as it is: --model PATH."),
-    (b"GGUF", "is a GGUF file, which llama.cpp runs", "Convert it on a PC: rkllm-mcp models convert."),
+    (
+        b"GGUF",
+        "is a GGUF file, which llama.cpp runs",
+        "'models add' runs it on the CPU; 'models convert' makes a .rkllm file of it on a PC.",
+    ),
     (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file in the same folder."),
     (b"version https://git-lfs", "is a pointer of Git LFS in place of the file", "Fetch the file: git lfs pull."),
     (b"PK\x03\x04", "is a ZIP archive", "Unpack it and name the .rkllm file in it."),
@@ -102,7 +106,7 @@ def read_rkllm_file(path: Path) -> RkllmFile:
     if header.is_cut:
         raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
     mask = _known_mask(pairs)
-    return replace(_described(path, size, dict(_plain_pairs(pairs, mask))), token_samples=_tokens(pairs, mask))
+    return replace(describe_metadata(path, size, dict(_plain_pairs(pairs, mask))), token_samples=_tokens(pairs, mask))
 
 
 def _check_kind(path: Path, head: bytes, size: int) -> None:
@@ -323,7 +327,8 @@ def _xor(first: bytes, second: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(first, second, strict=False))
 
 
-def _described(path: Path, size: int, plain: Mapping[str, str | int | float]) -> RkllmFile:
+def describe_metadata(path: Path, size: int, plain: Mapping[str, str | int | float]) -> RkllmFile:
+    """Return the metadata of a file from its pairs of keys and values."""
     platform = str(plain.get("rkllm.platform", "")).upper()
     toolkit = _VERSION.search(str(plain.get("rkllm.version", "")))
     return RkllmFile(

@@ -148,9 +148,9 @@ class Session:
         return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
 
 
-def emulation_note(model: str, language: Language = "en") -> str:
-    """Return the status line for a model that is emulated."""
-    return translate("npu.emulated", language, model=model)
+def emulation_note(model: str, language: Language = "en", *, has_weights: bool = False) -> str:
+    """Return the status line for a model on the emulated NPU; ``has_weights`` if the CPU computes it."""
+    return translate("npu.on_the_cpu" if has_weights else "npu.emulated", language, model=model)
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:

@@ -105,4 +105,4 @@ def _greet(session: Session, state: ChatState) -> None:
     model_host = state.app.model_host
     session.status(state.phrases.sentence("chat.greeting", version=__version__, model=model_host.name))
     if model_host.is_emulated:
-        session.status(emulation_note(model_host.name, state.language))
+        session.status(emulation_note(model_host.name, state.language, has_weights=model_host.has_weights))

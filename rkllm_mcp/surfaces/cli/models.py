@@ -51,7 +51,7 @@ def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
 def _state(folder: ModelFolder) -> str:
     if folder.missing:
         return "to pull" if folder.can_be_pulled else "to convert"
-    return "emulated" if folder.card.emulated else "here"
+    return ("on the CPU" if folder.has_weights else "emulated") if folder.card.emulated else "here"
 
 
 def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def pull_command(
 @command(app, "add")
 def add_command(
     session: Session,
-    path: Annotated[str, argument(".rkllm file.", "PATH")],
+    path: Annotated[str, argument(".rkllm file, or a GGUF file for this machine's CPU.", "PATH")],
     name: Annotated[str | None, option("Name of the model on this machine.", "NAME")] = None,
     tokenizer: Annotated[
         str | None, option("tokenizer.json, or the repository to download it from.", "PATH|hf:OWNER/NAME")
@@ -294,7 +294,7 @@ def add_command(
     yes: Yes = False,
     any_platform: _AnyPlatform = False,
 ) -> None:
-    """Add a local .rkllm file; asks for whatever the file does not contain."""
+    """Add a local .rkllm or GGUF file; asks for whatever the file does not contain."""
     from rkllm_mcp.models.install import Addition, add
 
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)

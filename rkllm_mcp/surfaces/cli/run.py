@@ -205,7 +205,8 @@ def run(
                 await app.servers_ready(question.text, options, _ShownStatus(show))
                 found_tool(app, options.model.forced_tool)
             if app.model_host.is_emulated:
-                session.status(emulation_note(app.model_host.name, language))
+                host = app.model_host
+                session.status(emulation_note(host.name, language, has_weights=host.has_weights))
             conversation = app.new_conversation(system)
             running.append((app, conversation.id))
             events = app.reply(conversation, question.text, options)

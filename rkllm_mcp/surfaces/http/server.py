@@ -159,7 +159,8 @@ class _Serving:
         for line in unset_rights(service.config):
             status(line)
         if service.model_host.is_emulated:
-            status(emulation_note(service.model_host.name))
+            host = service.model_host
+            status(emulation_note(host.name, has_weights=host.has_weights))
 
     def _leave(self, failure: Exception | None = None) -> None:
         self._failure = failure
