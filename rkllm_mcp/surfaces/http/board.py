@@ -156,7 +156,7 @@ class Board(DocumentedModel):
     memory: MemoryShown
     model: str
     runtime: str = Field(description="The runtime's version; empty where it is not known, or no NPU answers.")
-    emulated: bool = Field(description="Answers come from a script.")
+    emulated: bool = Field(description="The NPU is emulated.")
     context_tokens: int
     prefill_tps: float | None = Field(description="Tokens read a second, over the latest rounds; a tenant's own.")
     decode_tps: float | None = Field(description="Tokens written a second, over the latest rounds; a tenant's own.")

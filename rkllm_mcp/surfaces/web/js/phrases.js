@@ -49,8 +49,8 @@ export const PHRASES = {
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [
-    "{model} is emulated: its answers come from a script, and no NPU is used.",
-    "{model} はエミュレーションです。決められたスクリプトが応答し、NPU は使いません。",
+    "{model} runs on the emulated NPU: no real NPU is used.",
+    "{model} はエミュレートした NPU で動いています。本物の NPU は使いません。",
   ],
 
   "chat.messages": ["Conversation", "会話"],
