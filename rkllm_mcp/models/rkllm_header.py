@@ -22,7 +22,7 @@ _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (
         b"GGUF",
         "is a GGUF file, which llama.cpp runs",
-        "'models add' runs it on the CPU; 'models convert' makes a .rkllm file of it on a PC.",
+        "Convert it on a PC: rkllm-mcp models convert.",
     ),
     (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file in the same folder."),
     (b"version https://git-lfs", "is a pointer of Git LFS in place of the file", "Fetch the file: git lfs pull."),
