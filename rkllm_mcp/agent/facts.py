@@ -1,8 +1,8 @@
 """Answers from the results of calls that a model repeats.
 
-Small models often write the same call again after its result, until a limit ends the answer. With real weights
-(bench: Qwen2.5-Coder 0.5B and 1.5B) the same model answers when the results are part of a question: a prompt without
-tools and with one user turn, the question and the results as facts, in the question's language.
+Small models often write the same call again after its result, until a limit ends the answer. Measured with weights of
+0.5B and 1.5B, such a model answers when the results are part of a question: a prompt without tools and with one user
+turn, the question and the results as facts, in the question's language.
 """
 
 from __future__ import annotations
