@@ -6,7 +6,9 @@
 ``/v1/execute`` and ``/api/chat`` for a stream; a new service for each pace:
 
 * ``count``  100 tokens a second: entries of Python functions in the thread of the event loop (``sys.setprofile``; a
-             coroutine that goes on counts again) and iterations of the loop. No clock is read.
+             coroutine that goes on counts again) and iterations of the loop. No clock is read. ``waits`` are our
+             coroutines that wait, one in the other, while the answer is made, ``frames`` our functions on the stack
+             between the arrival of a token and the write to the connection, ``async`` those that are coroutines.
 * ``board``  33 tokens a second, as an RK3588 decodes: CPU time of all threads, and delivery. Also of ``rkllm-mcp run``
              and ``run --json``, whose output is read through a pipe.
 * ``queue``  the same while 63 others wait for their turn.
@@ -40,12 +42,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
+from inspect import CO_COROUTINE, currentframe
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, cast
 
 from bench.tally import processes
 from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.surfaces import listener
 from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -60,8 +64,10 @@ PACES: dict[str, tuple[str, int, int]] = {
     "flat": ("flat", 100, 2100),
     "crowd": ("flat", 10, 500),
 }
+_PACKAGE = f"{REPOSITORY}{os.sep}rkllm_mcp{os.sep}"
 _STARTED_WITHIN_S = 60.0
 _ANSWERED_WITHIN_S = 120.0
+_NOTED_TOKEN = 20
 _NS_PER_US = 1e3
 _MODEL = """RKLLM-EMULATOR 1
 vocabulary tokenizer.json
@@ -99,6 +105,9 @@ class Figures:
         delivery_p50_us: from the runtime's callback to the client, median.
         delivery_p99_us: the same, 99 of 100 tokens are faster.
         tokens_per_s: of all clients.
+        waits: coroutines that wait, one in the other.
+        frames: functions between a token's arrival and its write.
+        async_frames: those of them that are coroutines.
     """
 
     route: str
@@ -112,6 +121,9 @@ class Figures:
     delivery_p50_us: float | None = None
     delivery_p99_us: float | None = None
     tokens_per_s: float | None = None
+    waits: int | None = None
+    frames: int | None = None
+    async_frames: int | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,9 @@ class Host:
         self._port = port
         self._calls = 0
         self._selector = CountingSelector()
+        self._waits = 0
+        # Frames, and those that are coroutines, at the last write.
+        self._frames = (0, 0)
         self._entered_ns: list[int] = []
         self._asked_ns = 0
         self._figures: list[Figures] = []
@@ -180,6 +195,7 @@ class Host:
             # The command makes its event loop itself.
             asyncio.set_event_loop_policy(_Policy(self._selector))  # pyright: ignore[reportDeprecated]
             sys.setprofile(self._count)
+            self._note_stacks()
         else:
             self._note_callbacks()
         try:
@@ -202,6 +218,28 @@ class Host:
             add(self, token_id, entered_ns, text)
 
         Run.add = noting
+
+    def _note_stacks(self) -> None:
+        """Note what waits when a token arrives, and what is on the stack when it is written."""
+        host, hand_over, write = self, Run.hand_over, listener.write_body
+
+        def noting_waits(self: Run) -> None:
+            # At one token of every answer, so that it does not change the difference of two answers.
+            if len(self.ids) == _NOTED_TOKEN:
+                host.note_waits()
+            hand_over(self)
+
+        def noting_frames(cycle: Any, content: bytes) -> bool:
+            if self._waits and not self._frames[0]:
+                self._frames = _own_frames(currentframe())
+            return write(cycle, content)
+
+        Run.hand_over = noting_waits
+        listener.write_body = noting_frames
+
+    def note_waits(self) -> None:
+        """Note how many of our coroutines wait in one task; called in the event loop."""
+        self._waits = max(len(_own_coroutines(task)) for task in asyncio.all_tasks())
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
         del frame, argument
@@ -240,6 +278,7 @@ class Host:
         if self._pace == "queue":
             return self._measure_queue(route, few, many)
         short, short_arrivals = self._answer(route, few)
+        self._waits, self._frames = 0, (0, 0)
         long, arrivals = self._answer(route, many)
         tokens = many - few
         is_counted = self._pace == "count"
@@ -255,6 +294,9 @@ class Host:
             worker_us=None if is_counted else (long.worker_ns - short.worker_ns) / tokens / _NS_PER_US,
             delivery_p50_us=statistics.median(delays) if delays else None,
             delivery_p99_us=delays[len(delays) * 99 // 100] if delays else None,
+            waits=self._waits if is_counted else None,
+            frames=self._frames[0] if is_counted else None,
+            async_frames=self._frames[1] if is_counted else None,
         )
 
     def _measure_crowd(self, route: str, tokens: int) -> Figures:
@@ -315,6 +357,27 @@ class Host:
         """From the last callback before each arrival to that arrival, sorted, microseconds."""
         entered = self._entered_ns
         return sorted((arrival - entered[bisect_right(entered, arrival) - 1]) / _NS_PER_US for arrival in arrivals)
+
+
+def _own_coroutines(task: asyncio.Task[Any]) -> list[str]:
+    """The names of our coroutines that wait in a task, each in the one before."""
+    names: list[str] = []
+    waiting: Any = task.get_coro()
+    while (code := getattr(waiting, "cr_code", None)) is not None:
+        if _PACKAGE in code.co_filename:
+            names.append(code.co_name)
+        waiting = waiting.cr_await
+    return names
+
+
+def _own_frames(frame: FrameType | None) -> tuple[int, int]:
+    """The frames of our functions from ``Run.hand_over`` to this one, and how many of them are coroutines."""
+    codes: list[CodeType] = []
+    while frame is not None and frame.f_code.co_name != "hand_over":
+        if _PACKAGE in frame.f_code.co_filename:
+            codes.append(frame.f_code)
+        frame = frame.f_back
+    return len(codes), sum(bool(code.co_flags & CO_COROUTINE) for code in codes)
 
 
 def cpu_ns(pid: int) -> int:
@@ -480,12 +543,23 @@ def _free_port() -> int:
         return listening.getsockname()[1]
 
 
-COLUMNS = ("calls", "iterations", "cpu_us", "worker_us", "delivery_p50_us", "delivery_p99_us", "tokens_per_s")
+COLUMNS = (
+    "calls",
+    "iterations",
+    "waits",
+    "frames",
+    "async_frames",
+    "cpu_us",
+    "worker_us",
+    "delivery_p50_us",
+    "delivery_p99_us",
+    "tokens_per_s",
+)
 
 
 def table(rows: Sequence[Figures]) -> str:
     """The figures for a person."""
-    heads = ("calls", "iterations", "host µs", "worker µs", "p50 µs", "p99 µs", "tokens/s")
+    heads = ("calls", "iterations", "waits", "frames", "async", "host µs", "worker µs", "p50 µs", "p99 µs", "tokens/s")
     lines = [f"{'route':22}{'pace':7}{'tokens':>7}{'records':>9}" + "".join(f"{head:>12}" for head in heads)]
     for row in rows:
         cells = (getattr(row, column) for column in COLUMNS)
