@@ -33,7 +33,7 @@ def result_text(result: Mapping[str, Any]) -> str:
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):
             texts = [written]
-        elif not _contains(texts, value):
+        elif not _is_empty_list(value) and not _contains(texts, value):
             texts.append(written)
     whole = "\n".join(texts)
     if not whole.strip():
@@ -132,6 +132,12 @@ def _contains(texts: Sequence[str], value: Any) -> bool:
     words = [" ".join(leaf.split()) for leaf in leaves]
     contained = sum(len(word) for word in words if word in whole)
     return 2 * contained >= sum(map(len, words))
+
+
+def _is_empty_list(value: Any) -> bool:
+    """Return True for a list without items, also in an object that has no other content, such as a count of 0."""
+    table = as_mapping(value)
+    return value == [] or ([] in table.values() and not any(table.values()))
 
 
 def _parsed(text: str) -> Any:

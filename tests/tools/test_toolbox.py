@@ -43,9 +43,8 @@ async def test_every_error_of_the_sdk_is_a_result_of_one_sentence() -> None:
             await toolbox.connected()
             assert await said(toolbox, "anything") == ("The call failed: quota exceeded (code -32010).", True)
             assert await said(toolbox, "ask") == ("The call failed: Sampling not supported (code -32600).", True)
-            text, is_error = await said(toolbox, "checked")
-            assert is_error
-            assert text.startswith("The call failed: Invalid structured content returned by tool checked: 'n' is a")
+            # A result that does not fit the output schema of its server is read all the same.
+            assert await said(toolbox, "checked") == ('{"m":2}', False)
             assert await said(toolbox, "fail", why="no such city") == ("no such city", True)
 
 
