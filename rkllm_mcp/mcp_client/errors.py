@@ -95,14 +95,14 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     return f"The call failed: {_detail(error_leaf)}"
 
 
-# Data that the host itself adds to an error.
-_OWN_DATA = frozenset({"httpStatus", "kind"})
+# Data that the host itself adds to an error, and addresses that a person visits: they are not for the model.
+_HIDDEN_DATA = frozenset({"httpStatus", "kind", "elicitations"})
 
 
 def _details(data: Any) -> str:
     """Return what an error's data says, such as the argument that is wrong; empty if there is nothing to read."""
     if isinstance(data, dict):
-        data = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _OWN_DATA}
+        data = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _HIDDEN_DATA}
     if data in (None, "", {}, []):
         return ""
     text = data if isinstance(data, str) else to_json(data)
