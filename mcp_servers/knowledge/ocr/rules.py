@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -116,7 +116,18 @@ def decisions(text: str) -> list[Decision]:
                 letters[at] = letter or letters[at]
                 character = long_mark(text[place - 1]) if letter == LONG else letter or text[place]
                 found.append(Decision(place, character, is_sure))
-    return sorted(found)
+    return sorted([*found, *_narrow_marks_behind(found, text)])
+
+
+def _narrow_marks_behind(found: Sequence[Decision], text: str) -> Iterator[Decision]:
+    """Yield a decision for each ｰ behind a ー that is a decision itself."""
+    known = {each.position for each in found}
+    for decision in found:
+        at = decision.position + 1
+        while decision.character == LONG and text[at : at + 1] == HALF_LONG and at not in known:
+            known.add(at)
+            yield Decision(at, LONG, is_sure=True)
+            at += 1
 
 
 def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
