@@ -207,7 +207,7 @@ def test_a_person_who_says_no_keeps_the_model(environment: dict[str, str], tmp_p
     child = at_a_terminal(environment, "remove", "mine")
     child.expect_exact("[Y/n] ")
     child.sendline("n")
-    child.expect_exact("Nothing was removed.")
+    child.expect_exact("Nothing was changed.")
     child.expect(pexpect.EOF)
     child.close()
     assert listed(environment)["mine"]["state"] == "here"
