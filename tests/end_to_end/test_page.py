@@ -28,7 +28,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
     victim.write_text("x", "utf-8")
     with serving(demo) as (address, _), chromium() as browser, visiting(browser, address, PHONE) as visit:
         page = visit.page
-        assert "secretary is emulated" in page.inner_text("#welcome")
+        assert "secretary runs on the emulated NPU" in page.inner_text("#welcome")
         assert "Paris." in visit.answered("What is the capital of France?")
 
         visit.ask("Delete one.txt")

@@ -250,7 +250,7 @@ def test_the_language_and_the_colours_follow_the_browser_until_they_are_chosen(b
 
 def test_an_emulated_model_is_marked_at_first_sight_and_at_every_answer(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
-        assert "demo is emulated" in visit.page.inner_text("#welcome")
+        assert "demo runs on the emulated NPU" in visit.page.inner_text("#welcome")
         visit.answered("x")
         assert visit.page.is_visible("#emulated")
 
