@@ -43,10 +43,11 @@ def on_one_line(name: str) -> str:
 
 _LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［"})
 
-# <tool_call>, [/TOOL_CALLS], <seed:tool_call>, <start_function_call>, <function=; <|im_end|>, <|channel>, <channel|>.
+# <tool_call>, [/TOOL_CALLS], <seed:tool_call>, <start_function_call>, <function=, <invoke;
+# <|im_end|>, <|channel>, <channel|>.
 _MARKER = re.compile(
     r"[<\[](?=/?(?:[|｜]/?)?(?:\w{1,16}:)?(?:END_|START_)?(?:TOOL|FUNCTION)[ _▁-]?CALL|FUNCTION=)"
-    r"|<(?=[|｜][^<>|｜\s]{1,40}[|｜]?>|\w{1,40}[|｜]>)",
+    r"|<(?=[|｜][^<>|｜\s]{1,40}[|｜]?>|\w{1,40}[|｜]>|INVOKE\b)",
     re.IGNORECASE,
 )
 # Quotation marks, and fences without a language.

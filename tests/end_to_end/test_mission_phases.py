@@ -181,6 +181,7 @@ def test_without_a_call_the_text_is_the_answer() -> None:
 async def test_tools_are_used_in_a_conversation_of_several_turns(tmp_path: Path) -> None:
     """マルチターン会話でのツール利用; the servers of the first two points are in test_mission_examples."""
     async with assistant(tmp_path, TIME_SERVER) as app:
+        await app.ready()
         conversation = app.new_conversation()
         for place in ("London", "Paris"):
             events = await events_of(app, conversation, f"What time is it in {place}?")
