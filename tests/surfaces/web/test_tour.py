@@ -167,7 +167,7 @@ def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> 
     first = person.page.locator(".message.user").first
     person.use(first.get_by_role("button", name=person.say("Edit", "編集"), exact=True))
     person.write("Edit", "編集", person.say("Number 77", "番号 77"), within=".editing")
-    person.sees("tokens are read again", "トークンを読み直します")
+    person.sees("tokens are read again", "トークンを再処理します")
     person.press("Edit and ask", "編集して尋ね直す")
     person.sees("Number 77 it is.", "77 番ですね。")
     person.is_over()
