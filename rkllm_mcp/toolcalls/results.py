@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
 from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.text import collapse_whitespace
 from rkllm_mcp.toolcalls.lenient_json import nested
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
@@ -33,7 +34,7 @@ def result_text(result: Mapping[str, Any]) -> str:
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):
             texts = [written]
-        elif not _is_empty_list(value) and not _contains(texts, value):
+        elif not (_is_empty_list(value) or _contains(texts, value) or _has_passages(texts, result)):
             texts.append(written)
     whole = "\n".join(texts)
     if not whole.strip():
@@ -132,6 +133,13 @@ def _contains(texts: Sequence[str], value: Any) -> bool:
     words = [" ".join(leaf.split()) for leaf in leaves]
     contained = sum(len(word) for word in words if word in whole)
     return 2 * contained >= sum(map(len, words))
+
+
+def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
+    """Return True if texts contain every passage of a search, whose scores and ids are for display."""
+    sources = sources_of(result)
+    whole = collapse_whitespace(" ".join(texts))
+    return bool(sources) and all(collapse_whitespace(source.passage) in whole for source in sources or ())
 
 
 def _is_empty_list(value: Any) -> bool:

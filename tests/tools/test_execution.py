@@ -123,3 +123,13 @@ async def test_a_call_that_is_not_approved_is_not_made_and_one_that_is_says_how(
 def test_a_server_gets_no_tokens_of_another() -> None:
     context = CallContext(tokens={"mine": "1", "theirs": "2"})
     assert own_tokens(context, frozenset({"theirs"})).tokens == {"mine": "1"}
+
+
+@pytest.mark.anyio
+async def test_scores_and_ids_of_passages_that_the_text_has_are_not_repeated_as_json() -> None:
+    found = {"content": "The bins are emptied on Thursday.", "title": "House rules", "score": 0.8, "chunk_id": "b" * 40}
+    structured = {"query": "When are the bins emptied?", "knowledge_base_id": "e" * 36, "results": [found]}
+    shown = await executed(Server("The bins are emptied\non Thursday.\nSource: (House rules)", structured=structured))
+    assert shown.text == "The bins are emptied\non Thursday.\nSource: (House rules)"
+    left_out = await executed(Server("One passage was found.", structured=structured))
+    assert "emptied on Thursday" in left_out.text
