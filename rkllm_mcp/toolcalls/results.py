@@ -139,7 +139,7 @@ def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
     """Return True if texts contain every passage of a search, whose scores and ids are for display."""
     sources = sources_of(result)
     whole = collapse_whitespace(" ".join(texts))
-    return bool(sources) and all(collapse_whitespace(source.passage) in whole for source in sources or ())
+    return bool(sources) and all(collapse_whitespace(source["passage"]) in whole for source in sources or ())
 
 
 def _is_empty_list(value: Any) -> bool:
