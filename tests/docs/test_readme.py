@@ -35,6 +35,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "LANG": "C.UTF-8",
             "RKLLM_EMULATOR_SPEED": "flat",
+            # A busy machine starts servers slowly, and an answer goes without those of which it knows nothing.
+            "RKLLM_MCP_AGENT__WAIT_FOR_SERVERS_S": "60",
             "RKLLM_MCP_FILES": str(files),
             **{key: value for key, value in os.environ.items() if key.lower().startswith(("pip_", "npm_"))},
             **agency.environment(home / "cache"),
