@@ -101,8 +101,11 @@ def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool
     reading = _Reading({tool.wire_name or tool.name: tool.name for tool in tools})
     for index, message in enumerate(body.messages):
         reading.take(message, f"messages[{index}]", is_question=index == len(body.messages) - 1)
+    messages = reading.finish()
+    if not messages:
+        raise RequestRefusedError("no message says anything; send a question", "messages")
     return ChatRequest(
-        messages=reading.finish(),
+        messages=messages,
         tools=tools,
         options=_options(body, tools, is_forcible=runs_host_tools),
         form=_form(body.response_format, check),

@@ -34,7 +34,9 @@ def result_text(result: Mapping[str, Any]) -> str:
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):
             texts = [written]
-        elif not (_is_empty_list(value) or _contains(texts, value) or _has_passages(texts, result)):
+        elif not (
+            _is_copy(structured) or _is_empty_list(value) or _contains(texts, value) or _has_passages(texts, result)
+        ):
             texts.append(written)
     whole = "\n".join(texts)
     if not whole.strip():
@@ -140,6 +142,11 @@ def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
     sources = sources_of(result)
     whole = collapse_whitespace(" ".join(texts))
     return bool(sources) and all(collapse_whitespace(source["passage"]) in whole for source in sources or ())
+
+
+def _is_copy(structured: Any) -> bool:
+    """Return True for a copy of the content blocks, as the reference file server sends it."""
+    return as_mapping(structured).keys() == {"content"}
 
 
 def _is_empty_list(value: Any) -> bool:

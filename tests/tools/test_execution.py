@@ -131,5 +131,7 @@ async def test_scores_and_ids_of_passages_that_the_text_has_are_not_repeated_as_
     structured = {"query": "When are the bins emptied?", "knowledge_base_id": "e" * 36, "results": [found]}
     shown = await executed(Server("The bins are emptied\non Thursday.\nSource: (House rules)", structured=structured))
     assert shown.text == "The bins are emptied\non Thursday.\nSource: (House rules)"
+    copy = await executed(Server("A tree.", structured={"content": [{"type": "image", "data": "iVBORw0KGgo="}]}))
+    assert copy.text == "A tree."
     left_out = await executed(Server("One passage was found.", structured=structured))
     assert "emptied on Thursday" in left_out.text
