@@ -146,7 +146,7 @@ def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
 
 def _is_copy(structured: Any) -> bool:
     """Return True for a copy of the content blocks, as the reference file server sends it."""
-    return as_mapping(structured).keys() == {"content"}
+    return set(as_mapping(structured)) == {"content"}
 
 
 def _is_empty_list(value: Any) -> bool:
