@@ -5,8 +5,8 @@
 A real service on the emulated runtime; ``SCENARIOS`` says who asks what, and what happens meanwhile. Every question has
 a name of its own and its answer consists of it. Counted are characters that are lost (an answer that ended well and is
 not whole) and mixed up (another's), conversations that are not stored as they were, and what the service holds when
-nobody asks: descriptors, threads, tasks, processes, memory, once after a quarter and once at the end. Measured are the
-waits for answers, and how long ``/healthz`` takes, asked four times a second.
+no request runs: descriptors, threads, tasks, processes, memory, once after a quarter and once at the end. Measured are
+the waits for answers, and how long ``/healthz`` takes, asked four times a second.
 
 The exit code is 1 when anything was found, or if ``/healthz`` took half a second where workers live.
 """
@@ -38,7 +38,7 @@ from bench.tally import Budget, Tally, processes, resident_mb
 
 # The share after which everything that is opened or loaded once is there.
 WARM_UP = 0.25
-# Memory of the service: its growth while nobody asks, where hostile clients send megabytes, and at the highest; MB.
+# Memory of the service: its growth while no request runs, where hostile clients send megabytes, and at the highest; MB.
 GROWTH_MB, GROWTH_AFTER_ABUSE_MB, PEAK_GROWTH_MB = 24.0, 150.0, 300.0
 # Threads for files and the store come and go with what there is to do.
 THREADS_MORE = 16
@@ -192,7 +192,7 @@ class _Load:
                 await anyio.sleep(_PROBE_PAUSE_S)
 
     async def _holdings_at_rest(self, before: Holdings | None = None) -> Holdings:
-        """What the service holds once nobody asks; ``before`` is what it held earlier, to which it is to come back."""
+        """What the service holds once no request runs; it is to come back to what it held ``before``."""
         headers = {"Authorization": f"Bearer {KEYS[0]}", "Connection": "close"}
         http = httpx2.AsyncClient(base_url=self._service.url, headers=headers, timeout=60)
         messages = [{"role": "user", "content": "plain 0.0"}]
@@ -214,7 +214,7 @@ class _Load:
             while before is not None and any(self._growth(before, held)):
                 held = await anyio.to_thread.run_sync(self._service.holdings)
         if patience.cancelled_caught and any(queue.values()):
-            self.report.tally.find(f"nobody asks, and the queue holds {queue}")
+            self.report.tally.find(f"no request runs, and the queue holds {queue}")
         return held
 
     def _growth(self, before: Holdings, after: Holdings) -> Iterator[str]:

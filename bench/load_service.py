@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 KEYS = tuple(f"key-{number}" for number in range(8))
 PARALLEL = 2
 QUEUE = 6
-# How often an answer repeats its name; nobody reads a long one to its end.
+# How often an answer repeats its name; a long one is left before its end.
 REPEATS, LONG_REPEATS = 8, 200
 # What the emulated runtime does to the answer of a question that begins with the word, after some tokens.
 FAULTS = {

@@ -9,6 +9,7 @@ import anyio
 import httpx2
 import pytest
 
+from mcp_servers.knowledge.importing.reader import is_allowed
 from rkllm_mcp.config.addresses import Reach, Zone, zone_of
 from rkllm_mcp.errors import ServerUnavailableError
 from tests.support.mcp_servers.web import Reply, serving
@@ -60,6 +61,12 @@ def test_an_address_is_in_the_zone_that_it_reaches(address: str, zone: Zone) -> 
     assert zone_of(address) is zone
 
 
+@pytest.mark.parametrize(("address", "zone"), ZONES)
+def test_the_knowledge_server_reads_pages_from_public_addresses_only(address: str, zone: Zone) -> None:
+    # Its rule is its own, because the server does not import the host.
+    assert is_allowed(address) is (zone is Zone.PUBLIC)
+
+
 @pytest.mark.parametrize("url", SPELLINGS)
 def test_a_public_source_names_no_address_inside(url: str) -> None:
     refusal = Reach("https://api.example/openapi.json", [None], "set openapi_base_url").refusal(url)
@@ -94,25 +101,9 @@ async def test_a_source_on_this_machine_leads_to_this_machine_and_not_to_its_lin
             assert "link-local" in await answer_of(Reach(one, [], "x"), one, "http://169.254.169.254/latest")
 
 
-async def test_a_name_is_refused_that_leads_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolve_as(monkeypatch, {"inside.example": ["127.0.0.1"]})
-    connections: list[str] = []
-
-    def reply(request: Any) -> Reply:
-        connections.append(str(request))
-        return Reply()
-
-    with anyio.fail_after(60):
-        async with serving(reply) as inside:
-            url = inside.replace("127.0.0.1", "inside.example")
-            reason = await answer_of(Reach("https://api.example", [], "x"), url)
-    assert "inside.example" in reason
-    assert "on this machine" in reason
-    assert connections == []
-
-
-async def test_a_name_that_leads_elsewhere_the_second_time_gets_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolve_as(monkeypatch, {"rebind.example": ["93.184.215.14", "127.0.0.1"]})
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.215.14", "127.0.0.1"]], ids=["inside", "inside later"])
+async def test_a_name_that_leads_inside_gets_no_request(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
+    resolve_as(monkeypatch, {"inside.example": addresses})
     requests: list[str] = []
 
     def reply(request: Any) -> Reply:
@@ -121,8 +112,9 @@ async def test_a_name_that_leads_elsewhere_the_second_time_gets_no_request(monke
 
     with anyio.fail_after(60):
         async with serving(reply) as inside:
-            url = inside.replace("127.0.0.1", "rebind.example")
+            url = inside.replace("127.0.0.1", "inside.example")
             reason = await answer_of(Reach("https://api.example", [], "x"), url)
+    assert "inside.example" in reason
     assert "on this machine" in reason
     assert requests == []
 

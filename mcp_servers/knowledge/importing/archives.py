@@ -90,7 +90,7 @@ def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
 
 
 def relation_id(element: ET.Element) -> str:
-    """Return the id of a related part: ``r:id``, which stands beside an ``id`` without namespace."""
+    """Return the id of a related part: ``r:id``; the element may also have an ``id`` without namespace."""
     return next((value for key, value in element.attrib.items() if key.endswith("/relationships}id")), "")
 
 

@@ -38,6 +38,8 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # NAT64: the last four bytes are the IPv4 address that is reached.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# The one metadata service of a cloud at an address that counts as public: Azure's.
+_METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
 
 
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
@@ -59,7 +61,12 @@ def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
     address_meant = _embedded_ipv4(ipaddress.ip_address(address))
     if any(address_meant in network for network in networks):
         return True
-    is_special = address_meant.is_multicast or address_meant.is_reserved or address_meant.is_unspecified
+    is_special = (
+        address_meant in _METADATA
+        or address_meant.is_multicast
+        or address_meant.is_reserved
+        or address_meant.is_unspecified
+    )
     is_site = isinstance(address_meant, ipaddress.IPv6Address) and address_meant.is_site_local
     return address_meant.is_global and not is_special and not is_site
 

@@ -201,7 +201,7 @@ def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     path = PurePosixPath(member.name)
-    # A file that somebody else made could name any place.
+    # An archive from another source could name any path.
     if (
         not member.isfile()
         or path.is_absolute()
