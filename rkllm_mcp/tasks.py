@@ -1,13 +1,19 @@
-"""Task groups that raise an exception itself; anyio's raise it in an ``ExceptionGroup``."""
+"""Task groups that raise an exception itself, and costly functions one at a time in a thread."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
+from anyio.lowlevel import RunVar
+
+T = TypeVar("T")
+
+_costly_calls: RunVar[anyio.CapacityLimiter] = RunVar("costly_calls")
 
 
 def first_exception(error: BaseException) -> BaseException:
@@ -21,6 +27,8 @@ def first_exception(error: BaseException) -> BaseException:
 @asynccontextmanager
 async def open_task_group(*, cancel_at_end: bool = False) -> AsyncGenerator[TaskGroup, None]:
     """Open a task group that raises the first exception of its block or its tasks itself.
+
+    The groups of anyio raise it in an ``ExceptionGroup``.
 
     Args:
         cancel_at_end: cancel the tasks when the block ends. Otherwise the block has to end them, even if it fails:
@@ -47,3 +55,17 @@ async def run_concurrently(jobs: Iterable[Callable[[], Coroutine[Any, Any, None]
     async with open_task_group() as tasks:
         for job in jobs:
             tasks.start_soon(job)
+
+
+async def run_costly(function: Callable[..., T], *arguments: Any) -> T:
+    """Return the result of ``function``, run in a thread; one such call runs at a time, the others wait in order.
+
+    All work whose cost a client chooses, such as encoding a long text, goes this way and takes one core at most. A
+    cancelled call leaves the queue; if its function has begun, that is waited for.
+    """
+    try:
+        limiter = _costly_calls.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(1)
+        _costly_calls.set(limiter)
+    return await to_thread.run_sync(function, *arguments, limiter=limiter)

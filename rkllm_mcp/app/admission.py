@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
-from anyio import to_thread
 
 from rkllm_mcp.errors import QueueFullError
+from rkllm_mcp.tasks import run_costly
 
 T = TypeVar("T")
 
@@ -118,7 +118,6 @@ class Admission:
         self.uploads = Room()  # files that are received
         self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
         self._is_busy = False
-        self._thread = anyio.CapacityLimiter(1)
         self._trim_timer: asyncio.TimerHandle | None = None
 
     async def hold(self, key: str, size: int, limit: int) -> HeldBody:
@@ -161,10 +160,15 @@ class Admission:
 
         Cancelling it while it waits takes it out of the round; a function that runs is waited for.
         """
+
+        def timed() -> tuple[T, float]:
+            began = time.monotonic()
+            return function(), time.monotonic() - began
+
         await self._turn(key)
-        began = time.monotonic()
         try:
-            return await to_thread.run_sync(function, limiter=self._thread), time.monotonic() - began
+            # Behind the prompt of an answer at most, which takes the same thread.
+            return await run_costly(timed)
         finally:
             self._next()
 

@@ -13,11 +13,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
-from anyio import to_thread
-
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
+from rkllm_mcp.tasks import run_costly
 
 # The default instruction of both models; one that names the task is better.
 SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
@@ -93,7 +92,7 @@ async def _encode_in_parts(
     encoded: list[list[int]] = []
     for start in range(0, len(prompts), _ENCODED_AT_ONCE):
         part = prompts[start : start + _ENCODED_AT_ONCE]
-        encoded += await to_thread.run_sync(_encoded, tokenizer, part, end, context_tokens)
+        encoded += await run_costly(_encoded, tokenizer, part, end, context_tokens)
     return encoded
 
 

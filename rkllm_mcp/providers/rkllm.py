@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from anyio import to_thread
-
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
@@ -42,6 +40,7 @@ from rkllm_mcp.protocols import EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import language_of_text
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
@@ -234,7 +233,7 @@ class RkllmModel:
             continues=options.continues,
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
-        prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
+        prompt = await run_costly(prepare, conversation.messages, tools, budget)
         announced = self._announced
         if announced and announced[0] == conversation.id and prompt.ids[: len(announced[1])] != announced[1]:
             # The round goes another way, and must not wait for the one that was expected.

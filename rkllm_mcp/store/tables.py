@@ -12,6 +12,8 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from rkllm_mcp.config.secrets import DEVICE_PREFIX, hashed, matches
 from rkllm_mcp.errors import StoreError
@@ -19,11 +21,14 @@ from rkllm_mcp.records import Device, StoredApproval, Switch
 from rkllm_mcp.store.database import Database
 
 CODE_VALID_S = 300
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_DAYS_COUNTED = 8
 _PUT_GRANT = "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
 _PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES (?, ?, ?, ?)"
 _PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
 _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
-# Kinds of texts: the tokens of a day; of a code its hash and the end of its validity; of a key its id, name and hash.
+# Kinds of texts: the tokens of the last days; of a code its hash, boot and end of validity; of a key its id, name and
+# hash.
 _TOKENS, _CODES, _KEYS = ("daily tokens", "spent"), "device codes", "device keys"
 
 
@@ -132,36 +137,63 @@ class DailyUsage:
         self._database = database
 
     async def add(self, day: str, tokens: int = 0) -> int:
-        """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it."""
+        """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it.
+
+        The totals of ``_DAYS_COUNTED`` days are stored, so a clock that is set to another day and back makes no tokens
+        available again.
+        """
 
         def work(connection: sqlite3.Connection) -> int:
             kind, key = _TOKENS
-            kept_day, _, spent = read_texts(kind, connection).get(key, "").partition(" ")
-            total = tokens + (int(spent) if kept_day == day and spent.isdecimal() else 0)
+            words = read_texts(kind, connection).get(key, "").split()
+            totals = {
+                date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()
+            }
+            total = totals.pop(day, 0) + tokens
             if tokens:
-                connection.execute(_PUT_TEXT, (kind, key, f"{day} {total}", time.time()))
+                # The latest one is the last, whatever its date.
+                latest = [*totals.items(), (day, total)][-_DAYS_COUNTED:]
+                text = " ".join(f"{date} {spent}" for date, spent in latest)
+                connection.execute(_PUT_TEXT, (kind, key, text, time.time()))
             return total
 
         return await self._database.ask(work)
 
 
+def _since_boot() -> tuple[str, float]:
+    """Return the id of this boot and the seconds since then, with those asleep; the same in every process."""
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT_ID.read_text("ascii").strip()
+    return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class DeviceKeys:
     """Keys of devices: a code that is valid once and for five minutes becomes a key, of which the hash is stored.
 
-    ``clock`` returns Unix time.
+    ``clock`` returns Unix time, and ``since_boot`` the id of this boot of the machine with the seconds since then. The
+    age of a code is measured by the latter, because a clock that is set back would make an old code valid.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.time,
+        since_boot: Callable[[], tuple[str, float]] = _since_boot,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._since_boot = since_boot
 
     async def new_code(self) -> str:
         """Return a code that ``exchange`` takes once within ``CODE_VALID_S``."""
-        code, now = secrets.token_urlsafe(24), self._clock()
+        code = secrets.token_urlsafe(24)
+        boot, now = self._since_boot()
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM texts WHERE kind = ? AND at < ?", (_CODES, now))
-            connection.execute(_PUT_TEXT, (_CODES, _digest(code), "", now + CODE_VALID_S))
+            expired = "DELETE FROM texts WHERE kind = ? AND (text != ? OR at < ?)"
+            connection.execute(expired, (_CODES, boot, now))
+            connection.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
 
         await self._database.ask(work, durable=True)
         return code
@@ -171,10 +203,11 @@ class DeviceKeys:
         device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock())
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
+        boot, now = self._since_boot()
 
         def work(connection: sqlite3.Connection) -> bool:
-            query = "DELETE FROM texts WHERE kind = ? AND key = ? AND at >= ?"
-            is_valid = connection.execute(query, (_CODES, _digest(code), device.linked)).rowcount > 0
+            query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
+            is_valid = connection.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
             if is_valid:
                 connection.execute(_PUT_TEXT, row)
             return is_valid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import aclosing
 
 import anyio
@@ -15,6 +16,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from rkllm_mcp.tasks import run_costly
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
 from tests.support.turn_events import events_of
@@ -68,6 +70,30 @@ async def test_a_long_prefill_is_announced_before_it_begins(seconds: float | Non
     told = [event for event in events if isinstance(event, Prefill)]
     assert told == ([Prefill(len(scripted.prompts[0]), 4.0)] if is_told else [])
     assert events[0] == told[0] if is_told else joined(events[:1])
+
+
+async def test_encoding_a_prompt_waits_for_the_work_of_other_requests_and_leaves_it_when_it_is_cancelled() -> None:
+    begin, order = threading.Event(), list[str]()
+    model, engine = model_of("Hello.<|im_end|>")
+
+    def count() -> None:
+        begin.wait(60)
+        order.append(f"counted before {len(engine.prompts)} prompts")
+
+    async def ask() -> None:
+        await respond(model, question())
+        order.append("answered")
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_costly, count)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(0):
+                await respond(model_of("None.")[0], question("cancelled"))
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            begin.set()
+    assert order == ["counted before 0 prompts", "answered"]
 
 
 async def test_a_call_gets_an_id_and_is_stored_in_the_turn() -> None:

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_code_is_taken_once_and_for_five_minutes(tmp_path: Path) -> None:
-    now = 1000.0
+    now, boot, wall = 1000.0, "first", 1300.0
     async with open_store(path=tmp_path / "state.db") as store, open_store(path=tmp_path / "state.db") as other:
-        keys, service = (DeviceKeys(each.database, lambda: now) for each in (store, other))
+        keys, service = (DeviceKeys(each.database, lambda: wall, lambda: (boot, now)) for each in (store, other))
         late, code = await keys.new_code(), await keys.new_code()
         now += CODE_VALID_S
         linked = await service.exchange(code, "  a\nphone ")
@@ -25,8 +25,15 @@ async def test_a_code_is_taken_once_and_for_five_minutes(tmp_path: Path) -> None
         assert (device.name, device.linked, await keys.all()) == ("a phone", 1300.0, [device])
         assert await service.exchange(code, "another") is None
         assert await service.exchange("guess", "") is None
-        now += 1
+        # A clock that is set back makes no code younger, nor does a restart, whatever the time since then.
+        now, wall = now + 1, 0.0
         assert await service.exchange(late, "late") is None
+        now, boot = 1000.0, "second"
+        assert await service.exchange(late, "late") is None
+        now, boot = 1000.0, "first"
+        early = await keys.new_code()
+        now, boot = 900.0, "second"
+        assert await service.exchange(early, "early") is None
         assert [await keys.find(each) for each in (key, key + "x", key[:-1], "sk-rkllm-device--", "")] == [
             device,
             None,
