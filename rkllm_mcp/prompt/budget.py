@@ -102,14 +102,14 @@ def _exchanges_to_drop(messages: Sequence[Message], cost: Callable[[Message], in
     """Return how many leading messages to drop: whole exchanges, never the last, until the rest fits."""
     target = room_tokens * COMPACTED_SHARE
     starts = [0, *(index for index, message in enumerate(messages) if index and message.role == "user")]
-    kept, end, left = starts[-1], len(messages), target
+    first_kept, end, remaining = starts[-1], len(messages), target
     # From the end, so that dropped messages are counted only until they do not fit.
     for start in reversed(starts):
-        left -= _cost_of(messages[start:end], cost, left)
-        if left < 0:
+        remaining -= _cost_of(messages[start:end], cost, remaining)
+        if remaining < 0:
             break
-        kept = end = start
-    return kept
+        first_kept = end = start
+    return first_kept
 
 
 def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough: float) -> int:
@@ -127,9 +127,11 @@ def _short_enough(
 ) -> dict[int, Message]:
     """Return the tool turns behind ``dropped``, by index, with the longest of them shortened as much as needed."""
     turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results or body[index].context}
-    others = (body[index] for index in range(dropped, len(body)) if index not in turns)
-    fixed = _cost_of(others, cost, counted_tokens)
-    lengths = (len(text) for turn in turns.values() for text in (turn.context, *(one.text for one in turn.results)))
+    uncut = (body[index] for index in range(dropped, len(body)) if index not in turns)
+    fixed = _cost_of(uncut, cost, counted_tokens)
+    lengths = (
+        len(text) for turn in turns.values() for text in (turn.context, *(result.text for result in turn.results))
+    )
     limit = min(max(lengths, default=0), max(room_tokens, SHORTEST_RESULT_CHARS) * _MOST_CHARS_PER_TOKEN)
     # Less than the whole room, so that the results of the next round do not shorten these again (a new prefill).
     target = fixed + (room_tokens - fixed) * COMPACTED_SHARE

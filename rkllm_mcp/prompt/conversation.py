@@ -99,15 +99,15 @@ class ConversationPrompt:
         """
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
-        begun, body = (body[-1], body[:-1]) if continues else (None, body)
+        unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
         # Before the prefix, which may be written again.
-        generated = self._generated(begun)
+        generated = self._generated(unfinished)
         self._write_prefix(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
-        if begun is None:
+        if unfinished is None:
             opening = self._tokenizer.encode(self._opening(before, forced_tool, any_tool=any_tool))
         else:
-            opening = generated or self._tokenizer.encode(self._template.begun(begun, before))
+            opening = generated or self._tokenizer.encode(self._template.begun(unfinished, before))
         self._write_turns(self._compaction.view(body), budget.counted_tokens)
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -126,10 +126,10 @@ class ConversationPrompt:
         self._ledger.extend(self._tokenizer.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger), text_end))
 
-    def _generated(self, begun: Message | None) -> list[int]:
+    def _generated(self, unfinished: Message | None) -> list[int]:
         """Return the last turn of the ledger without its closing if it is that of ``begun``, else nothing."""
         last = self._turns[-1] if self._turns else None
-        if begun is None or last is None or not last.text_end or last.message != begun:
+        if unfinished is None or last is None or not last.text_end or last.message != unfinished:
             return []
         start = self._turns[-2].end if len(self._turns) > 1 else self._prefix_end
         ids = list(self._ledger[start : last.text_end])
@@ -164,11 +164,11 @@ class ConversationPrompt:
     def _prefix_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""
         bare = self._tokenizer.encode(self._template.head(system, (), thinking=self._thinking))
-        whole = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
+        with_tools = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:
             return [("system", bare)] if bare else []
-        shared = common_prefix(bare, whole)
-        return [("system", whole[:shared]), ("tools", whole[shared:])]
+        shared = common_prefix(bare, with_tools)
+        return [("system", with_tools[:shared]), ("tools", with_tools[shared:])]
 
     def _write_prefix(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
         """Start over if the prefix changed: all later ids depend on it. Refuse one that is far too long."""
@@ -191,13 +191,13 @@ class ConversationPrompt:
 
         Rendering stops behind ``most`` tokens, because the prompt does not fit then.
         """
-        kept = 0
-        while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
-            kept += 1
-        del self._turns[kept:]
+        unchanged = 0
+        while unchanged < min(len(view), len(self._turns)) and view[unchanged] == self._turns[unchanged].message:
+            unchanged += 1
+        del self._turns[unchanged:]
         del self._ledger[self._turns[-1].end if self._turns else self._prefix_end :]
-        before = before_next(view[kept - 1]) if kept else self._before_first
-        for message in view[kept:]:
+        before = before_next(view[unchanged - 1]) if unchanged else self._before_first
+        for message in view[unchanged:]:
             self._ledger.extend(self._tokenizer.encode(self._template.turn(message, before), most))
             if len(self._ledger) > most:
                 # This turn may be incomplete, so it is not recorded and the next call renders it again.

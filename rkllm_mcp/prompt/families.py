@@ -94,15 +94,15 @@ def _tool_form(table: dict[str, Any]) -> ToolForm:
     form = values.pop("form", None)
     if form is not None:
         return replace(TOOL_FORMS[form], **values)
-    empty: dict[str, Any] = {each.name: "" for each in fields(ToolForm) if each.default is MISSING}
+    empty: dict[str, Any] = {form_field.name: "" for form_field in fields(ToolForm) if form_field.default is MISSING}
     return ToolForm(**{**empty, **values})
 
 
 def _values(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of fields, with lists as tuples and names as what they name."""
-    named = {key: _NAMED[key][value] for key, value in table.items() if key in _NAMED}
+    constants = {key: _NAMED[key][value] for key, value in table.items() if key in _NAMED}
     lists = {key: tuple(cast("list[str]", value)) for key, value in table.items() if isinstance(value, list)}
-    return {**table, **lists, **named}
+    return {**table, **lists, **constants}
 
 
 TEMPLATES: Mapping[str, ChatTemplate] = Templates()

@@ -116,8 +116,8 @@ class ChatTemplate:
         else:
             is_turn = form.layout == "tools_turn"
             opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
-            behind = [ControlText(opening), *leading, ControlText(closing)] if listing else []
-            turns = [*self._system_turn(preface, words), *behind]
+            tool_turn = [ControlText(opening), *leading, ControlText(closing)] if listing else []
+            turns = [*self._system_turn(preface, words), *tool_turn]
         return self._cleaned([ControlText(form.beginning), *turns] if form.beginning else turns)
 
     def _system_turn(self, preface: str, content: Sequence[Segment], closing: str = "") -> list[Segment]:

@@ -145,7 +145,7 @@ class ModelTokenizer:
         # A text has one token at least for so many characters.
         self.longest_token_chars = max(map(len, self._tokenizer.get_vocab()), default=1)
         longest_first = sorted(self._controls, key=len, reverse=True)
-        self._named = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
+        self._control_names = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
 
     @property
     def size(self) -> int:
@@ -198,7 +198,7 @@ class ModelTokenizer:
                 text += segment.text
                 continue
             # The control tokens that it names are every second piece.
-            for index, piece in enumerate(self._named.split(segment.text)):
+            for index, piece in enumerate(self._control_names.split(segment.text)):
                 if index % 2:
                     yield text
                     yield self._controls[piece]
@@ -210,9 +210,9 @@ class ModelTokenizer:
     def _encode_plain(self, text: str, limit: int) -> list[int]:
         """Return the ids of text without control tokens, or more than ``limit`` of them."""
         # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
-        whole = text.encode("utf-8", "replace").decode("utf-8")
+        encodable = text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = []
-        for piece in self._split_control_names(whole):
+        for piece in self._split_control_names(encodable):
             ids += self._encode_enough(piece, limit - len(ids))
             if len(ids) > limit:
                 break
@@ -230,7 +230,7 @@ class ModelTokenizer:
     def _split_control_names(self, text: str) -> Iterable[str]:
         """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""
         start = 0
-        while (match := self._named.search(text, start)) is not None:
+        while (match := self._control_names.search(text, start)) is not None:
             yield text[start : match.start() + 1]
             start = match.start() + 1
         if start < len(text):
@@ -249,8 +249,8 @@ class ModelTokenizer:
             return encoding.ids
         if len(text) == 1:
             return [i for i in encoding.ids if i not in self._forbidden]
-        places = [span for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i in self._forbidden]
+        control_spans = [span for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i in self._forbidden]
         # Halves, not single characters, so that a long run of spaces before the name costs few passes.
-        cuts = {min(max(start + (end - start) // 2, start + 1), len(text) - 1) for start, end in places}
+        cuts = {min(max(start + (end - start) // 2, start + 1), len(text) - 1) for start, end in control_spans}
         edges = [0, *sorted(cuts), len(text)]
         return [i for start, end in pairwise(edges) for i in self._encode_unnamed(text[start:end])]

@@ -21,14 +21,14 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     """Position of a type in a schema: the document for references, and the objects being written around it."""
 
     root: Mapping[str, Any]
     within: frozenset[str] = frozenset()
     depth: int = 0
 
-    def inner(self, references: frozenset[str] = frozenset()) -> _Place:
+    def inner(self, references: frozenset[str] = frozenset()) -> _Position:
         return replace(self, within=self.within | references, depth=self.depth + 1)
 
 
@@ -44,42 +44,42 @@ def signature(tool: ToolSpec) -> str:
     if description and notes and description[-1] not in ".!?。！？":
         description += "."
     words = " ".join(filter(None, (description, "; ".join(notes))))
-    line = f"{tool.name}({_parameters(schema, _Place(schema))})" + (f" — {words}" if words else "")
+    line = f"{tool.name}({_parameters(schema, _Position(schema))})" + (f" — {words}" if words else "")
     # A description must not end the list, which is plain text to some models.
     return line.replace("</tool", "< /tool")
 
 
-def _parameters(schema: Mapping[str, Any], place: _Place) -> str:
+def _parameters(schema: Mapping[str, Any], position: _Position) -> str:
     required = cast("Sequence[str]", schema.get("required") or ())
     return ", ".join(
-        f"{_name(name)}{'' if name in required else '?'}: {_type(inner, place)}"
+        f"{_name(name)}{'' if name in required else '?'}: {_type(inner, position)}"
         for name, inner in _properties(schema).items()
     )
 
 
-def _type(schema: Any, place: _Place) -> str:
-    table, references = _resolved(as_mapping(schema), place.root)
+def _type(schema: Any, position: _Position) -> str:
+    table, references = _resolved(as_mapping(schema), position.root)
     if "enum" in table or "const" in table:
         values: Sequence[Any] = table["enum"] if "enum" in table else [table["const"]]
         return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
-    if place.depth > _MAX_DEPTH or references & place.within:
+    if position.depth > _MAX_DEPTH or references & position.within:
         return "object"
-    inner = place.inner(references)
+    inner = position.inner(references)
     for keyword in _UNIONS:
         if table.get(keyword):
-            return _union([_type(each, inner) for each in table[keyword]])
+            return _union([_type(branch, inner) for branch in table[keyword]])
     kind: Any = table.get("type")
     if isinstance(kind, list):
-        return _union([_named(str(name), table, inner) for name in cast("list[Any]", kind)])
-    return _named(str(kind or ("object" if "properties" in table else "any")), table, inner)
+        return _union([_kind_text(str(name), table, inner) for name in cast("list[Any]", kind)])
+    return _kind_text(str(kind or ("object" if "properties" in table else "any")), table, inner)
 
 
-def _named(kind: str, table: Mapping[str, Any], place: _Place) -> str:
+def _kind_text(kind: str, table: Mapping[str, Any], position: _Position) -> str:
     if kind == "array":
-        inner = _type(table["items"], place) if "items" in table else "any"
+        inner = _type(table["items"], position) if "items" in table else "any"
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     if kind == "object" and _properties(table):
-        return f"{{{_parameters(table, place)}}}"
+        return f"{{{_parameters(table, position)}}}"
     return kind
 
 
@@ -89,14 +89,14 @@ def _union(types: Sequence[str]) -> str:
 
 def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
     """Return the schema behind references within the document, and the references followed; others stay."""
-    seen: set[str] = set()
-    while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in seen:
-        seen.add(reference)
+    followed: set[str] = set()
+    while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in followed:
+        followed.add(reference)
         table = {
             **as_mapping(resolved_reference(root, reference)),
             **{key: value for key, value in table.items() if key != "$ref"},
         }
-    return table, frozenset(seen)
+    return table, frozenset(followed)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -289,17 +289,17 @@ class ToolForm:
 
     def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
         """Return the results of one round, in order, and a note of the host to the model."""
-        told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
+        entries = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
         if note and self.note_is_result:
-            told.append(("host", note))
+            entries.append(("host", note))
         segments: list[Segment] = []
-        for index, (name, text) in enumerate(told):
+        for index, (name, text) in enumerate(entries):
             separator = self.result_separator if index else ""
-            before, named, after = self.result_opening.partition("{name}")
+            before, placeholder, after = self.result_opening.partition("{name}")
             segments += [
                 ControlText(separator + before),
                 # The model may have invented the name.
-                PlainText(_UNNAMELY.sub("_", name) if named else ""),
+                PlainText(_UNNAMELY.sub("_", name) if placeholder else ""),
                 ControlText(after),
                 PlainText(self.result_text(text)),
                 ControlText(self.result_closing),
@@ -311,8 +311,8 @@ class ToolForm:
     def call_beginning(self, name: str | None) -> list[Segment]:
         """Return the beginning of a call of ``name``, or of any tool up to its name, for the model to complete."""
         begin = self.call_style.begin
-        begun = begin(_SOME_NAME).partition(_SOME_NAME)[0] if name is None else begin(name)
-        return [ControlText(self.calls_opening + self.call_opening), PlainText(begun)]
+        beginning = begin(_SOME_NAME).partition(_SOME_NAME)[0] if name is None else begin(name)
+        return [ControlText(self.calls_opening + self.call_opening), PlainText(beginning)]
 
 
 # hermes: what Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).

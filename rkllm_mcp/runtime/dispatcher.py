@@ -48,7 +48,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._pending: deque[_PendingCall] = deque()
-        self._standing: dict[str, CallCommand] = {}
+        self._settings: dict[str, CallCommand] = {}
         self._refusals: dict[str, str] = {}
 
     def __bool__(self) -> bool:
@@ -63,7 +63,7 @@ class Calls:
     @property
     def standing(self) -> tuple[str, ...]:
         """Names of the settings, in the order in which they were made."""
-        return tuple(self._standing)
+        return tuple(self._settings)
 
     def check(self) -> None:
         """Raise RunRejectedError if a new worker refused a setting that had been made before."""
@@ -86,13 +86,13 @@ class Calls:
 
     def drop(self, name: str) -> None:
         """Forget a setting."""
-        self._standing.pop(name, None)
+        self._settings.pop(name, None)
         self._refusals.pop(name, None)
 
     def restore(self, send: Callable[[bytes], None]) -> None:
         """Send all settings to a new worker."""
         self._refusals.clear()
-        for name, command in self._standing.items():
+        for name, command in self._settings.items():
             self._pending.append(_PendingCall(command, name, None))
             send(pack(command))
 
@@ -104,7 +104,7 @@ class Calls:
         call = self._pending.popleft()
         if call.setting and not answer.failure:
             self.drop(call.setting)
-            self._standing[call.setting] = call.command
+            self._settings[call.setting] = call.command
         elif call.value is None and call.command.name == _SAVES_TIME_ONLY:
             self.drop(call.setting)
         elif call.value is None:
@@ -243,7 +243,7 @@ class Dispatcher:
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
         if worker is None or loaded is None or abi is None or self._is_dying or self.calls.is_restoring:
             return
-        while self._current is None and (run := self._next()) is not None:
+        while self._current is None and (run := self._next_run()) is not None:
             try:
                 command = self._prepared(run, abi, loaded.version)
                 frame = pack_run(command)
@@ -272,7 +272,7 @@ class Dispatcher:
             self._expect_first(run)
             worker.send(frame)
 
-    def _next(self) -> Run | None:
+    def _next_run(self) -> Run | None:
         run, self._deferred = self._deferred, None
         return run or self.waiting.next(self.cache.ids)
 
@@ -371,8 +371,8 @@ class Dispatcher:
     def _check_arithmetic(self, run: Run) -> None:
         """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""
         worker = self.supervisor.worker
-        if worker is not None and (said := arithmetic_failure(worker.log.since(self._log_mark))):
-            run.invalidate(f"its tokens mean nothing ({said})")
+        if worker is not None and (complaint_line := arithmetic_failure(worker.log.since(self._log_mark))):
+            run.invalidate(f"its tokens mean nothing ({complaint_line})")
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
@@ -383,8 +383,8 @@ class Dispatcher:
                 self._current.rows = rows
         elif kind == frames.REPLY:
             answer = frames.unpack(frames.CallReply, body)
-            if answer.failure and (said := self._explanation()):
-                answer = replace(answer, failure=f"{answer.failure} ({said})")
+            if answer.failure and (explanation := self._explanation()):
+                answer = replace(answer, failure=f"{answer.failure} ({explanation})")
             self._log_mark = self._printed()
             self.calls.on_reply(answer)
             if self._current is None:
@@ -410,8 +410,8 @@ class Dispatcher:
 
     def _explanation(self) -> str:
         worker = self.supervisor.worker
-        said = complaint(worker.log.since(self._log_mark)) if worker else ""
-        return "; ".join(filter(None, (said, self.supervisor.suspicion())))
+        complaint_line = complaint(worker.log.since(self._log_mark)) if worker else ""
+        return "; ".join(filter(None, (complaint_line, self.supervisor.suspicion())))
 
     # Reports of the supervisor
 

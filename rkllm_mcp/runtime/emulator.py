@@ -37,20 +37,20 @@ def emulator_library(version: str | None = None) -> Path:
     ``version`` is one of ``VERSIONS``; None for $RKLLM_EMULATOR_ABI, else 1.3.0. A LibraryNotFoundError if it is
     unknown or cannot be built here, with the reason.
     """
-    wanted = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
-    if wanted not in VERSIONS:
+    release = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+    if release not in VERSIONS:
         raise LibraryNotFoundError(
-            f"There is no emulated runtime {wanted!r}.", f"Set ${VERSION_VARIABLE} to one of {', '.join(VERSIONS)}."
+            f"There is no emulated runtime {release!r}.", f"Set ${VERSION_VARIABLE} to one of {', '.join(VERSIONS)}."
         )
     sources, out = _sources_and_output()
-    command = [sys.executable, str(sources / "build.py"), "--abi", wanted, "--out", str(out)]
+    command = [sys.executable, str(sources / "build.py"), "--abi", release, "--out", str(out)]
     try:
         built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _not_built(wanted, str(error)) from None
-    path = out / wanted / "librkllmrt.so"
+        raise _not_built(release, str(error)) from None
+    path = out / release / "librkllmrt.so"
     if built.returncode != 0 or not path.is_file():
-        raise _not_built(wanted, built.stderr.strip() or f"the build ended with code {built.returncode}")
+        raise _not_built(release, built.stderr.strip() or f"the build ended with code {built.returncode}")
     return path
 
 

@@ -124,16 +124,16 @@ def evaluation_command(
     run: int, prompt: Input, output: Output, which: WhichRows, columns: Sequence[int], lora: str | None
 ) -> RunCommand:
     """Check the options of an evaluation and return its command."""
-    for given, known in ((output, get_args(Output)), (which, get_args(WhichRows))):
-        if given not in known:
-            raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
+    for option, choices in ((output, get_args(Output)), (which, get_args(WhichRows))):
+        if option not in choices:
+            raise InputRefusedError(f"there is no {option!r} to evaluate; there are {', '.join(choices)}")
     for column in columns:
         if not _is_column(column):
             raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
     mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
-    wanted = OutputSelection(which, tuple(columns), mode)
+    selection = OutputSelection(which, tuple(columns), mode)
     options = GenerationOptions(_NO_LIMIT_OF_ITS_OWN, lora=lora)
-    return RunCommand(run, prompt, options, rows=wanted, clears_before=True, clears_after=True)
+    return RunCommand(run, prompt, options, rows=selection, clears_before=True, clears_after=True)
 
 
 def _is_column(number: object) -> bool:
@@ -210,8 +210,8 @@ class Engine:
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded LoRA adapters."""
-        standing = self._dispatcher.calls.standing
-        return tuple(name.removeprefix(LORA_SETTING) for name in standing if name.startswith(LORA_SETTING))
+        settings = self._dispatcher.calls.standing
+        return tuple(name.removeprefix(LORA_SETTING) for name in settings if name.startswith(LORA_SETTING))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
@@ -537,10 +537,10 @@ class Engine:
 
 def existing_file(path: str | PathLike[str]) -> Path:
     """Return the absolute path of a file; refuse one that does not exist."""
-    found = Path(path).expanduser().absolute()
-    if not found.is_file():
-        raise InputRefusedError(f"there is no file {found}; correct the path")
-    return found
+    file = Path(path).expanduser().absolute()
+    if not file.is_file():
+        raise InputRefusedError(f"there is no file {file}; correct the path")
+    return file
 
 
 @asynccontextmanager

@@ -151,17 +151,17 @@ def unpack_token(body: bytes) -> tuple[int, int, int, bytes]:
     return run, token_id, entered_ns, body[_TOKEN_BODY.size :]
 
 
-def pack_rows(run: int, width: int, given: int, values: bytes) -> bytes:
+def pack_rows(run: int, width: int, row_count: int, values: bytes) -> bytes:
     """Return the frame of the rows of a run; ``values`` are float32."""
-    return frame(ROWS, _ROWS_BODY.pack(run, width, given) + values)
+    return frame(ROWS, _ROWS_BODY.pack(run, width, row_count) + values)
 
 
 def unpack_rows(body: bytes) -> RowsReport:
     """Return the rows of a body."""
-    run, width, given = _ROWS_BODY.unpack_from(body)
+    run, width, row_count = _ROWS_BODY.unpack_from(body)
     values: array[float] = array("f")
     values.frombytes(memoryview(body)[_ROWS_BODY.size :])
-    return RowsReport(run, width, given, values)
+    return RowsReport(run, width, row_count, values)
 
 
 def pack_run_ended(message: RunEnded) -> bytes:
@@ -183,17 +183,17 @@ class FrameReader:
     """Split received bytes into frames."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._incomplete: list[bytes] = []
         self._missing = 0
 
     def feed(self, received: bytes) -> list[tuple[int, bytes]]:
         """Return the frames that are complete now, as (kind, body)."""
         if self._missing > len(received):
             # In the middle of a large frame, which is joined once, at its end.
-            self._rest.append(received)
+            self._incomplete.append(received)
             self._missing -= len(received)
             return []
-        data = b"".join((*self._rest, received)) if self._rest else received
+        data = b"".join((*self._incomplete, received)) if self._incomplete else received
         position, end, missing = 0, len(data), 0
         complete: list[tuple[int, bytes]] = []
         while end - position >= _HEAD.size:
@@ -204,7 +204,7 @@ class FrameReader:
                 break
             complete.append((kind, data[position + _HEAD.size : following]))
             position = following
-        self._rest = [data[position:]] if position < end else []
+        self._incomplete = [data[position:]] if position < end else []
         self._missing = missing
         return complete
 
@@ -298,12 +298,12 @@ def pack_run(command: RunCommand) -> bytes:
 
 def unpack_run(body: bytes) -> RunCommand:
     """Return the run command of a body."""
-    behind = _HEAD_LENGTH.size + _HEAD_LENGTH.unpack_from(body)[0]
-    head: dict[str, Any] = json.loads(body[_HEAD_LENGTH.size : behind])
+    head_end = _HEAD_LENGTH.size + _HEAD_LENGTH.unpack_from(body)[0]
+    head: dict[str, Any] = json.loads(body[_HEAD_LENGTH.size : head_end])
     options: dict[str, Any] = head.pop("options")
     sampling: dict[str, Any] | None = options.pop("sampling")
     rows: dict[str, Any] | None = head.pop("rows")
-    prompt = _unpacked_prompt(head.pop("kind"), head.pop("prompt"), memoryview(body)[behind:])
+    prompt = _unpacked_prompt(head.pop("kind"), head.pop("prompt"), memoryview(body)[head_end:])
     return RunCommand(
         **head,
         prompt=prompt,

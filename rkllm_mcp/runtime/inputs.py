@@ -77,8 +77,8 @@ def require_c_text(*texts: str) -> None:
     for text in texts:
         _require("\0" not in text, "the text holds a NUL character, where C would end it; leave it out")
         # Half of a pair: an undecodable byte of a file or a terminal
-        whole = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
-        _require(whole, "the text holds half a character (a surrogate), which is no UTF-8; leave it out")
+        is_encodable = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+        _require(is_encodable, "the text holds half a character (a surrogate), which is no UTF-8; leave it out")
 
 
 def check_support(prompt: Input, abi: Abi, version: str) -> None:
@@ -92,8 +92,8 @@ def check_support(prompt: Input, abi: Abi, version: str) -> None:
 def native_input(prompt: Input, abi: Abi) -> NativeInput:
     """Return the struct of an input."""
     if isinstance(prompt, TokenInput):
-        given = prompt.tokens
-        ids = given if isinstance(given, array) else array("i", given)
+        tokens = prompt.tokens
+        ids = tokens if isinstance(tokens, array) else array("i", tokens)
         memory = (c_int32 * len(ids)).from_buffer(ids)
         return NativeInput(abi.new_input(memory), memory)
     if isinstance(prompt, TextInput):

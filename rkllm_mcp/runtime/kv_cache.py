@@ -66,8 +66,8 @@ class CacheState:
 
     def reported_uncached(self, tokens: Sequence[int], owner: str | None) -> int:
         """Return ``uncached`` as it may be reported to ``owner``."""
-        own = self.own_tokens(tokens, owner)
-        return self.uncached(tokens) if own is None else max(self.uncached(tokens), len(tokens) - own)
+        visible = self.own_tokens(tokens, owner)
+        return self.uncached(tokens) if visible is None else max(self.uncached(tokens), len(tokens) - visible)
 
     def expected_prefill(self, command: RunCommand) -> int | None:
         """Return ``uncached`` for a run with this command; None unless its prompt consists of token ids."""

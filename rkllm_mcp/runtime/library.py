@@ -191,11 +191,11 @@ def runtime_folder() -> Path:
 
 def visible_libraries(*, everywhere: bool = False) -> list[Path]:
     """Return every librkllmrt.so that ``auto`` could find, in order; ``everywhere`` adds those of other programs."""
-    named = os.environ.get("RKLLM_LIBRARY", "")
-    candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
+    configured = os.environ.get("RKLLM_LIBRARY", "")
+    candidates = [*([Path(configured).expanduser()] if configured else []), *_candidates()]
     if everywhere:
         home = Path(os.environ.get("HOME") or Path.home())
-        candidates += [home / place / LIBRARY_NAME for place in _COPIES]
+        candidates += [home / folder / LIBRARY_NAME for folder in _COPIES]
     return list(dict.fromkeys(path.resolve() for path in candidates if path.is_file()))
 
 
@@ -321,8 +321,8 @@ def _load(file: LibraryFile) -> ctypes.CDLL:
 
 def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:
     """Require all functions of the family and, unless overridden, none of another family."""
-    found = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
-    missing, extra = sorted(abi.types.functions.keys() - found), sorted(found - abi.types.functions.keys())
+    exported = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
+    missing, extra = sorted(abi.types.functions.keys() - exported), sorted(exported - abi.types.functions.keys())
     if missing or (extra and strict):
         what = f"lacks {', '.join(missing)}" if missing else f"also exports {', '.join(extra)}"
         raise AbiMismatchError(

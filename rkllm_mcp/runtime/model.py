@@ -116,20 +116,20 @@ class CallbackThreads:
     def __init__(self) -> None:
         # Part of the thread state, so it disappears with it even if the thread's number is reused.
         self._here = threading.local()
-        self._held = 0
+        self._held_count = 0
 
     def hold(self) -> None:
         """Hold the state of the calling thread."""
-        if self._held < self._MAX_HELD and not getattr(self._here, "is_held", False):
+        if self._held_count < self._MAX_HELD and not getattr(self._here, "is_held", False):
             pythonapi.PyGILState_Ensure()
             self._here.is_held = True
-            self._held += 1
+            self._held_count += 1
 
     def release(self) -> None:
         """Release the state of the calling thread; it is freed at the end of the call."""
         if getattr(self._here, "is_held", False):
             self._here.is_held = False
-            self._held -= 1
+            self._held_count -= 1
             pythonapi.PyGILState_Release(self._PYGILSTATE_LOCKED)
 
 
@@ -271,19 +271,19 @@ class RowsRun(NativeRun):
         prompt: NativeInput,
         options: GenerationOptions,
         on_token: OnToken,
-        wanted: OutputSelection,
+        selection: OutputSelection,
     ) -> None:
-        super().__init__(model, prompt, options, on_token, wanted.mode)
-        self._is_logits = wanted.mode == RKLLM_INFER_GET_LOGITS
-        self._wanted = wanted
+        super().__init__(model, prompt, options, on_token, selection.mode)
+        self._is_logits = selection.mode == RKLLM_INFER_GET_LOGITS
+        self._selection = selection
         self._values = b""
         self._width = 0
-        self._given = 0
+        self._row_count = 0
 
     def execute(self) -> RunReport:
         """Run to the end; a run that gave no rows is rejected, too."""
         report = super().execute()
-        if not self._given and not self._abort_wanted:
+        if not self._row_count and not self._abort_wanted:
             raise RunRejectedError(f"it gave no {'logits' if self._is_logits else 'hidden states'} for this model")
         return report
 
@@ -292,16 +292,16 @@ class RowsRun(NativeRun):
 
         If a selected column does not exist, the values are empty and the width is that of the runtime's rows.
         """
-        if not self._given:
+        if not self._row_count:
             return None
-        return self._width, self._given, self._values
+        return self._width, self._row_count, self._values
 
     def on_result(self, result: Any, state: int, entered_ns: int) -> int:
         """Process a callback: copy the rows, and let the library free them if it would keep them."""
         if state > RKLLM_RUN_WAITING:
             return super().on_result(result, state, entered_ns)
         self._first_ns = self._first_ns or entered_ns
-        if self._given:
+        if self._row_count:
             self._abort_elsewhere()
         elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:
             # Otherwise the library keeps every row of a long input (rknn-llm #504).
@@ -316,7 +316,7 @@ class RowsRun(NativeRun):
             pointer, width, count = layer.hidden_states, layer.embd_size, layer.num_tokens
         if not pointer or width <= 0 or count <= 0:
             return False
-        first, columns = (count - 1 if self._wanted.which == "last" else 0), self._wanted.columns
+        first, columns = (count - 1 if self._selection.which == "last" else 0), self._selection.columns
         if not columns:
             start = addressof(pointer.contents) + first * width * _FLOAT_BYTES
             self._values = string_at(start, (count - first) * width * _FLOAT_BYTES)
@@ -325,7 +325,7 @@ class RowsRun(NativeRun):
         else:
             chosen = [pointer[row * width + column] for row in range(first, count) for column in columns]
             self._values, width = array("f", chosen).tobytes(), len(columns)
-        self._width, self._given = width, count
+        self._width, self._row_count = width, count
         return True
 
 

@@ -137,11 +137,11 @@ def _is_sound(profile: RuntimeProfile) -> bool:
     facts: object = profile.facts
     if not isinstance(facts, dict) or not isinstance(profile.unsettled, dict):
         return False
-    known = cast("dict[str, object]", facts)
-    prefill = known.get("prefill_ms", [])
+    table = cast("dict[str, object]", facts)
+    prefill = table.get("prefill_ms", [])
     return (
-        known.get("reuses_prefix") in {None, True, False}
-        and isinstance(known.get("pause_left_by", []), list)
+        table.get("reuses_prefix") in {None, True, False}
+        and isinstance(table.get("pause_left_by", []), list)
         and isinstance(prefill, list)
         and len(_points(cast("list[object]", prefill))) == len(cast("list[object]", prefill))
     )

@@ -186,8 +186,8 @@ class PromptFiles:
                 path.unlink(missing_ok=True)
 
     def _trim(self, spare: Path) -> None:
-        found = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
-        entries = sorted(found, key=lambda entry: _figure(entry, "st_mtime_ns"))
+        folders = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
+        entries = sorted(folders, key=lambda entry: _figure(entry, "st_mtime_ns"))
         total = sum(map(_size, entries))
         for entry in entries:
             if total > self._limit_bytes and entry != spare:
@@ -196,10 +196,10 @@ class PromptFiles:
 
     def _refusals(self) -> dict[str, str]:
         try:
-            known = _read_json(self.folder / _REFUSALS)
+            refusals = _read_json(self.folder / _REFUSALS)
         except (OSError, ValueError, TypeError):
             return {}
-        return {pair: reason for pair, reason in known.items() if isinstance(reason, str)}
+        return {pair: reason for pair, reason in refusals.items() if isinstance(reason, str)}
 
 
 def _fault(data: Path, manifest: Mapping[str, Any], ids: Sequence[int]) -> str:
@@ -284,20 +284,20 @@ class PromptCaches:
 
     async def load(self, head: Sequence[int]) -> bool:
         """Fill the KV cache with the saved prompt ``head``; return False without a usable one."""
-        found = None if self.is_refused else await to_thread.run_sync(self._files.find, self.subject, head)
-        if isinstance(found, Dropped):
-            self._say(f"[NPU: the prompt cache is dropped: {found.reason}]")
-        if not isinstance(found, SavedPrompt):
+        saved = None if self.is_refused else await to_thread.run_sync(self._files.find, self.subject, head)
+        if isinstance(saved, Dropped):
+            self._say(f"[NPU: the prompt cache is dropped: {saved.reason}]")
+        if not isinstance(saved, SavedPrompt):
             return False
         try:
-            await self._engine.load_prompt_cache(found.file, tokens=head, owner=self._owner)
+            await self._engine.load_prompt_cache(saved.file, tokens=head, owner=self._owner)
         except (InputRefusedError, RunRejectedError, WorkerDiedError) as error:
             if isinstance(error, WorkerDiedError) or self._engine.is_ready:
-                self._give_up(found, str(error))
+                self._give_up(saved, str(error))
             return False
-        if not found.is_proven and not await self._saves_time(found, head):
+        if not saved.is_proven and not await self._saves_time(saved, head):
             await self._engine.release_prompt_cache()
-            self._give_up(found, "loading it saved nothing")
+            self._give_up(saved, "loading it saved nothing")
             # The trial has evaluated the head.
             return True
         self._say(f"[NPU: {len(head)} tokens of system text and tools are there from the last start]")
@@ -328,19 +328,19 @@ class PromptCaches:
             size = f"{saved.size_bytes / _MB:.1f} MB"
             self._say(f"[NPU: {len(head)} tokens of system text and tools are kept for the next start, {size}]")
 
-    async def _saves_time(self, found: SavedPrompt, head: Sequence[int]) -> bool:
+    async def _saves_time(self, saved: SavedPrompt, head: Sequence[int]) -> bool:
         """Run the prompt with one more token, because some releases evaluate a fully cached prompt again."""
         stats = await self._engine.prefill([*head, head[-1]], GenerationOptions(1, owner=self._owner))
         if stats.prefilled_tokens is None:
-            is_faster = found.prefill_ms < _TELLING_MS or stats.prefill_ms < found.prefill_ms / 2
+            is_faster = saved.prefill_ms < _TELLING_MS or stats.prefill_ms < saved.prefill_ms / 2
         else:
             is_faster = stats.prefilled_tokens < len(head) / 2
         if is_faster:
-            await to_thread.run_sync(self._files.prove, found)
+            await to_thread.run_sync(self._files.prove, saved)
         return is_faster
 
-    def _give_up(self, found: SavedPrompt, reason: str) -> None:
-        self._files.discard(found.file)
+    def _give_up(self, saved: SavedPrompt, reason: str) -> None:
+        self._files.discard(saved.file)
         self._refuse(reason)
 
     def _refuse(self, reason: str) -> None:

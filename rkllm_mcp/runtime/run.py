@@ -125,8 +125,8 @@ class Run:
         """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
         if self._expected_prefill is None:
             return 0
-        own = len(self.tokens) if self._own_tokens is None else self._own_tokens
-        return max(self._expected_prefill, len(self.tokens) - own)
+        own_count = len(self.tokens) if self._own_tokens is None else self._own_tokens
+        return max(self._expected_prefill, len(self.tokens) - own_count)
 
     @property
     def has_ended(self) -> bool:

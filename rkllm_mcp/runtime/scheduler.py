@@ -131,13 +131,13 @@ class _Requests:
 
     def ahead_of(self, key: str) -> int:
         """Count the waiting requests that are admitted before one more of ``key``."""
-        own, keys = len(self.waiting.get(key, ())), [*self.waiting]
-        place = keys.index(key) if key in keys else len(keys)
+        queued, keys = len(self.waiting.get(key, ())), [*self.waiting]
+        position = keys.index(key) if key in keys else len(keys)
         # Each other key has as many turns before it, and one more if it comes earlier in the round.
-        others = (
-            min(len(self.waiting[other]), own + (turn < place)) for turn, other in enumerate(keys) if other != key
+        turns = (
+            min(len(self.waiting[other]), queued + (turn < position)) for turn, other in enumerate(keys) if other != key
         )
-        return own + sum(others)
+        return queued + sum(turns)
 
 
 class Scheduler:
@@ -170,8 +170,8 @@ class Scheduler:
 
     def loaded(self, model: str, failure: RkllmMcpError | None = None) -> None:
         """Go on with ``model``, empty if none is loaded; ``failure`` is why it is not the one that was to be loaded."""
-        wanted, self._loading, self._loaded = self._loading, None, model
-        if wanted and failure is None:
+        requested, self._loading, self._loaded = self._loading, None, model
+        if requested and failure is None:
             self._load_s = self._clock() - self._load_began
         for slot in [slot for slot in self._waiting() if slot.loading]:
             slot.loading = ""
@@ -232,7 +232,7 @@ class Scheduler:
             raise QueueFullError(len(waiting), self.expected_wait_s(key, kind))
         waiting.append(slot)
         requests.waiting[key] = waiting
-        if self._loading and self._wanted(slot) == self._loading:
+        if self._loading and self._model_of(slot) == self._loading:
             slot.loading = self._loading
         self._advance()
         return slot
@@ -268,12 +268,12 @@ class Scheduler:
     def _waiting(self) -> Iterator[Slot]:
         return (slot for requests in self._requests.values() for slot in requests.in_order())
 
-    def _wanted(self, slot: Slot) -> str | None:
+    def _model_of(self, slot: Slot) -> str | None:
         return slot.model or (self._loaded or self._home if slot.model == "" else None)
 
     def _fits(self, slot: Slot) -> bool:
         """Return True if a request needs no other model than the loaded one."""
-        return self._load is None or slot.model is None or self._wanted(slot) == self._loaded
+        return self._load is None or slot.model is None or self._model_of(slot) == self._loaded
 
     def _stranger(self) -> Slot | None:
         """Return the first waiting request for another model."""
@@ -282,7 +282,7 @@ class Scheduler:
     def _advance(self) -> None:
         """Admit requests while there is room, start to load a model, and notify the others of their positions."""
         for requests in self._requests.values():
-            while len(requests.running) < requests.parallel and (slot := self._next(requests)) is not None:
+            while len(requests.running) < requests.parallel and (slot := self._next_slot(requests)) is not None:
                 # A key whose request was admitted goes to the end of the round.
                 requests.remove(slot)
                 if slot.key in requests.waiting:
@@ -297,7 +297,7 @@ class Scheduler:
                     slot.position = position
                     slot.notify()
 
-    def _next(self, requests: _Requests) -> Slot | None:
+    def _next_slot(self, requests: _Requests) -> Slot | None:
         """Return the request to admit now; None if all have to wait for a model."""
         if self._load is None:
             return next(requests.in_order(), None)
@@ -326,10 +326,10 @@ class Scheduler:
         if self._load is None or self._loading is not None or any(slot.model is not None for slot in self._running()):
             return
         stranger = self._stranger()
-        if stranger is not None and (model := self._wanted(stranger)):
+        if stranger is not None and (model := self._model_of(stranger)):
             self._loading, self._load_began = model, self._clock()
             for slot in self._waiting():
-                if self._wanted(slot) == model:
+                if self._model_of(slot) == model:
                     slot.loading = model
                     slot.notify()
             self._load(model)

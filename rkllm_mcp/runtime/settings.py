@@ -65,7 +65,7 @@ class EngineSettings(LoadParameters):
 
     def load_parameters(self) -> LoadParameters:
         """Return the parameters of rkllm_init."""
-        values = {each.name: getattr(self, each.name) for each in fields(LoadParameters)}
+        values = {parameter.name: getattr(self, parameter.name) for parameter in fields(LoadParameters)}
         values["model_path"], values["library"] = _absolute(self.model_path), str(self.library)
         if self.embedding_table is not None:
             values["embedding_table"] = _absolute(self.embedding_table)
@@ -102,8 +102,8 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
 
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
     """Return the settings of a board's models with separate domains, one engine for each, or raise a ModelLoadError."""
-    sizes = [_size(Path(each.model_path)) for each in settings]
-    return [replace(each, base_domain_id=base) for each, base in zip(settings, assign_domains(sizes), strict=True)]
+    sizes = [_size(Path(engine.model_path)) for engine in settings]
+    return [replace(engine, base_domain_id=base) for engine, base in zip(settings, assign_domains(sizes), strict=True)]
 
 
 def _size(model: Path) -> int:

@@ -133,9 +133,9 @@ class Supervisor:
         # Set with ``failure``, but not when the engine is closed.
         self.given_up = asyncio.Event()
         # A model is to be in service; cleared between ``unload`` and ``load``.
-        self._wanted = asyncio.Event()
-        self._wanted.set()
-        self._unwanted = asyncio.Event()
+        self._load_requested = asyncio.Event()
+        self._load_requested.set()
+        self._unload_requested = asyncio.Event()
         # No worker runs: the model is unloaded, or will not be loaded again.
         self._stopped = asyncio.Event()
         self._was_loaded = False
@@ -169,29 +169,29 @@ class Supervisor:
         """Raise ``failure`` if it is set, or RunRejectedError if the model is unloaded."""
         if self.failure is not None:
             raise copy(self.failure)
-        if not self._wanted.is_set():
+        if not self._load_requested.is_set():
             raise RunRejectedError(_UNLOADED)
 
     @property
     def is_unloaded(self) -> bool:
         """True between ``unload`` and ``load``."""
-        return not self._wanted.is_set() and self.failure is None
+        return not self._load_requested.is_set() and self.failure is None
 
     async def unload(self) -> None:
         """Stop the worker, which frees the model's memory, until ``load``; runs and calls fail.
 
         The wait is bounded by the time that loading or stopping may take.
         """
-        self._wanted.clear()
-        self._unwanted.set()
+        self._load_requested.clear()
+        self._unload_requested.set()
         await self._stopped.wait()
 
     def load(self) -> None:
         """Start a worker again after ``unload``; ``ready`` waits for the model."""
         if self.is_unloaded:
             self._settled.clear()
-            self._unwanted.clear()
-            self._wanted.set()
+            self._unload_requested.clear()
+            self._load_requested.set()
 
     async def ready(self) -> None:
         """Wait until a model is loaded, or raise the reason why none can be."""
@@ -217,8 +217,8 @@ class Supervisor:
         opened, chosen = self.opened, self._settings.abi
         if chosen == AUTOMATIC or opened is None:
             return ""
-        known = choose_abi(opened.version)
-        if known is not None and known.name == opened.abi:
+        reported_abi = choose_abi(opened.version)
+        if reported_abi is not None and reported_abi.name == opened.abi:
             return ""
         return (
             f"[runtime] abi = {chosen!r} overrides what the library says of itself ({opened.version}), and a wrong "
@@ -247,10 +247,10 @@ class Supervisor:
     async def _keep_worker(self, library: str) -> None:
         pauses = iter(self._settings.reload_pauses_s)
         while True:
-            if not self._wanted.is_set():
+            if not self._load_requested.is_set():
                 self._settled.set()
                 self._stopped.set()
-                await self._wanted.wait()
+                await self._load_requested.wait()
                 self._stopped.clear()
                 pauses = iter(self._settings.reload_pauses_s)
             try:
@@ -319,7 +319,7 @@ class Supervisor:
 
     async def _gone_or_unwanted(self, worker: WorkerProcess) -> int | None:
         """Wait for the worker's end and return its exit code; None if the model is to be unloaded before."""
-        gone, unwanted = asyncio.ensure_future(worker.gone()), asyncio.ensure_future(self._unwanted.wait())
+        gone, unwanted = asyncio.ensure_future(worker.gone()), asyncio.ensure_future(self._unload_requested.wait())
         try:
             await asyncio.wait({gone, unwanted}, return_when=asyncio.FIRST_COMPLETED)
             return gone.result() if gone.done() else None
@@ -375,8 +375,8 @@ class _DiedWhileLoadingError(ModelLoadError):
 
 def _death_message(death: WorkerDiedError, when: str) -> str:
     how = f"was killed by {death.signal_name}" if death.signal_name else f"exited ({death.exit_code_or_signal})"
-    said = f' Its last words: "{death.last_lines[-1]}".' if death.last_lines else ""
-    return f"The runtime's process {how} {when}.{said}"
+    last_words = f' Its last words: "{death.last_lines[-1]}".' if death.last_lines else ""
+    return f"The runtime's process {how} {when}.{last_words}"
 
 
 def complaint(lines: Sequence[str]) -> str:
@@ -390,9 +390,9 @@ _TOOLKIT = re.compile(r"rkllm-toolkit version: (\d+\.\d+\.\d+)")
 def load_warnings(lines: Sequence[str], version: str) -> tuple[str, ...]:
     """Return the runtime's warnings about driver and model, and that the model's toolkit is newer than the runtime."""
     warned = [line.partition(": ")[2].removeprefix("Warning: ") for line in lines if line.startswith("W ")]
-    made = next((found[1] for line in lines if (found := _TOOLKIT.search(line))), version)
-    if _release(made) > _release(version):
-        warned.append(f"the model was made by rkllm-toolkit {made}, which is newer than this runtime, {version}")
+    toolkit = next((match[1] for line in lines if (match := _TOOLKIT.search(line))), version)
+    if _release(toolkit) > _release(version):
+        warned.append(f"the model was made by rkllm-toolkit {toolkit}, which is newer than this runtime, {version}")
     return tuple(dict.fromkeys(warned))
 
 
@@ -429,6 +429,10 @@ _REMEDIES = (
 def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
     """Return the worker's error with the runtime's own message."""
     kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
-    said = complaint(log) if kind is ModelLoadError else ""
+    error_line = complaint(log) if kind is ModelLoadError else ""
     remedy = next((remedy for words, remedy in _REMEDIES if any(words in line for line in log)), failure.remedy)
-    return kind(f'{failure.message} It said "{said}".', remedy) if said else kind(failure.message, failure.remedy)
+    return (
+        kind(f'{failure.message} It said "{error_line}".', remedy)
+        if error_line
+        else kind(failure.message, failure.remedy)
+    )

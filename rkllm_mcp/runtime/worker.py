@@ -56,8 +56,8 @@ def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
     except OSError:
         return None
     for line in lines:
-        name, _, rest = line.partition(":")
-        amount = rest.split()
+        name, _, value = line.partition(":")
+        amount = value.split()
         if name == "MemAvailable" and amount and amount[0].isdecimal():
             return int(amount[0]) * 1024
     return None
@@ -214,13 +214,13 @@ class Worker:
                 for kind, body in reader.feed(received):
                     if kind == frames.SHUTDOWN:
                         return
-                    self._handle(kind, body)
+                    self._handle_frame(kind, body)
         except ConnectionError:
             return
         finally:
             self.stop()
 
-    def _handle(self, kind: int, body: bytes) -> None:
+    def _handle_frame(self, kind: int, body: bytes) -> None:
         if kind == frames.ABORT:
             if self._run is not None and self._run[0] == frames.unpack_abort(body):
                 self._run[1].abort()
@@ -229,7 +229,7 @@ class Worker:
         elif kind == frames.RUN:
             self._prepare(frames.unpack_run(body))
         elif kind == frames.CALL:
-            self._jobs.put(partial(self._answer, frames.unpack(frames.CallCommand, body)))
+            self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
 
     def _prepare(self, command: frames.RunCommand) -> None:
         """Create the run immediately, so that an abort right after it finds it."""
@@ -296,7 +296,7 @@ class Worker:
             return error.reason
         return ""
 
-    def _answer(self, command: frames.CallCommand) -> None:
+    def _execute_call(self, command: frames.CallCommand) -> None:
         call = _CALLS[command.name]
         try:
             answer = frames.CallReply(call(self._loaded_model(), **command.arguments))
@@ -333,9 +333,9 @@ def _die_with_parent() -> None:
 
 def _allow_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if limit > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _print_lines_at_once() -> None:

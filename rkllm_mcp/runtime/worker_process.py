@@ -37,7 +37,7 @@ class LogLines:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
-        self._rest = b""
+        self._unfinished = b""
         self._total = 0
         os.set_blocking(descriptor, False)
         asyncio.get_running_loop().add_reader(descriptor, self.read)
@@ -72,18 +72,18 @@ class LogLines:
     def close(self) -> None:
         """Stop reading; the lines stay available."""
         if self._descriptor >= 0:
-            if self._rest:
+            if self._unfinished:
                 self._split(b"\n")  # the last line of a killed process has no newline
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _split(self, received: bytes) -> None:
-        *whole, self._rest = (self._rest + received).split(b"\n")
-        if len(self._rest) > _LINE_BYTES:
-            whole.append(self._rest)
-            self._rest = b""
-        for line in whole:
+        *complete, self._unfinished = (self._unfinished + received).split(b"\n")
+        if len(self._unfinished) > _LINE_BYTES:
+            complete.append(self._unfinished)
+            self._unfinished = b""
+        for line in complete:
             self._lines.append(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())
             self._total += 1
 

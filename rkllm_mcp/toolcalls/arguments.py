@@ -184,9 +184,9 @@ def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: b
 
     JSON Schema 2020-12; the choice of conversions is ours.
     """
-    given = dict(arguments)
-    taken = cast("dict[str, Any]", _Coercion(schema, given).take(given, schema, "", as_text, 2))
-    return ParsedValue(taken, repaired=_is_bare_changed(given, taken) if as_text else given != taken)
+    original = dict(arguments)
+    coerced = cast("dict[str, Any]", _Coercion(schema, original).take(original, schema, "", as_text, 2))
+    return ParsedValue(coerced, repaired=_is_bare_changed(original, coerced) if as_text else original != coerced)
 
 
 def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
@@ -201,19 +201,19 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
     return shorten(text, limit)
 
 
-def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
+def _is_bare_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return True if bare text changed by more than its type: a single text became a list."""
     return any(
-        _is_text_changed(value, taken.get(key)) if isinstance(value, str) else value != taken.get(key, _NOTHING)
-        for key, value in given.items()
+        _is_text_changed(value, after.get(key)) if isinstance(value, str) else value != after.get(key, _NOTHING)
+        for key, value in before.items()
     )
 
 
-def _is_text_changed(text: str, taken: Any) -> bool:
-    if isinstance(taken, (str, list)):
-        return taken != text if isinstance(taken, str) else not text.lstrip().startswith("[")
+def _is_text_changed(text: str, after: Any) -> bool:
+    if isinstance(after, (str, list)):
+        return after != text if isinstance(after, str) else not text.lstrip().startswith("[")
     word = text.strip().lower()
-    return word not in {"true", "false"} if isinstance(taken, bool) else not word.isascii()
+    return word not in {"true", "false"} if isinstance(after, bool) else not word.isascii()
 
 
 class _Coercion:
@@ -221,7 +221,7 @@ class _Coercion:
 
     def __init__(self, root: Schema, arguments: Mapping[str, Any]) -> None:
         self._root, self._arguments = root, arguments
-        self._left, self._is_extended = _MOST_STEPS, False
+        self._steps_left, self._is_extended = _MOST_STEPS, False
         self._references: dict[str, Schema] = {}
         self._texts: dict[str, ParsedValue | None] = {}
         # Outcomes by value, schema and mode. The value is stored too, so that its id stays unique.
@@ -237,17 +237,17 @@ class _Coercion:
         schema = self._resolved(schema)
         if not self._has_steps(1):
             return value
-        wanted = _types(schema)
-        typed = self._typed(value, schema, wanted, bare=bare, level=level)
+        types = _types(schema)
+        typed = self._typed(value, schema, types, bare=bare, level=level)
         if typed is _NOTHING:
-            others = [[value]] if "array" in wanted and _is_single(value) else []
+            alternatives = [[value]] if "array" in types and _is_single(value) else []
             if isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
-                others += cast("list[Any]", value)
-            for other in others if level == 2 else ():
+                alternatives += cast("list[Any]", value)
+            for other in alternatives if level == 2 else ():
                 outcome = self._attempt(other, schema, path, False, 1)
                 if not isinstance(outcome, MismatchError):
                     return outcome
-            raise MismatchError(path, f"must be {' or '.join(wanted)}{self._form(schema, wanted)}", value)
+            raise MismatchError(path, f"must be {' or '.join(types)}{self._form(schema, types)}", value)
         value = typed
         if not schema.keys().isdisjoint(_COMBINED):
             value = self._combined(value, schema, path, bare, level)
@@ -256,35 +256,35 @@ class _Coercion:
             value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
         elif isinstance(value, (list, tuple)):
             value = self._list(cast("Sequence[Any]", value), schema, path, level)
-        return self._listed(value, schema, path, level)
+        return self._enumerated(value, schema, path, level)
 
-    def _form(self, schema: Schema, wanted: Sequence[str]) -> str:
+    def _form(self, schema: Schema, types: Sequence[str]) -> str:
         """Return the items of the list, or the fields of the object, that is wanted: they help a model to write it."""
-        if "array" in wanted and isinstance(schema.get("items"), Mapping):
+        if "array" in types and isinstance(schema.get("items"), Mapping):
             kind = " or ".join(_types(self._resolved(as_mapping(schema["items"])))) or "any"
             return f" of {kind}, such as {_EXAMPLES.get(kind, '[…]')}"
-        fields: Schema = as_mapping(schema.get("properties")) if "object" in wanted else {}
+        fields: Schema = as_mapping(schema.get("properties")) if "object" in types else {}
         required = as_list(schema.get("required"))
-        listed = (
+        descriptions = (
             f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(as_mapping(item)))) or 'any'}"
             for key, item in list(fields.items())[:_MOST_FIELDS]
         )
-        return f" with {', '.join(listed)}" if fields else ""
+        return f" with {', '.join(descriptions)}" if fields else ""
 
     def _has_steps(self, count: int) -> bool:
-        self._left -= count
-        if self._left < 0 and not self._is_extended:
+        self._steps_left -= count
+        if self._steps_left < 0 and not self._is_extended:
             self._is_extended = True
-            self._left += _STEPS_FOR_VALUE * sum(1 for _ in nested(self._arguments))
-        return self._left >= 0
+            self._steps_left += _STEPS_FOR_VALUE * sum(1 for _ in nested(self._arguments))
+        return self._steps_left >= 0
 
     def _resolved(self, schema: Schema) -> Schema:
         """Return the schema behind local references."""
-        seen: set[str] = set()
+        followed: set[str] = set()
         while isinstance(reference := schema.get("$ref"), str):
-            if reference in seen:
+            if reference in followed:
                 return {}
-            seen.add(reference)
+            followed.add(reference)
             if reference not in self._references:
                 if not self._has_steps(1 + len(reference) // _ITEMS_OF_STEP):
                     return {}
@@ -321,25 +321,25 @@ class _Coercion:
                 if not isinstance(outcome, MismatchError):
                     return outcome
                 mismatches.append(outcome)
-        wanted = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
+        type_names = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
         nothing = MismatchError(path, "does not fit", value)
         deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
-        if wanted and deepest.path == path:
-            raise MismatchError(path, f"must be {wanted}", value)
+        if type_names and deepest.path == path:
+            raise MismatchError(path, f"must be {type_names}", value)
         raise deepest
 
     def _attempt(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
         """Return the coerced value or the mismatch; each is computed once."""
         schema = self._resolved(schema)
         key = (id(value), id(schema), bare, level)
-        known = self._outcomes.get(key)
-        if known is None:
+        outcome = self._outcomes.get(key)
+        if outcome is None:
             try:
-                known = (value, self.take(value, schema, path, bare, level))
+                outcome = (value, self.take(value, schema, path, bare, level))
             except MismatchError as mismatch:
-                known = (value, mismatch)
-            self._outcomes[key] = known
-        return known[1]
+                outcome = (value, mismatch)
+            self._outcomes[key] = outcome
+        return outcome[1]
 
     def _allows_null(self, schema: Schema) -> bool:
         return self._attempt(None, schema, "", False, 0) is None
@@ -351,17 +351,17 @@ class _Coercion:
         required = as_list(schema.get("required"))
         if not self._has_steps(len(required) // _ITEMS_OF_STEP):
             return value
-        rest = schema.get("additionalProperties", True)
+        additional = schema.get("additionalProperties", True)
         self._check_required(value, properties, required, path)
         result: dict[str, Any] = {}
         for key, item in value.items():
-            if key not in properties and rest is False and not schema.get("patternProperties"):
+            if key not in properties and additional is False and not schema.get("patternProperties"):
                 free = [name for name in properties if name not in value]
                 near = difflib.get_close_matches(key, free, n=1)
                 raise MismatchError(
                     _joined(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
                 )
-            inner = as_mapping(properties.get(key, rest))
+            inner = as_mapping(properties.get(key, additional))
             if bare and isinstance(item, str):
                 if is_null(item) and (key not in required or self._allows_null(inner)):
                     result[key] = None
@@ -392,28 +392,28 @@ class _Coercion:
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
-    def _typed(self, value: Any, schema: Schema, wanted: Sequence[str], *, bare: bool, level: _Level) -> Any:
+    def _typed(self, value: Any, schema: Schema, types: Sequence[str], *, bare: bool, level: _Level) -> Any:
         """Return the value as one of the types; ``_NOTHING`` if it fits none."""
-        if not wanted:
+        if not types:
             return _listed_value(value, schema) if bare else value
         is_text = isinstance(value, str)
-        if not (bare and is_text) and any(is_of_type(value, name) for name in wanted):
+        if not (bare and is_text) and any(is_of_type(value, name) for name in types):
             if not isinstance(value, float):
                 return value
             # 3.0 is an integer in JSON Schema, but not to every server.
-            return int(value) if "integer" in wanted and value.is_integer() else float(value)
+            return int(value) if "integer" in types and value.is_integer() else float(value)
         if is_text and level:
-            for name in (name for name in CONVERSIONS if name in wanted):
-                converted = self._converted(value, name, exact="string" in wanted)
+            for name in (name for name in CONVERSIONS if name in types):
+                converted = self._converted(value, name, exact="string" in types)
                 if converted is not _NOTHING:
                     return converted
-        if level and "string" in wanted and isinstance(value, (bool, int, float)):
+        if level and "string" in types and isinstance(value, (bool, int, float)):
             return value.text if isinstance(value, SourceFloat) else json.dumps(value)
-        return value if any(is_of_type(value, name) for name in wanted) else _NOTHING
+        return value if any(is_of_type(value, name) for name in types) else _NOTHING
 
     def _converted(self, text: str, name: str, *, exact: bool) -> Any:
         if name in _CONTAINERS:
-            reading = self._read(text)
+            reading = self._parsed_text(text)
             fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
             return reading.value if reading and fits and not (exact and reading.repaired) else _NOTHING
         try:
@@ -421,26 +421,26 @@ class _Coercion:
         except ValueError:
             return _NOTHING
 
-    def _read(self, text: str) -> ParsedValue | None:
+    def _parsed_text(self, text: str) -> ParsedValue | None:
         """Return the JSON value of a text; each text is parsed once."""
         if text not in self._texts:
-            self._left -= len(text) // _CHARS_OF_STEP
+            self._steps_left -= len(text) // _CHARS_OF_STEP
             try:
                 self._texts[text] = read_value(text)
             except UnreadableError:
                 self._texts[text] = None
         return self._texts[text]
 
-    def _listed(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
+    def _enumerated(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
         """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
-        listed = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
-        if not listed or not self._has_steps(len(listed) // _ITEMS_OF_STEP):
+        enumerated = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
+        if not enumerated or not self._has_steps(len(enumerated) // _ITEMS_OF_STEP):
             return value
-        if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in listed):
-            meant = [item for item in listed if level and _folded(item) == _folded(value)]
+        if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in enumerated):
+            meant = [item for item in enumerated if level and _folded(item) == _folded(value)]
             if len(meant) == 1:
                 return meant[0]
-            choices = ", ".join(shown(item, 30) for item in listed[:12]) + (", …" if len(listed) > 12 else "")
+            choices = ", ".join(shown(item, 30) for item in enumerated[:12]) + (", …" if len(enumerated) > 12 else "")
             raise MismatchError(path, f"must be one of {choices}", value)
         return value
 
@@ -476,15 +476,15 @@ def _is_single(value: Any) -> bool:
 
 
 def _types(schema: Schema) -> tuple[str, ...]:
-    wanted = schema.get("type")
-    names = (wanted,) if isinstance(wanted, str) else as_list(wanted)[:_ITEMS_OF_STEP]
+    declared = schema.get("type")
+    names = (declared,) if isinstance(declared, str) else as_list(declared)[:_ITEMS_OF_STEP]
     return tuple(_TYPE_NAMES.get(name, name) for name in names if isinstance(name, str))
 
 
 def _listed_value(value: Any, schema: Schema) -> Any:
     """Return the ``enum`` value that bare text names, for an ``enum`` without a type; text first."""
-    listed = as_list(schema.get("enum"))
-    if isinstance(value, str) and value not in listed:
+    choices = as_list(schema.get("enum"))
+    if isinstance(value, str) and value not in choices:
         spelled = inferred(value)
-        return next((item for item in listed if item == spelled and type(item) is type(spelled)), value)
+        return next((item for item in choices if item == spelled and type(item) is type(spelled)), value)
     return value

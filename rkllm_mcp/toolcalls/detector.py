@@ -120,21 +120,21 @@ class OpenCall:
     def _read_body(self, text: str, at: int, final: bool) -> tuple[int, bool | None]:
         room = at + MAX_CALL_CHARACTERS - self._length
         window = text if len(text) < room else text[:room]
-        verdict, place = self._scanner.scan(window, at)
-        self._append_body(window[at:place])
+        verdict, end = self._scanner.scan(window, at)
+        self._append_body(window[at:end])
         if verdict is ScanState.COMPLETE:
-            return place, self._end_body()
+            return end, self._end_body()
         if verdict is ScanState.BROKEN:
-            if any(text.startswith(closer, place) for closer in self.call_format.closers):
-                return place, self._end_body()
-            return self._give_up(window, place, INTERRUPTED, rest=False)
+            if any(text.startswith(closer, end) for closer in self.call_format.closers):
+                return end, self._end_body()
+            return self._give_up(window, end, INTERRUPTED, takes_rest=False)
         if len(window) == room:
-            return self._give_up(window, place, f"the call is longer than {MAX_CALL_CHARACTERS} characters")
+            return self._give_up(window, end, f"the call is longer than {MAX_CALL_CHARACTERS} characters")
         if not final:
-            return place, False
+            return end, False
         if self._scanner.may_end():
-            return place, self._end_body()
-        return self._give_up(window, place, CUT_OFF)
+            return end, self._end_body()
+        return self._give_up(window, end, CUT_OFF)
 
     def _append_body(self, text: str) -> None:
         self._body.append(text)
@@ -160,13 +160,13 @@ class OpenCall:
         self._scanner, self._in_body = self.call_format.scanner(self._boundary), True
         return ending.at, None
 
-    def _give_up(self, window: str, place: int, rule: str, *, rest: bool = True) -> tuple[int, bool]:
+    def _give_up(self, window: str, position: int, rule: str, *, takes_rest: bool = True) -> tuple[int, bool]:
         """End the current part although its structure has no end."""
-        if rest:
-            self._body.append(window[place:])
-            place = len(window)
+        if takes_rest:
+            self._body.append(window[position:])
+            position = len(window)
         self._end_part("", unended=rule)
-        return place, True
+        return position, True
 
     def _end_part(self, tail: str, unended: str = "") -> None:
         """End the current part; ``tail`` is the text behind its body that belongs to it."""
@@ -292,17 +292,17 @@ class Detector:
         """Return every marker that has a meaning at this position."""
         is_first = self._is_first()
         key = (self._thinks, is_first, self._has_calls, self._tags)
-        found = self._marker_sets.get(key)
-        if found is None:
+        markers = self._marker_sets.get(key)
+        if markers is None:
             lines = () if self._thinks else self._line_openers.markers.literals
             fence = ("```",) if is_first and lines else ()
             responses = _RESPONSE_MARKS.literals if self._has_calls else ()
             openers = self._current_openers().markers.literals
             closers = _CLOSERS if lines else ()
-            found = self._marker_sets[key] = markers_of(
+            markers = self._marker_sets[key] = markers_of(
                 openers, self._current_marks(), lines, fence, responses, closers
             )
-        return found
+        return markers
 
     def _current_marks(self) -> tuple[str, ...]:
         """Return the marks that end thinking here, or those that begin it in the middle of text."""
@@ -351,11 +351,11 @@ class Detector:
     def _read_prose(self, final: bool) -> bool:
         """Read text or thinking up to the next marker."""
         markers = self._markers()
-        found = markers.search(self._text, self._at)
-        place = len(self._text) if found is None else found[0]
-        self._emit(self._text[self._at : place])
-        self._at = place
-        if found is None:
+        marker = markers.search(self._text, self._at)
+        position = len(self._text) if marker is None else marker[0]
+        self._emit_prose(self._text[self._at : position])
+        self._at = position
+        if marker is None:
             return False
         if self._markers() is not markers:
             return True  # The emitted text ended the beginning of the answer, where more openers count.
@@ -363,23 +363,23 @@ class Detector:
         if mark and (self._thinks or not self._fences.is_in_span):
             self._pass_mark(self._marks.of(mark), mark)
             return True
-        is_response = self._has_calls and not self._fences.is_quoted and _RESPONSE_MARKS.at(self._text, place)
+        is_response = self._has_calls and not self._fences.is_quoted and _RESPONSE_MARKS.at(self._text, position)
         closers = self._stray_closers(final) if is_response is False else ""
-        begun = self._begun_call(final) if is_response is False and closers == "" else None
+        decision = self._decide_call(final) if is_response is False and closers == "" else None
         if is_response:
             self._open_response()
         elif closers:
             self._release_space(followed_by_text=False)
             self._drop(closers)
             self._at += len(closers)
-        elif begun is None and not (final and is_response is None):
+        elif decision is None and not (final and is_response is None):
             return False
-        elif not begun:
+        elif not decision:
             self._note_missed()
-            self._emit(self._text[place])
+            self._emit_prose(self._text[position])
             self._at += 1
         else:
-            self._begin(begun)
+            self._enter_call(decision)
         return True
 
     def _stray_closers(self, final: bool) -> str | None:
@@ -393,10 +393,10 @@ class Detector:
         run = _CLOSER_RUN.match(text, self._at)
         if run is None:
             return None if not final and _CLOSER_MARKS.at(text, self._at) is None else ""
-        rest = text[run.end() :]
-        if not rest and final:
+        remaining = text[run.end() :]
+        if not remaining and final:
             return run.group()
-        if not final and any(closer.startswith(rest) for closer in _CLOSERS):
+        if not final and any(closer.startswith(remaining) for closer in _CLOSERS):
             return None
         closers = run.group().rstrip()
         is_line = self._fences.is_line_start and "\n" in run.group()[len(closers) :]
@@ -407,8 +407,8 @@ class Detector:
         fences = self._fences
         if self._thinks or fences.is_quoted:
             return
-        standing = self._openers.standing(self._text, self._at)
-        if any(not (each.bare or each.fenced) for each in standing):
+        formats = self._openers.standing(self._text, self._at)
+        if any(not (call_format.bare or call_format.fenced) for call_format in formats):
             self._has_openers = True
             if self._missed is None and fences.is_line_start:
                 self._missed = []
@@ -421,19 +421,19 @@ class Detector:
         rule = "the call is not written in a form that can be read"
         return unreadable(rule, text, self._selection.anywhere[0], self._catalogue)
 
-    def _begin(self, begun: tuple[CallFormat, int, bool] | bool) -> None:
+    def _enter_call(self, decision: tuple[CallFormat, int, bool] | bool) -> None:
         if self._thinks:
             self._state = self._read_tentative
-        elif isinstance(begun, bool):
+        elif isinstance(decision, bool):
             self._state = self._read_fenced_answer
         else:
-            self._open_call(*begun)
+            self._open_call(*decision)
 
     def _standing_mark(self) -> str:
         """Return the mark of thinking at the current position, or an empty string."""
         return next((mark for mark in self._current_marks() if self._text.startswith(mark, self._at)), "")
 
-    def _begun_call(self, final: bool) -> tuple[CallFormat, int, bool] | bool | None:
+    def _decide_call(self, final: bool) -> tuple[CallFormat, int, bool] | bool | None:
         """Return the format and body position of the call that begins here, and True if it must be a line of its own.
 
         True: a code fence that may be the whole answer. False: no call. None: more text is needed.
@@ -443,21 +443,21 @@ class Detector:
         if not final and any(mark.startswith(text[at:]) for mark in self._current_marks()):
             return None  # Marks of thinking count in code fences too.
         quoted = not self._fences.may_open_fence if is_fence else self._fences.is_quoted
-        begun = False if quoted else openers.decide(text, at, final=final)
-        if begun and begun[0].bare and not self._may_be_bare():
-            begun = False
-        if begun:
-            return (*begun, False)
-        if begun is False and not quoted and not self._thinks:
+        decision = False if quoted else openers.decide(text, at, final=final)
+        if decision and decision[0].bare and not self._may_be_bare():
+            decision = False
+        if decision:
+            return (*decision, False)
+        if decision is False and not quoted and not self._thinks:
             if is_fence:
-                begun = self._is_first() and self._begun_fence(final)
+                decision = self._is_first() and self._decide_fence(final)
             elif self._fences.is_line_start:
-                begun = self._line_openers.decide(text, at, final=final)
-                if begun:
-                    return (*begun, True)
-        if begun is False and self._on_note is not None:
+                decision = self._line_openers.decide(text, at, final=final)
+                if decision:
+                    return (*decision, True)
+        if decision is False and self._on_note is not None:
             self._note_mention(openers, quoted=quoted and not is_fence)
-        return begun
+        return decision
 
     def _may_be_bare(self) -> bool:
         """Return True if a call without a marker may stand here, in one of the family's own formats."""
@@ -465,43 +465,43 @@ class Detector:
         is_line = self._is_first() or fences.is_line_start or fences.may_open_fence
         return is_line or fences.is_after_sentence or self._selection.bare_anywhere
 
-    def _begun_fence(self, final: bool) -> bool | None:
+    def _decide_fence(self, final: bool) -> bool | None:
         """Return True if a call begins in the code fence here; None if more text is needed."""
-        text, place = self._text, _FENCE_LINE.match(self._text, self._at)
-        if place is None or place == len(text):
+        text, position = self._text, _FENCE_LINE.match(self._text, self._at)
+        if position is None or position == len(text):
             return None if not final and _FENCE_LINE.at(text, self._at) is not False else False
-        language = text[self._at : place].strip("`").strip().lower()
+        language = text[self._at : position].strip("`").strip().lower()
         sets = (self._openers, self._line_openers) if language in _PLAIN_FENCES else (self._openers,)
-        verdicts = [openers.decide(text, place, final=final) for openers in sets]
+        verdicts = [openers.decide(text, position, final=final) for openers in sets]
         return True if any(verdicts) else None if None in verdicts else False
 
     def _read_fenced_answer(self, final: bool) -> bool:
         """Read an answer that began with a call in a code fence: if there is nothing else, its calls count."""
         tail = self._tentative[-1][-_BEHIND_CHARACTERS:] if self._tentative else ""
         text = tail + self._text[self._at :]
-        behind = _TEXT_BEHIND.search(text)
+        following_text = _TEXT_BEHIND.search(text)
         self._tentative.append(text[len(tail) :])
         self._at = len(self._text)
-        if behind is None and not final:
+        if following_text is None and not final:
             return False
-        whole = self._taken_tentative()
+        fenced = self._taken_tentative()
         self._state = self._read_prose
-        found = _FENCED_ANSWER.fullmatch(whole) if behind is None else None
+        match = _FENCED_ANSWER.fullmatch(fenced) if following_text is None else None
         inner = Detector(self._tools, self._syntaxes)
-        pieces = [] if found is None else [*inner.consume(found[2]), *inner.close()]
+        pieces = [] if match is None else [*inner.consume(match[2]), *inner.close()]
         if (
-            found is not None
+            match is not None
             and pieces
-            and not any(isinstance(event, Text) for each in pieces for event in each.events)
+            and not any(isinstance(event, Text) for piece in pieces for event in piece.events)
         ):
             self._begin_gap("after_call")
-            self._pieces += [Piece(found[1]), *pieces, Piece(found[3])]
+            self._pieces += [Piece(match[1]), *pieces, Piece(match[3])]
             return False
-        end = len(whole) if behind is None else len(whole) - len(text) + behind.end() - 1
-        self._emit(whole[:end])
+        end = len(fenced) if following_text is None else len(fenced) - len(text) + following_text.end() - 1
+        self._emit_prose(fenced[:end])
         failures = [event for piece in pieces for event in piece.events if isinstance(event, ToolCallFailed)]
         self._refused = failures[0].reason if failures else ""
-        self._text, self._at = whole[end:], 0
+        self._text, self._at = fenced[end:], 0
         return True
 
     # A response of a tool that the model invents
@@ -515,26 +515,26 @@ class Detector:
 
     def _read_response(self, closer: Markers, final: bool) -> bool:
         """Drop the text up to the closer, or the rest of the answer."""
-        found = closer.search(self._text, self._at)
-        place = len(self._text) if found is None else found[0]
-        if found is not None and found[1]:
-            place += len(closer.literals[0])
+        marker = closer.search(self._text, self._at)
+        position = len(self._text) if marker is None else marker[0]
+        if marker is not None and marker[1]:
+            position += len(closer.literals[0])
             self._state = self._read_prose
         elif final:
-            place = len(self._text)
-        if place > self._at:
-            self._drop(self._text[self._at : place])
-            self._at = place
+            position = len(self._text)
+        if position > self._at:
+            self._drop(self._text[self._at : position])
+            self._at = position
         return self._state == self._read_prose
 
     def _note_mention(self, openers: Openers, *, quoted: bool) -> None:
-        standing = openers.standing(self._text, self._at)
-        if standing and self._on_note is not None:
+        formats = openers.standing(self._text, self._at)
+        if formats and self._on_note is not None:
             why = "it is quoted, in a code fence or in backticks" if quoted else "what follows is no call in this form"
-            names = ", ".join(call_format.name for call_format in standing)
+            names = ", ".join(call_format.name for call_format in formats)
             self._on_note(self._text[self._at : self._at + 60], f"{names}: {why}")
 
-    def _emit(self, text: str) -> None:
+    def _emit_prose(self, text: str) -> None:
         """Emit text or thinking; white space next to a call is held until the next text is known."""
         if self._gap is not None:
             bare = text.lstrip()
@@ -580,14 +580,14 @@ class Detector:
 
     def _read_tentative(self, final: bool) -> bool:
         """Read a call inside thinking: the end of the thinking or of the answer decides if it is one."""
-        found = self._marks.closing(self._tags).search(self._text, self._at)
-        place = len(self._text) if found is None else found[0]
-        self._tentative.append(self._text[self._at : place])
-        self._at = place
-        if found is not None and found[1]:
+        marker = self._marks.closing(self._tags).search(self._text, self._at)
+        position = len(self._text) if marker is None else marker[0]
+        self._tentative.append(self._text[self._at : position])
+        self._at = position
+        if marker is not None and marker[1]:
             if self._on_note is not None:
                 self._on_note("".join(self._tentative)[:60], "it stands inside thinking that is closed later")
-            self._emit(self._taken_tentative())
+            self._emit_prose(self._taken_tentative())
             self._state = self._read_prose
             return True
         if not final:
@@ -595,7 +595,7 @@ class Detector:
         # The thinking was never closed, so the call ended it; the answer follows.
         self._begin_gap("after_thinking")
         self._thinks = False
-        self._text, self._at = self._taken_tentative() + self._text[place:], 0
+        self._text, self._at = self._taken_tentative() + self._text[position:], 0
         self._state = self._read_prose
         return True
 
@@ -630,14 +630,14 @@ class Detector:
     def _read_behind(self, call: OpenCall, final: bool) -> bool:
         """Read what follows a call without a marker: a line must end, behind a code fence the answer."""
         ends_turn = call.call_format.ends_turn and self._gap is None
-        rest = self._text[self._at :].lstrip(" \t" if call.is_line and not ends_turn else None)
-        if not rest and not final:
+        following = self._text[self._at :].lstrip(" \t" if call.is_line and not ends_turn else None)
+        if not following and not final:
             return False
-        is_alone: bool | None = rest[:1] in {"", "\n", "\r"}
-        if rest.startswith("`") and not call.is_line:
+        is_alone: bool | None = following[:1] in {"", "\n", "\r"}
+        if following.startswith("`") and not call.is_line:
             # Another call in a fence may follow.
-            begun = self._first_openers.decide(rest, 0, final=final)
-            is_alone = None if begun is None else bool(begun)
+            decision = self._first_openers.decide(following, 0, final=final)
+            is_alone = None if decision is None else bool(decision)
         if is_alone is None:
             return False
         self._state = self._read_prose
@@ -652,7 +652,7 @@ class Detector:
             self._begin_gap("after_call")
             self._resolve_parts(call)
         else:
-            self._emit("".join(part.raw for part in call.parts))
+            self._emit_prose("".join(part.raw for part in call.parts))
             self._refused = next(iter(reasons), "")
         return True
 
@@ -660,17 +660,17 @@ class Detector:
         """Resolve the parts of a call that is over."""
         for index, part in enumerate(call.parts):
             outcome = resolve(part, call.call_format, self._catalogue, self if self._cuts < MAX_CUTS else None)
-            self._take(outcome)
+            self._add_outcome(outcome)
             if outcome.rest is not None:
                 # The text behind a cut is read again.
                 self._cuts += 1
-                behind = (outcome.rest, *(later.raw for later in call.parts[index + 1 :]), self._text[self._at :])
-                self._text, self._at = "".join(behind), 0
+                unread = (outcome.rest, *(later.raw for later in call.parts[index + 1 :]), self._text[self._at :])
+                self._text, self._at = "".join(unread), 0
                 return
 
-    def _take(self, outcome: Outcome) -> None:
+    def _add_outcome(self, outcome: Outcome) -> None:
         if any(isinstance(event, Text) for event in outcome.events):
-            self._emit(outcome.raw)
+            self._emit_prose(outcome.raw)
             return
         self._has_calls = True
         self._flush_prose()

@@ -35,14 +35,16 @@ def explain(
     Raises:
         UsageError: a syntax or the thinking mode is unknown.
     """
-    found: list[Explanation] = []
-    detector = Detector(tools, syntaxes, thinking, on_note=lambda shown, why: found.append(Explanation(shown, why)))
+    explanations: list[Explanation] = []
+    detector = Detector(
+        tools, syntaxes, thinking, on_note=lambda excerpt, why: explanations.append(Explanation(excerpt, why))
+    )
     looker = _Looker(tools, select_syntaxes(syntaxes))
     for character in text:
-        found += looker.look(detector.feed(character))
-    found += looker.look(detector.finish())
-    found += looker.overlooked()
-    return list(dict.fromkeys(found))
+        explanations += looker.look(detector.feed(character))
+    explanations += looker.look(detector.finish())
+    explanations += looker.overlooked()
+    return list(dict.fromkeys(explanations))
 
 
 class _Looker:
@@ -55,20 +57,22 @@ class _Looker:
 
     def look(self, events: Iterable[DetectorEvent]) -> list[Explanation]:
         """Return the explanations of events."""
-        found: list[Explanation] = []
+        explanations: list[Explanation] = []
         for event in events:
             if isinstance(event, Text):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected):
-                found += self.overlooked()
+                explanations += self.overlooked()
                 mended = ", which was not valid as written and was mended" if event.repaired else ""
-                found.append(Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call of '{event.name}'{mended}"))
+                explanations.append(
+                    Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call of '{event.name}'{mended}")
+                )
             elif isinstance(event, ToolCallFailed):
-                found += self.overlooked()
-                found.append(
+                explanations += self.overlooked()
+                explanations.append(
                     Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call that cannot be made: {event.reason}")
                 )
-        return found
+        return explanations
 
     def overlooked(self) -> list[Explanation]:
         """Return explanations of texts since the last event that look like calls."""
@@ -76,21 +80,23 @@ class _Looker:
         self._text.clear()
         every = tuple(dict.fromkeys(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
         openers = Openers(every, self._names | frozenset(names_in(text)))
-        found: list[Explanation] = []
+        explanations: list[Explanation] = []
         at = 0
-        while (place := openers.next_call(text, at)) is not None:
-            begun = openers.decide(text, place, final=True)
-            if begun:
-                found.append(Explanation(shorten(text[place:], _SHOWN_CHARACTERS), self._why(begun[0], text[place:])))
-            at = place + 1
-        return found
+        while (start := openers.next_call(text, at)) is not None:
+            decision = openers.decide(text, start, final=True)
+            if decision:
+                explanations.append(
+                    Explanation(shorten(text[start:], _SHOWN_CHARACTERS), self._why(decision[0], text[start:]))
+                )
+            at = start + 1
+        return explanations
 
     def _why(self, call_format: CallFormat, text: str) -> str:
         if not self._names:
             return "no tool is declared, so everything is text"
-        named = next(iter(names_in(text[:512])), None)
-        if named is not None and named not in self._names:
-            return f"'{named}' is not a declared tool"
+        name = next(iter(names_in(text[:512])), None)
+        if name is not None and name not in self._names:
+            return f"'{name}' is not a declared tool"
         if call_format in self._selection.anywhere:
             return "it is quoted, or another call begins behind it"
         if call_format.bare:

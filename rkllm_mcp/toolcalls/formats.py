@@ -54,33 +54,33 @@ def any_of(*confirmations: Confirmation) -> Confirmation:
     return lambda text, names: _any(confirmation(text, names) for confirmation in confirmations)
 
 
-def declared_behind(leads: Sequence[Shape], *behind: Shape) -> Confirmation:
+def declared_behind(leads: Sequence[Shape], *followers: Shape) -> Confirmation:
     """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``behind``."""
-    return lambda text, names: _any(_declared(text, lead, behind, names) for lead in leads)
+    return lambda text, names: _any(_declared(text, lead, followers, names) for lead in leads)
 
 
-def _declared(text: str, lead: Shape, behind: Sequence[Shape], names: frozenset[str]) -> bool | None:
+def _declared(text: str, lead: Shape, followers: Sequence[Shape], names: frozenset[str]) -> bool | None:
     verdict = lead.at(text, 0)
-    place = lead.match(text, 0)
-    if not verdict or place is None:
+    start = lead.match(text, 0)
+    if not verdict or start is None:
         return verdict
-    run = _NAME_RUN.match(text, place)
-    end = place if run is None else run.end()
+    run = _NAME_RUN.match(text, start)
+    end = start if run is None else run.end()
     if end == len(text):
-        return None if any(name.startswith(text[place:end]) for name in names) else False
-    if text[place:end] in names:
-        return _any(shape.at(text, end) for shape in behind)
+        return None if any(name.startswith(text[start:end]) for name in names) else False
+    if text[start:end] in names:
+        return _any(shape.at(text, end) for shape in followers)
     # Declared names with characters outside _NAME_RUN.
     unusual = [name for name in names if not _NAME_RUN.fullmatch(name)]
-    if any(name.startswith(text[place:]) for name in unusual):
+    if any(name.startswith(text[start:]) for name in unusual):
         return None
-    named = (name for name in unusual if text.startswith(name, place))
-    return _any(shape.at(text, place + len(name)) for name in named for shape in behind)
+    prefixes = (name for name in unusual if text.startswith(name, start))
+    return _any(shape.at(text, start + len(name)) for name in prefixes for shape in followers)
 
 
 def _any(verdicts: Iterable[bool | None]) -> bool | None:
-    found = list(verdicts)
-    return True if True in found else None if None in found else False
+    results = list(verdicts)
+    return True if True in results else None if None in results else False
 
 
 def optional(*atoms: str) -> tuple[tuple[str, ...], ...]:
@@ -127,14 +127,14 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     """
     brace = (r"\{", SPACE) if in_list else ()
     openings = [(*lead, SPACE, *brace) for lead in leads]
-    named = _shapes(openings, [*_keyed(NAME_KEYS, _QUOTE), *_keyed(NAME_KEYS, _QUOTE, *literal("functions."))])
-    others = _shapes(openings, [*_CALL_KEYS, *(_UNKNOWN_CALL if in_list else ())])
+    name_shapes = _shapes(openings, [*_keyed(NAME_KEYS, _QUOTE), *_keyed(NAME_KEYS, _QUOTE, *literal("functions."))])
+    key_shapes = _shapes(openings, [*_CALL_KEYS, *(_UNKNOWN_CALL if in_list else ())])
     firsts = {lead[0] for lead in leads if lead} or {r"\{" if in_list else _QUOTE}
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
-    whole = any_of(declared_behind(named, _NAME_ENDS), followed_by(*others))
+    confirm = any_of(declared_behind(name_shapes, _NAME_ENDS), followed_by(*key_shapes))
 
     # Code is full of brackets, and nearly always the next character decides.
-    return lambda text, names: whole(text, names) if begins.match(text) else False
+    return lambda text, names: confirm(text, names) if begins.match(text) else False
 
 
 FENCED_JSON = any_of(
@@ -294,9 +294,9 @@ PYTHON_FENCE = _python(
     example=f"```python\n{_PYTHON_EXAMPLE}\n```",
     confirm=any_of(
         *(
-            python_names((r"\s", SPACE, *wrapped, *listed, SPACE))
+            python_names((r"\s", SPACE, *wrapped, *bracket, SPACE))
             for wrapped in ((), literal("print("))
-            for listed in ((), (r"\[",))
+            for bracket in ((), (r"\[",))
         )
     ),
     another=(_ANOTHER_PYTHON,),
@@ -635,8 +635,8 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
     syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names or ()]
-    own = [(each, call_format) for each in syntaxes for call_format in each.formats]
-    anywhere = [form for each, form in own if not form.bare or each.bare_anywhere or each.bare_behind_sentence]
+    pairs = [(syntax, call_format) for syntax in syntaxes for call_format in syntax.formats]
+    anywhere = [form for syntax, form in pairs if not form.bare or syntax.bare_anywhere or syntax.bare_behind_sentence]
     marked = [call_format for call_format in DEFAULT_FORMATS if not call_format.bare]
     thinking = (
         tuple(replace(tags, anywhere=False) for tags in THINKING.values())
@@ -645,7 +645,7 @@ def _selection(names: tuple[str | Syntax, ...] | None) -> SyntaxSelection:
     )
     return SyntaxSelection(
         tuple(dict.fromkeys((*anywhere, *marked))),
-        tuple(dict.fromkeys((*(form for _, form in own), *marked))),
+        tuple(dict.fromkeys((*(form for _, form in pairs), *marked))),
         thinking,
         any(syntax.bare_anywhere for syntax in syntaxes),
     )

@@ -49,9 +49,9 @@ def guess(text: str) -> Any:
     parts = list(nested(value))
     empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
-    kept = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
+    keeps_words = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
     keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
-    has_keys = kept and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
+    has_keys = keeps_words and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
     if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
         return None
     return cast("Any", value)
@@ -95,17 +95,17 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 def _is_text(leaf: str, text: str) -> bool:
     """Return True if ``leaf`` occurs between two quotes, or without quotes and without structural characters."""
-    place = text.find(leaf)
-    if place < 0:
+    position = text.find(leaf)
+    if position < 0:
         return True  # It was written with escapes; the words were compared.
     for _ in range(_MAX_PLACES):
-        before, after = text[place - 1 : place], text[place + len(leaf) : place + len(leaf) + 1]
+        before, after = text[position - 1 : position], text[position + len(leaf) : position + len(leaf) + 1]
         if _QUOTES.get(before) == after and before:
             return True
         if before not in _QUOTES and after not in _CLOSING_QUOTES and _STRUCTURE.isdisjoint(leaf):
             return True
-        place = text.find(leaf, place + 1)
-        if place < 0:
+        position = text.find(leaf, position + 1)
+        if position < 0:
             break
     return False
 
@@ -194,7 +194,7 @@ _STRING_AND_SEPARATOR = re.compile(r'("(?:[^"\\]|\\.)*")(\s*(?:=|\.(?=\s*[{\[]))
 
 def _with_colons(text: str) -> Any:
     """Read an equals sign or a dot behind a key, as in ``"key"="value"`` and ``"arguments".{…}``, as a colon."""
-    return _with_raw_controls(_STRING_AND_SEPARATOR.sub(lambda found: found[1] + (":" if found[2] else ""), text))
+    return _with_raw_controls(_STRING_AND_SEPARATOR.sub(lambda match: match[1] + (":" if match[2] else ""), text))
 
 
 def _with_lone_backslashes(text: str) -> Any:
@@ -231,8 +231,8 @@ def _with_closed_brackets(text: str) -> Any:
 
 def _missing_brackets(text: str) -> str:
     missing: list[str] = []
-    for found in _STRING_OR_BRACKET.finditer(text):
-        token = found.group()
+    for match in _STRING_OR_BRACKET.finditer(text):
+        token = match.group()
         if token[0] == '"':
             continue
         if token in _BRACKETS:
@@ -255,11 +255,11 @@ def _with_closed_quote(text: str) -> Any:
     if len(text) - len(body) > MAX_DEPTH or body.endswith(r"\""):
         raise ValueError("too many places for the missing quote")
     values: list[Any] = []
-    for place in range(len(body), len(text) + 1):
-        if place < len(text) and text[place].isspace():
+    for position in range(len(body), len(text) + 1):
+        if position < len(text) and text[position].isspace():
             continue
         try:
-            values.append(_with_raw_controls(text[:place] + '"' + text[place:]))
+            values.append(_with_raw_controls(text[:position] + '"' + text[position:]))
         except ValueError:
             continue
     if len(values) != 1:

@@ -41,8 +41,8 @@ class Markers:
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
         """Return the first position with a literal (True) or, at the end of the text, the beginning of one (False)."""
-        found = self._pattern.search(text, start)
-        return None if found is None else (found.start(), found.lastindex is not None)
+        match = self._pattern.search(text, start)
+        return None if match is None else (match.start(), match.lastindex is not None)
 
     def match(self, text: str, start: int) -> re.Match[str] | None:
         """Return the match at ``start``; its ``lastindex`` is None if the text ends where a literal may continue."""
@@ -50,10 +50,10 @@ class Markers:
 
     def at(self, text: str, start: int) -> bool | None:
         """Return True if a literal stands at ``start``; None if the text ends where one may continue."""
-        found = self._pattern.match(text, start)
-        if found is None:
+        match = self._pattern.match(text, start)
+        if match is None:
             return False
-        return True if found.lastindex is not None else None
+        return True if match.lastindex is not None else None
 
 
 @lru_cache(maxsize=256)
@@ -78,7 +78,7 @@ def _tree(literals: Iterable[str], *, is_root: bool = False) -> str:
     for text in literals:
         branches.setdefault(text[:1], []).append(text[1:])
     is_end = branches.pop("", None) is not None
-    patterns = [f"{re.escape(first)}(?:{_tree(rest)})" for first, rest in branches.items()]
+    patterns = [f"{re.escape(first)}(?:{_tree(endings)})" for first, endings in branches.items()]
     # Longer literals come first, including those with only their beginning in the text. The first character is
     # required, otherwise every end of a text would begin a marker.
     if branches and not is_root:
@@ -100,23 +100,23 @@ class Shape:
 
     # Compiled on first use: of hundreds of shapes an answer needs few.
     @cached_property
-    def _whole(self) -> re.Pattern[str]:
+    def _pattern(self) -> re.Pattern[str]:
         return re.compile("".join(self._atoms))
 
     @cached_property
-    def _begun(self) -> re.Pattern[str]:
+    def _prefix_pattern(self) -> re.Pattern[str]:
         return re.compile(_beginning(self._atoms))
 
     def match(self, text: str, start: int) -> int | None:
         """Return the end of the shape at ``start``; None if it does not match."""
-        found = self._whole.match(text, start)
-        return None if found is None else found.end()
+        match = self._pattern.match(text, start)
+        return None if match is None else match.end()
 
     def at(self, text: str, start: int) -> bool | None:
         """Return True if the shape stands at ``start``; None if the text ends too early to decide."""
-        if self._whole.match(text, start) is not None:
+        if self._pattern.match(text, start) is not None:
             return True
-        return None if self._begun.match(text, start) is not None else False
+        return None if self._prefix_pattern.match(text, start) is not None else False
 
 
 # Up to three spaces and a run of at least three backticks open a fence; at least as many close it (CommonMark 0.31).
@@ -189,10 +189,10 @@ class CodeFenceState:
 
     def _fence_after_line(self) -> int:
         """Return the length of the fence that is open after the current line; 0 for none."""
-        found = _FENCE.match(self._line)
-        if found is None:
+        match = _FENCE.match(self._line)
+        if match is None:
             return self._fence
-        run = len(found.group(1))
+        run = len(match.group(1))
         if not self._fence:
             return run
         return 0 if run >= self._fence else self._fence

@@ -52,8 +52,8 @@ class LiteralReader:
 
     def skip_space(self) -> None:
         """Skip white space."""
-        found = _SPACE.match(self.text, self.at)
-        self.at = self.at if found is None else found.end()
+        match = _SPACE.match(self.text, self.at)
+        self.at = self.at if match is None else match.end()
 
     def takes(self, token: str) -> bool:
         """Read ``token`` and the white space before it, if it comes next; return True if it did."""
@@ -74,17 +74,17 @@ class LiteralReader:
     def key(self, separator: str) -> str | None:
         """Return the key before ``separator``; None, with nothing read, if there is none."""
         self.skip_space()
-        place = self.at
+        start = self.at
         mark = self._mark()
         if mark:
             name = self._delimited(mark) if mark in self._delimiters else self._quoted(mark)
         else:
-            found = _KEY.match(self.text, self.at)
-            name = "" if found is None else found.group()
+            match = _KEY.match(self.text, self.at)
+            name = "" if match is None else match.group()
             self.at += len(name)
         if name and self.takes(separator):
             return name
-        self.at = place
+        self.at = start
         return None
 
     def value(self, depth: int = 0) -> Any:
@@ -159,11 +159,11 @@ class LiteralReader:
         return self.text[begin:end]
 
     def _quoted(self, mark: str) -> str:
-        found = _QUOTED[mark].match(self.text, self.at)
-        if found is None:
+        match = _QUOTED[mark].match(self.text, self.at)
+        if match is None:
             raise UnreadableError("a string is not closed")
-        self.at = found.end()
-        return _ESCAPE.sub(_character, found.group(1))
+        self.at = match.end()
+        return _ESCAPE.sub(_character, match.group(1))
 
     def _with_raw_quotes(self, mark: str) -> str:
         begin = at = self.at + 1
@@ -194,7 +194,7 @@ class LiteralReader:
         if bare is None or not bare.group().strip():
             raise UnreadableError("a value is missing or is not quoted")
         # A delimiter that is missing at the beginning of the text still ends it.
-        ends = [place for mark in self._delimiters if (place := bare.group().find(mark)) >= 0]
+        ends = [position for mark in self._delimiters if (position := bare.group().find(mark)) >= 0]
         text = bare.group()[: min(ends, default=None)]
         self.at, self.repaired = self.at + len(text), True
         self._skip_delimiters()
@@ -244,7 +244,7 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Text before
     the first bracket is skipped.
     """
-    starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
+    starts = [position for position in (body.find("{"), body.find("[")) if position >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
     values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrapped(value)]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
@@ -267,20 +267,20 @@ def _unwrapped(value: object) -> Sequence[Any]:
 
 
 def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
-    rest = dict(value)
+    fields = dict(value)
     name: Any = None
     for key in NAME_KEYS:
-        if key == "function" and isinstance(rest.get(key), dict):
-            return _json_call(rest[key], reading)
-        if isinstance(rest.get(key), str):
-            name = rest.pop(key)
+        if key == "function" and isinstance(fields.get(key), dict):
+            return _json_call(fields[key], reading)
+        if isinstance(fields.get(key), str):
+            name = fields.pop(key)
             break
     if not isinstance(name, str) or not name.strip():
         raise UnreadableError("the call has no 'name'")
-    given = next((key for key in ARGUMENT_KEYS if key in rest), "")
-    arguments: Any = rest.pop(given, None)
-    rest = {key: item for key, item in rest.items() if key not in _IGNORED_KEYS}
-    return ParsedCall(name.strip(), arguments, rest, reading.repaired, reading.guessed)
+    arguments_key = next((key for key in ARGUMENT_KEYS if key in fields), "")
+    arguments: Any = fields.pop(arguments_key, None)
+    fields = {key: item for key, item in fields.items() if key not in _IGNORED_KEYS}
+    return ParsedCall(name.strip(), arguments, fields, reading.repaired, reading.guessed)
 
 
 # Text between a name and its object: markers, an id, the fence and its language.
@@ -294,21 +294,21 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
     Mistral Small 3.2 (``[ARGS]``), DeepSeek R1 (``function<sep>name``, a fence) and V3.1 (``name<sep>``), Llama 3.1's
     own functions (``name>``).
     """
-    head, brace, rest = body.partition("{")
+    head, brace, tail = body.partition("{")
     name = named_head(head)
     if not name:
         raise UnreadableError("the call has no name")
     if not brace:
         raise UnreadableError("the call has no arguments")
-    reading = read_value(brace + rest)
+    reading = read_value(brace + tail)
     return (ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed),)
 
 
 def named_head(head: str) -> str:
     """Return the name in the text before the object, or an empty string."""
     for separator in _SEPARATORS:
-        kind, found, name = head.partition(separator)
-        if found:
+        kind, separated, name = head.partition(separator)
+        if separated:
             head = _HEAD_NOISE.sub("", name).strip() or kind
     return _HEAD_NOISE.sub("", head).strip()
 
@@ -384,12 +384,12 @@ def _is_done(reader: LiteralReader) -> bool:
 
 def _python_call(reader: LiteralReader) -> ParsedCall:
     reader.skip_space()
-    found = _NAME.match(reader.text, reader.at)
-    if found is None:
+    match = _NAME.match(reader.text, reader.at)
+    if match is None:
         raise UnreadableError("the call has no name")
-    reader.at = found.end()
+    reader.at = match.end()
     reader.expect("(")
-    if found.group() in _WRAPPERS and _NAME.match(reader.text, reader.at):
+    if match.group() in _WRAPPERS and _NAME.match(reader.text, reader.at):
         inner = _python_call(reader)
         reader.expect(")")
         return inner
@@ -404,7 +404,7 @@ def _python_call(reader: LiteralReader) -> ParsedCall:
         else:
             values[key] = _plain(reader.value())
     return ParsedCall(
-        found.group(),
+        match.group(),
         values,
         repaired=reader.repaired or reader.guessed,
         guessed=reader.guessed,

@@ -59,10 +59,10 @@ class ToolCatalogue:
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._shown = {tool.name: tool for tool in tools}
+        self._by_name = {tool.name: tool for tool in tools}
         wire_names = Counter(tool.wire_name for tool in tools if tool.wire_name)
-        own = {tool.wire_name: tool for tool in tools if wire_names[tool.wire_name] == 1}
-        self._names = {**own, **{tool.qualified_name: tool for tool in tools}, **self._shown}
+        by_wire_name = {tool.wire_name: tool for tool in tools if wire_names[tool.wire_name] == 1}
+        self._names = {**by_wire_name, **{tool.qualified_name: tool for tool in tools}, **self._by_name}
         self.names = frozenset(self._names)
 
     def __bool__(self) -> bool:
@@ -86,29 +86,32 @@ class ToolCatalogue:
             raise RefusedError(f"it is not clear where an argument ends; end each with its closing tag. {again}")
         try:
             value, misplaced = _arguments(call, tool)
-            taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
+            coerced = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
         except MismatchError as mismatch:
             raise RefusedError(f"{collapse_whitespace(str(mismatch))}. Call again: {signature(tool)}") from None
-        repaired = call.repaired or misplaced or taken.repaired
-        return ToolCallDetected(tool.name, taken.value, raw, repaired=repaired)
+        repaired = call.repaired or misplaced or coerced.repaired
+        return ToolCallDetected(tool.name, coerced.value, raw, repaired=repaired)
 
     def named_in(self, text: str) -> ToolSpec | None:
         """Return the tool whose name occurs first, as a word, near the beginning of ``text``."""
         text = text[:_NAME_IS_WITHIN]
-        places = [(text.find(name), -len(name), name) for name in self._names]
-        found = min((place for place in places if place[0] >= 0 and _is_word(text, place[0], place[2])), default=None)
-        return self._names[found[2]] if found else None
+        positions = [(text.find(name), -len(name), name) for name in self._names]
+        first = min(
+            (position for position in positions if position[0] >= 0 and _is_word(text, position[0], position[2])),
+            default=None,
+        )
+        return self._names[first[2]] if first else None
 
     def unknown(self, name: str) -> str:
         """Return the line for a call of a tool that is not declared."""
         nearest = difflib.get_close_matches(name[:80], sorted(self._names), n=1, cutoff=0.6)
-        listed = list(self._shown)
+        tool_names = list(self._by_name)
         hint = ""
         if nearest:
             tool = self._names[nearest[0]]
             hint = f"; did you mean '{tool.name}'?"
-            listed = [tool.name, *(other for other in listed if other != tool.name)]
-        names = ", ".join(listed[:_MAX_NAMES]) + (", …" if len(listed) > _MAX_NAMES else "")
+            tool_names = [tool.name, *(other for other in tool_names if other != tool.name)]
+        names = ", ".join(tool_names[:_MAX_NAMES]) + (", …" if len(tool_names) > _MAX_NAMES else "")
         again = f" Call again: {signature(self._names[nearest[0]])}" if nearest else " Call again with one of these."
         return f"unknown tool '{collapse_whitespace(name)[:60]}'{hint or '.'} Available: {names}.{again}"
 
@@ -140,12 +143,12 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
             events.append(catalogue.accept(call, part))
         except RefusedError as refused:
             events.append(ToolCallFailed(part, str(refused)))
-    named = any(
+    is_declared = any(
         isinstance(event, ToolCallDetected) or call.arguments is not None
         for event, call in zip(events, calls, strict=True)
         if catalogue.tool(call.name) is not None and not _is_data(call)
     )
-    return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=named)
+    return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=is_declared)
 
 
 def _is_data(call: ParsedCall) -> bool:
@@ -168,8 +171,8 @@ def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCat
 
 def names_in(text: str) -> tuple[str, ...]:
     """Return every name under which ``text`` may contain a call, in any syntax."""
-    found = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
-    return tuple(name for name in dict.fromkeys(found) if name not in {"", "function", "print", "tool_call"})
+    names = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
+    return tuple(name for name in dict.fromkeys(names) if name not in {"", "function", "print", "tool_call"})
 
 
 def signature(tool: ToolSpec) -> str:
@@ -184,12 +187,12 @@ def signature(tool: ToolSpec) -> str:
 
 
 def _type_name(schema: Mapping[str, Any]) -> str:
-    if listed := as_list(schema.get("enum")):
-        return "|".join(shown(item, 30) for item in listed[:8])
-    wanted: object = schema.get("type")
-    if isinstance(wanted, str):
-        return wanted
-    if kinds := as_list(wanted):
+    if choices := as_list(schema.get("enum")):
+        return "|".join(shown(item, 30) for item in choices[:8])
+    types: object = schema.get("type")
+    if isinstance(types, str):
+        return types
+    if kinds := as_list(types):
         return "|".join(map(str, kinds))
     if branches := as_list(schema.get("anyOf") or schema.get("oneOf")):
         return "|".join(dict.fromkeys(_type_name(as_mapping(branch)) for branch in branches))
@@ -198,17 +201,17 @@ def _type_name(schema: Mapping[str, Any]) -> str:
 
 def _is_certain(call: ParsedCall, tool: ToolSpec) -> bool:
     """Return True if the call has only declared arguments, and mentions none in a value that is not given."""
-    declared, given = as_mapping(tool.input_schema.get("properties")), as_mapping(call.arguments)
+    declared, arguments = as_mapping(tool.input_schema.get("properties")), as_mapping(call.arguments)
     if not declared:
         return True
     if declared.keys() & set(call.inline):
         return False
-    return given.keys() <= declared.keys() and not ((set(call.mentions) - given.keys()) & declared.keys())
+    return arguments.keys() <= declared.keys() and not ((set(call.mentions) - arguments.keys()) & declared.keys())
 
 
-def _is_word(text: str, place: int, word: str) -> bool:
-    before, behind = text[place - 1 : place], text[place + len(word) : place + len(word) + 1]
-    return not _WORDLY.match(before) and not _WORDLY.match(behind)
+def _is_word(text: str, start: int, word: str) -> bool:
+    before, after = text[start - 1 : start], text[start + len(word) : start + len(word) + 1]
+    return not _WORDLY.match(before) and not _WORDLY.match(after)
 
 
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
@@ -348,22 +351,26 @@ def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, 
         return None
     # An open string with a call in it: if only calls follow, the model left the string for the call; otherwise the
     # string may quote the call, and a quoted call must not be made.
-    place = len(part.lead) + opener
-    raw, rest = part.raw[:place], part.raw[place:]
-    return Outcome(raw, (_failed(INTERRUPTED, raw, call_format, catalogue),), rest) if reader.only_calls(rest) else None
+    position = len(part.lead) + opener
+    raw, unread = part.raw[:position], part.raw[position:]
+    return (
+        Outcome(raw, (_failed(INTERRUPTED, raw, call_format, catalogue),), unread)
+        if reader.only_calls(unread)
+        else None
+    )
 
 
 def _cut_at_closer(
     part: ResolvedPart, closer: re.Match[str], opener: int | None, call_format: CallFormat, catalogue: ToolCatalogue
 ) -> Outcome | None:
-    place = len(part.lead) + closer.end()
-    raw, rest = part.raw[:place], part.raw[place:]
-    if not rest.strip() or closer.end() + len(rest) - len(rest.lstrip()) == opener:
+    position = len(part.lead) + closer.end()
+    raw, unread = part.raw[:position], part.raw[position:]
+    if not unread.strip() or closer.end() + len(unread) - len(unread.lstrip()) == opener:
         # Where the end of a call is part of its body, the pattern has no group for a closer behind it.
         body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
         resolution = resolve_call(call_format, body, raw, catalogue)
         if resolution.sure:
-            return Outcome(raw, resolution.events, rest)
+            return Outcome(raw, resolution.events, unread)
     elif opener is not None:
         return None  # Prose and then a call: both may be quoted in a string that was cut off later.
-    return Outcome(raw, (_failed("a string is not closed", raw, call_format, catalogue),), rest)
+    return Outcome(raw, (_failed("a string is not closed", raw, call_format, catalogue),), unread)

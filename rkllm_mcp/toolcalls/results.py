@@ -38,11 +38,11 @@ def result_text(result: Mapping[str, Any]) -> str:
             _is_copy(structured) or _is_empty_list(value) or _contains(texts, value) or _has_passages(texts, result)
         ):
             texts.append(written)
-    whole = "\n".join(texts)
-    if not whole.strip():
-        whole = "The tool failed without an error message." if result.get("isError") else "(no output)"
+    joined = "\n".join(texts)
+    if not joined.strip():
+        joined = "The tool failed without an error message." if result.get("isError") else "(no output)"
     # Lone surrogates cannot be encoded as UTF-8.
-    return whole.encode("utf-8", "replace").decode("utf-8")
+    return joined.encode("utf-8", "replace").decode("utf-8")
 
 
 def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, bool]:
@@ -53,8 +53,8 @@ def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, b
     if len(text) <= limit_chars:
         return text, False
     how = f"with another {' or '.join(paging)}" if paging else "for a smaller part"
-    rest = f"… truncated, {len(text) - limit_chars} more characters; call it again {how} to see them"
-    return f"{text[:limit_chars]}\n{rest}", True
+    notice = f"… truncated, {len(text) - limit_chars} more characters; call it again {how} to see them"
+    return f"{text[:limit_chars]}\n{notice}", True
 
 
 def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -82,8 +82,8 @@ def sources_of(result: Mapping[str, Any]) -> tuple[Source, ...] | None:
     table = as_mapping(result.get("structuredContent"))
     if table.get("results") == [] and not table.get("error"):
         return ()
-    found = (tuple(filter(None, map(_source, as_list(table.get(name))[:_MAX_SOURCES]))) for name in _LISTS)
-    return next(filter(None, found), None)
+    source_lists = (tuple(filter(None, map(_source, as_list(table.get(name))[:_MAX_SOURCES]))) for name in _LISTS)
+    return next(filter(None, source_lists), None)
 
 
 def _source(value: Any) -> Source | None:
@@ -94,8 +94,8 @@ def _source(value: Any) -> Source | None:
     is_found = page is not None or score is not None or any(isinstance(parts.get(name), str) for name in ("uri", "url"))
     if not passage or not document or not is_found:
         return None
-    shown, name = (without_invisible(text)[0][:_SOURCE_CHARS] for text in (passage, document))
-    source = Source(document=name, page=page, passage=shown, score=score)
+    excerpt, name = (without_invisible(text)[0][:_SOURCE_CHARS] for text in (passage, document))
+    source = Source(document=name, page=page, passage=excerpt, score=score)
     document_id, index = _first(parts, ("document_id",), str), _first(parts, ("chunk_index",), int)
     if document_id and index is not None:
         source["document_id"], source["chunk_index"] = document_id, index
@@ -130,18 +130,18 @@ def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
 
 def _contains(texts: Sequence[str], value: Any) -> bool:
     """Return True if texts contain the most of a value: at least half of the characters of its leaves."""
-    whole = " ".join(" ".join(texts).split())
-    leaves = {str(each) for each in nested(value) if isinstance(each, (str, int, float)) and not isinstance(each, bool)}
+    joined = " ".join(" ".join(texts).split())
+    leaves = {str(item) for item in nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool)}
     words = [" ".join(leaf.split()) for leaf in leaves]
-    contained = sum(len(word) for word in words if word in whole)
+    contained = sum(len(word) for word in words if word in joined)
     return 2 * contained >= sum(map(len, words))
 
 
 def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
     """Return True if texts contain every passage of a search, whose scores and ids are for display."""
     sources = sources_of(result)
-    whole = collapse_whitespace(" ".join(texts))
-    return bool(sources) and all(collapse_whitespace(source["passage"]) in whole for source in sources or ())
+    joined = collapse_whitespace(" ".join(texts))
+    return bool(sources) and all(collapse_whitespace(source["passage"]) in joined for source in sources or ())
 
 
 def _is_copy(structured: Any) -> bool:

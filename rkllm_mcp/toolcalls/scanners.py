@@ -55,19 +55,19 @@ class QuotedText:
         if self._escaped:
             self._escaped = False
             return at + 1
-        found = _STRING_STOPS[self.quote].search(text, at)
-        if found is None:
+        stop = _STRING_STOPS[self.quote].search(text, at)
+        if stop is None:
             return len(text)
-        if found.group() == "\\":
+        if stop.group() == "\\":
             self._escaped = True
-            return found.end()
-        behind = found.start() + len(self.quote)
-        closing = text[found.start() : behind]
+            return stop.end()
+        end = stop.start() + len(self.quote)
+        closing = text[stop.start() : end]
         if closing == self.quote:
             self.quote = ""
-            return behind
+            return end
         # The text may end with the first of three quotes.
-        return found.end() if closing.strip(self.quote) else found.start()
+        return stop.end() if closing.strip(self.quote) else stop.start()
 
 
 class BracketScanner:
@@ -96,10 +96,10 @@ class BracketScanner:
                     return ScanState.MORE, at
                 at = went_to
                 continue
-            found = self._stops.search(text, at)
-            if found is None:
+            stop = self._stops.search(text, at)
+            if stop is None:
                 break
-            at = found.start()
+            at = stop.start()
             if text[at] in self._boundary.first_characters:
                 marker = self._boundary.at(text, at)
                 if marker is not False:
@@ -201,10 +201,10 @@ class BraceScanner(Scanner):
             elif self._fresh:
                 went_to = self._value_begins(text, at)
             else:
-                found = self._stops.search(text, at)
-                if found is None:
+                stop = self._stops.search(text, at)
+                if stop is None:
                     break
-                at = found.start()
+                at = stop.start()
                 if text[at] in self._boundary.first_characters:
                     marker = self._boundary.at(text, at)
                     if marker is not False:
@@ -222,11 +222,11 @@ class BraceScanner(Scanner):
             at += 1
         if at == len(text):
             return at
-        found = self._delimiters.at(text, at)
-        if found is None:
+        delimiter = self._delimiters.at(text, at)
+        if delimiter is None:
             return None
         self._fresh = False
-        if found:
+        if delimiter:
             self._delimiter = next(mark for mark in self._delimiters.literals if text.startswith(mark, at))
             return at + len(self._delimiter)
         if text[at] in QUOTES:
@@ -240,11 +240,11 @@ class BraceScanner(Scanner):
         closing = self._closing[self._delimiter].search(text, at)
         if closing is None:
             return len(text)
-        place, whole = closing
-        if not whole:
-            return place if place > at else None
+        position, is_complete = closing
+        if not is_complete:
+            return position if position > at else None
         length, self._delimiter = len(self._delimiter), ""
-        return place + length
+        return position + length
 
     def _meets(self, character: str) -> bool:
         if character in "{[":
@@ -309,9 +309,9 @@ class Tags:
     @cached_property
     def value_ends(self) -> dict[Argument, tuple[Shape, ...]]:
         """The real ends of a value: a closing tag followed by another argument or the end of the call."""
-        behind = (*map(literal, self.ends), *(other.begins for other in self.arguments))
+        followers = (*map(literal, self.ends), *(other.begins for other in self.arguments))
         return {
-            argument: tuple(Shape(*literal(argument.closes), SPACE, ">", SPACE, *then) for then in behind)
+            argument: tuple(Shape(*literal(argument.closes), SPACE, ">", SPACE, *then) for then in followers)
             for argument in self.arguments
         }
 
@@ -361,12 +361,12 @@ class TagScanner(Scanner):
 
     def _before(self, text: str, at: int) -> tuple[ScanState | None, int]:
         begins = self._tags.begins
-        place = text.find(begins, at)
-        if place < 0:
+        position = text.find(begins, at)
+        if position < 0:
             # The text may end with the beginning of the marker.
             return ScanState.MORE, max(at, len(text) - len(begins) + 1)
         self._state = self._in_head
-        self._begin = place + len(begins)
+        self._begin = position + len(begins)
         return None, self._begin
 
     def _in_head(self, text: str, at: int) -> tuple[ScanState | None, int]:
@@ -379,23 +379,23 @@ class TagScanner(Scanner):
                     break
                 self._quote, self._slash, at = "", False, closing + 1
                 continue
-            found = _HEAD_STOPS.search(text, at)
-            if found is None:
+            stop = _HEAD_STOPS.search(text, at)
+            if stop is None:
                 self._slash = text[-1] == "/"
                 break
-            slash = text[found.start() - 1] == "/" if found.start() > at else self._slash
-            at = found.end()
-            if found.group() == ">":
+            slash = text[stop.start() - 1] == "/" if stop.start() > at else self._slash
+            at = stop.end()
+            if stop.group() == ">":
                 return self._head_ended((self._begin, at - 1 - slash), at, slash)
-            self._quote = found.group()
+            self._quote = stop.group()
         return ScanState.MORE, len(text)
 
     def _in_plain_head(self, text: str, at: int) -> tuple[ScanState | None, int]:
         end = self._tags.head_ends if self._argument else ">"
-        place = text.find(end, at)
-        if place < 0:
+        position = text.find(end, at)
+        if position < 0:
             return ScanState.MORE, max(at, len(text) - len(end) + 1)
-        return self._head_ended((self._begin, place), place + len(end), self_closing=False)
+        return self._head_ended((self._begin, position), position + len(end), self_closing=False)
 
     def _head_ended(self, span: Span, at: int, self_closing: bool) -> tuple[ScanState | None, int]:
         self._slash = False
@@ -428,7 +428,7 @@ class TagScanner(Scanner):
         if self._boundary.at(text, at):
             return ScanState.BROKEN, at
         return self._wait(
-            text, at, (*self._tags.endings, *(each.opening for each in self._tags.arguments), self._boundary)
+            text, at, (*self._tags.endings, *(argument.opening for argument in self._tags.arguments), self._boundary)
         )
 
     def _in_value(self, text: str, at: int) -> tuple[ScanState | None, int]:
@@ -438,16 +438,16 @@ class TagScanner(Scanner):
 
     def _begins_line(self, text: str) -> bool:
         """Return True if only white space stands before the end of the next ``text`` of a value in its line."""
-        _, newline, rest = text.rpartition("\n")
-        return (bool(newline) or self._is_line_start) and not rest.strip()
+        _, newline, last_line = text.rpartition("\n")
+        return (bool(newline) or self._is_line_start) and not last_line.strip()
 
     def _read_value(self, text: str, at: int) -> tuple[ScanState | None, int]:
         argument, begin = self._argument or self._tags.arguments[0], at
-        found = self._tags.value_marks[argument].search(text, at)
-        if found is None:
+        marker = self._tags.value_marks[argument].search(text, at)
+        if marker is None:
             return ScanState.MORE, len(text)
-        at, whole = found
-        if not whole:
+        at, is_complete = marker
+        if not is_complete:
             return ScanState.MORE, at
         if text.startswith(_CDATA_OPENS, at):
             self._state = self._in_cdata

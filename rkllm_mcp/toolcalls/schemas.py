@@ -35,35 +35,35 @@ def may_run_long(pattern: str, length: int) -> bool:
     if is_slow_to_compile(pattern):
         return True
     plain = _ESCAPED_OR_SET.sub("x", pattern)
-    places = 1 if plain.startswith("^") and "|" not in plain else length + 1
-    return places * _ways(plain, length) > _MOST_WAYS
+    starts = 1 if plain.startswith("^") and "|" not in plain else length + 1
+    return starts * _ways(plain, length) > _MOST_WAYS
 
 
 def _ways(plain: str, length: int) -> int:
     """Return the number of ways to try a pattern at one position, at most the limit plus one."""
     # For each open group the ways of its finished choices, and of the present one up to the last item and with it.
     groups: list[list[int]] = [[0, 1, 1]]
-    for found in _TOKEN.finditer(plain):
-        item, group = found.group(), groups[-1]
+    for match in _TOKEN.finditer(plain):
+        item, group = match.group(), groups[-1]
         if item.startswith("("):
             groups.append([0, 1, 1])
         elif item == ")" and len(groups) > 1:
-            done, before, last = groups.pop()
+            finished, before, last = groups.pop()
             groups[-1][1] = _capped(groups[-1][1] * groups[-1][2])
-            groups[-1][2] = _capped(done + before * last)
+            groups[-1][2] = _capped(finished + before * last)
         elif item == "|":
             groups[-1] = [_capped(group[0] + group[1] * group[2]), 1, 1]
-        elif found.group(1):
-            group[2] = _repeated(group[2], *_times(found), length)
+        elif match.group(1):
+            group[2] = _repeated(group[2], *_times(match), length)
         else:
             group[1], group[2] = _capped(group[1] * group[2]), 1
-    done, before, last = groups[0]
-    return _capped(done + before * last) if len(groups) == 1 else _MOST_WAYS + 1
+    finished, before, last = groups[0]
+    return _capped(finished + before * last) if len(groups) == 1 else _MOST_WAYS + 1
 
 
-def _times(found: re.Match[str]) -> tuple[int, int]:
+def _times(quantifier: re.Match[str]) -> tuple[int, int]:
     """Return the minimum and maximum number of repetitions."""
-    mark, least, comma, most = found.group(1, 2, 3, 4)
+    mark, least, comma, most = quantifier.group(1, 2, 3, 4)
     if mark == "?":
         return 0, 1
     if mark not in {"*", "+"} and not (least or comma):
@@ -145,7 +145,7 @@ class _Budget:
         self.active: set[tuple[int, int]] = set()
         self.fitting: set[tuple[int, int]] = set()
         self._sizes: dict[int, int] = {}
-        self._left = _MOST_STEPS + _STEPS_FOR_VALUE * self._measured(value)
+        self._steps_left = _MOST_STEPS + _STEPS_FOR_VALUE * self._measured(value)
         self._patterns: set[str] = set()
         self._pattern_chars_left = _MOST_PATTERNS_CHARS
 
@@ -172,8 +172,8 @@ class _Budget:
             steps += self._sizes.get(id(cast("object", instance)), 1) // _VALUES_OF_STEP
         if isinstance(keyword_value, (dict, list)):
             steps += len(cast("list[Any]", keyword_value)) // _VALUES_OF_STEP
-        self._left -= steps
-        if self._left < 0:
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise TooManyStepsError
 
 
@@ -184,8 +184,8 @@ def _validator_class(schema: Schema) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
-    named = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
-    return cast("Any", validator_for)(named, default=Draft202012Validator)
+    dialect = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
+    return cast("Any", validator_for)(dialect, default=Draft202012Validator)
 
 
 @cache
@@ -193,17 +193,17 @@ def _bounded(kind: Any) -> Any:
     """Return the same kind of validator with every keyword counted."""
     from jsonschema import validators
 
-    own = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
-    counted = {name: _counted(check) for name, check in {**kind.VALIDATORS, **own}.items()}
+    replaced = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
+    counted = {name: _counted(check) for name, check in {**kind.VALIDATORS, **replaced}.items()}
     followed = {name: _counted(_followed_once(counted[name])) for name in _REFERENCES if name in counted}
     counted.update(followed)
     return cast("Any", validators).extend(kind, counted)
 
 
 def _counted(follow: Any) -> Any:
-    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
-        _BUDGET.get().take(instance, wanted)
-        return follow(validator, wanted, instance, schema)
+    def check(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
+        _BUDGET.get().take(instance, keyword_value)
+        return follow(validator, keyword_value, instance, schema)
 
     return check
 
@@ -211,7 +211,7 @@ def _counted(follow: Any) -> Any:
 def _followed_once(follow: Any) -> Any:
     """Check a reference only once for each value that conforms."""
 
-    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+    def check(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
         key, budget = (id(instance), id(schema)), _BUDGET.get()
         if key in budget.fitting:
             return ()
@@ -219,7 +219,7 @@ def _followed_once(follow: Any) -> Any:
             # Without this the library's own recursion ends in native code, which takes the process with it.
             raise RecursionError("the schema refers to itself without end")
         budget.active.add(key)
-        errors = list(follow(validator, wanted, instance, schema))
+        errors = list(follow(validator, keyword_value, instance, schema))
         budget.active.discard(key)
         if not errors:
             budget.fitting.add(key)
@@ -253,46 +253,46 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def _pattern(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    if isinstance(instance, str) and not _matches(wanted, instance):
-        yield _violation(f"{instance!r} does not match {wanted!r}")
+def _pattern(_validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not _matches(pattern, instance):
+        yield _violation(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    for pattern, inner in wanted.items() if isinstance(instance, dict) else ():
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    for pattern, inner in patterns.items() if isinstance(instance, dict) else ():
         for key, value in cast("dict[str, Any]", instance).items():
             _BUDGET.get().take(None, None)
             if _matches(pattern, key):
                 yield from validator.descend(value, inner, path=key, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     extras: list[str] = []
     for key, value in as_mapping(instance).items():
-        if key in named:
+        if key in declared:
             continue
         for _ in patterns:
             _BUDGET.get().take(None, None)
         if any(_matches(pattern, key) for pattern in patterns):
             continue
         extras.append(key)
-        if isinstance(wanted, Mapping):
-            yield from validator.descend(value, wanted, path=key)
-    if extras and wanted is False:
+        if isinstance(allowed, Mapping):
+            yield from validator.descend(value, allowed, path=key)
+    if extras and allowed is False:
         were = "was" if len(extras) == 1 else "were"
         names = ", ".join(repr(key) for key in sorted(extras))
         yield _violation(f"Additional properties are not allowed ({names} {were} unexpected)")
 
 
-def _unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    if wanted and isinstance(instance, list):
+def _unique_items(_validator: Any, is_unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if is_unique and isinstance(instance, list):
         items = cast("list[Any]", instance)
         if len({json.dumps(item, sort_keys=True) for item in items}) < len(items):
             yield _violation(f"{items!r} has non-unique elements")
 
 
-def _unchecked(_validator: Any, _wanted: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
+def _unchecked(_validator: Any, _keyword_value: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
     return ()
 
 
@@ -379,9 +379,9 @@ class _Walk:
         if depth > MOST_DEPTH:
             raise SchemaCostError(f"it is nested too deeply, more than {MOST_DEPTH} levels; send a flatter one")
         table = cast("Schema", schema)
-        known = self._sizes.get(id(table))
-        if known is not None:
-            return known
+        earlier_size = self._sizes.get(id(table))
+        if earlier_size is not None:
+            return earlier_size
         self._sizes[id(table)] = size = 1
         for keyword, value in table.items():
             size += self._size_of(keyword, value, path, depth)
@@ -493,7 +493,7 @@ def _rule(problem: str, fits: Callable[[Any], bool]) -> Callable[[Any], str]:
     return lambda value: "" if fits(value) else f"{_short(value)} is {problem}"
 
 
-def _of(name: str, *kinds: type) -> Callable[[Any], str]:
+def _type_check(name: str, *kinds: type) -> Callable[[Any], str]:
     return _rule(
         f"not of type {name!r}",
         lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)),
@@ -520,8 +520,8 @@ def _dependent_rule(value: Any) -> str:
     return _OBJECT(value) or next(filter(None, (_names(names) for names in as_mapping(value).values())), "")
 
 
-_OBJECT, _LIST = _of("object", dict), _of("array", list)
-_STRING, _NUMBER = _of("string", str), _of("number", int, float)
+_OBJECT, _LIST = _type_check("object", dict), _type_check("array", list)
+_STRING, _NUMBER = _type_check("string", str), _type_check("number", int, float)
 _COUNT = _rule("no count", lambda value: isinstance(value, (int, float)) and value >= 0 and value == int(value))
 _RULES: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(_DEFINITIONS | _NAMED, _OBJECT),
@@ -530,10 +530,10 @@ _RULES: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("description", "$dynamicAnchor", "contentEncoding", "contentMediaType"), _STRING),
     **dict.fromkeys(("minimum", "maximum"), _NUMBER),
     # A boolean in draft 4.
-    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _of("number", int, float, bool)),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _type_check("number", int, float, bool)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
     **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _COUNT),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _of("boolean", bool)),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _type_check("boolean", bool)),
     "type": _type_rule,
     "required": _names,
     "enum": _LIST,

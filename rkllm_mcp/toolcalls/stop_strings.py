@@ -29,9 +29,9 @@ class StopMatcher:
         text = self._buffer + text
         ends = [(at + len(stop), -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
-            end, _, found = min(ends)
+            end, _, stop = min(ends)
             self._buffer = ""
-            return text[: end - len(found)], found
+            return text[: end - len(stop)], stop
         certain = len(text) - self._partial_match(text)
         self._buffer = text[certain:]
         return text[:certain], None

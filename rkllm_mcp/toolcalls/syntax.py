@@ -45,11 +45,11 @@ class Another:
 
     def at(self, text: str, start: int) -> int | Literal[False] | None:
         """Return the position where the second body begins; False for none; None if more text is needed."""
-        place = self.separator.match(text, start)
-        if place is None:
+        position = self.separator.match(text, start)
+        if position is None:
             return None if self.separator.at(text, start) is None else False
-        begun = self.begins.at(text, place)
-        return place if begun else begun
+        verdict = self.begins.at(text, position)
+        return position if verdict else verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,25 +101,25 @@ class Openers:
         self._pairs: list[tuple[CallFormat, str]] = []
         for call_format in formats:
             for opener in call_format.openers:
-                named = sorted(names) if TOOL_NAME in opener else [""]
-                texts = dict.fromkeys(opener.replace(TOOL_NAME, name) for name in named)
+                tool_names = sorted(names) if TOOL_NAME in opener else [""]
+                texts = dict.fromkeys(opener.replace(TOOL_NAME, name) for name in tool_names)
                 self._pairs += [(call_format, text) for text in texts]
         self.markers = Markers(text for _, text in self._pairs)
-        self._standing: dict[str, list[tuple[CallFormat, str]]] = {}
+        self._prefix_cache: dict[str, list[tuple[CallFormat, str]]] = {}
 
     def decide(self, text: str, start: int, *, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
         """Return the format of the call at ``start`` and its body position; False for no call, None if more is needed.
 
         With ``final``, no more text will follow.
         """
-        found = self.markers.match(text, start)
-        if found is None:
+        match = self.markers.match(text, start)
+        if match is None:
             return False
-        if not final and (found.lastindex is None or found.end() == len(text)):
+        if not final and (match.lastindex is None or match.end() == len(text)):
             return None
-        for call_format, opener in self._prefixes(found.group()):
-            behind = start + len(opener)
-            verdict = call_format.confirm(text[behind : behind + CONFIRM_CHARACTERS], self._names)
+        for call_format, opener in self._prefixes(match.group()):
+            body_start = start + len(opener)
+            verdict = call_format.confirm(text[body_start : body_start + CONFIRM_CHARACTERS], self._names)
             if verdict:
                 return call_format, call_format.body_begins(opener, start)
             if verdict is None and not final:
@@ -128,21 +128,21 @@ class Openers:
 
     def _prefixes(self, text: str) -> list[tuple[CallFormat, str]]:
         """Return the formats with an opener that ``text`` begins with, in their order."""
-        if text not in self._standing:
-            self._standing[text] = [pair for pair in self._pairs if text.startswith(pair[1])]
-        return self._standing[text]
+        if text not in self._prefix_cache:
+            self._prefix_cache[text] = [pair for pair in self._pairs if text.startswith(pair[1])]
+        return self._prefix_cache[text]
 
     def standing(self, text: str, start: int) -> list[CallFormat]:
         """Return the formats whose whole openers stand at ``start``."""
-        found = self.markers.match(text, start)
-        return [] if found is None else [call_format for call_format, _ in self._prefixes(found.group())]
+        match = self.markers.match(text, start)
+        return [] if match is None else [call_format for call_format, _ in self._prefixes(match.group())]
 
     def next_call(self, text: str, start: int = 0) -> int | None:
         """Return the position in ``text`` where a call begins, assuming that the text is complete."""
-        found = self.markers.search(text, start)
-        while found is not None and not self.decide(text, found[0], final=True):
-            found = self.markers.search(text, found[0] + 1)
-        return None if found is None else found[0]
+        match = self.markers.search(text, start)
+        while match is not None and not self.decide(text, match[0], final=True):
+            match = self.markers.search(text, match[0] + 1)
+        return None if match is None else match[0]
 
 
 # Every answer needs the same few, and making one for hundreds of texts takes milliseconds.
@@ -227,7 +227,7 @@ class ThinkingMarks:
 
     def closers(self, tags: ThinkingTags | None) -> tuple[str, ...]:
         """Return the marks that end the thinking begun by ``tags``; None means that the prompt began it."""
-        return tuple(each.closer for each in self._families) if tags is None else (tags.closer,)
+        return tuple(family.closer for family in self._families) if tags is None else (tags.closer,)
 
     def closing(self, tags: ThinkingTags | None) -> Markers:
         """Return ``closers`` as ``Markers``."""

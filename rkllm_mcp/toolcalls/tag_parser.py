@@ -68,17 +68,17 @@ class TagReader:
         """Return the text of the call that is in no argument."""
         begin = scanner.head[1]
         text = body[begin:]
-        places: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
-        for first, last in reversed(places):
+        spans: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
+        for first, last in reversed(spans):
             text = text[:first] + text[last:]
         ended = self._ended(text)
         return self._debris.sub("", text if ended is None else ended).strip()
 
     def _ended(self, text: str) -> str | None:
         """Return ``text`` without the call's closing tag; None if it has none."""
-        place = max(0, len(text) - _END_CHARACTERS)
-        found = self._end.search(text, place)
-        return None if found is None else text[: found.start()]
+        start = max(0, len(text) - _END_CHARACTERS)
+        match = self._end.search(text, start)
+        return None if match is None else text[: match.start()]
 
     @cached_property
     def _end(self) -> re.Pattern[str]:
@@ -127,15 +127,19 @@ class TagReader:
         ended, begins = self._ended(body), self.tags.begins
         if ended is None:
             raise UnreadableError("the call is not closed")
-        place = body.find(begins) + len(begins)
-        first = self._argument.search(ended, place)
-        if first is None or (begins and begins in body[place:]):
+        start = body.find(begins) + len(begins)
+        first = self._argument.search(ended, start)
+        if first is None or (begins and begins in body[start:]):
             raise UnreadableError("an argument is not closed")
-        head = ended[place : first.start()].strip()
-        arguments = list(self._argument.finditer(ended, place))
-        fresh = (_LINE_BEGINS.search(ended, max(0, each.start() - _END_CHARACTERS), each.start()) for each in arguments)
-        inline = [self._name_of(each[1]) for each, begins_line in zip(arguments, fresh, strict=True) if not begins_line]
-        values = self._values(((found[1], self._closer.sub("", found[2])) for found in arguments), repeats=False)
+        head = ended[start : first.start()].strip()
+        arguments = list(self._argument.finditer(ended, start))
+        fresh = (
+            _LINE_BEGINS.search(ended, max(0, match.start() - _END_CHARACTERS), match.start()) for match in arguments
+        )
+        inline = [
+            self._name_of(match[1]) for match, begins_line in zip(arguments, fresh, strict=True) if not begins_line
+        ]
+        values = self._values(((match[1], self._closer.sub("", match[2])) for match in arguments), repeats=False)
         name = self._name(head) if begins else head
         return ParsedCall(
             name, values, repaired=True, as_text=True, mentions=(*values, *self._mentions(values)), inline=tuple(inline)
@@ -146,8 +150,8 @@ class TagReader:
         names: list[str] = []
         for text in values.values():
             # A value that has whole arguments of its own is what it seems to be.
-            if not any(each.closes in text for each in self.tags.arguments):
-                names += filter(None, (self._name_of(found[1]) for found in self._opener.finditer(text)))
+            if not any(argument.closes in text for argument in self.tags.arguments):
+                names += filter(None, (self._name_of(match[1]) for match in self._opener.finditer(text)))
         return (*values, *names) if names else ()
 
     def _name(self, head: str) -> str:
@@ -174,8 +178,8 @@ class TagReader:
             return framed
         bare = text.strip()
         # White space around a CDATA section is its frame.
-        whole = bare.startswith("<![CDATA[") and bare.endswith("]]>")
-        return _CDATA.sub(r"\1", bare if whole else framed)
+        is_cdata = bare.startswith("<![CDATA[") and bare.endswith("]]>")
+        return _CDATA.sub(r"\1", bare if is_cdata else framed)
 
 
 def _unframed(text: str) -> str:
@@ -187,8 +191,8 @@ def _unframed(text: str) -> str:
 
 def _attribute(head: str) -> str:
     """Return the ``name`` in a head, or nothing. A quote in it can only be written as an entity."""
-    for found in _ATTRIBUTE.finditer(head):
-        if found.group(1) == "name":
-            value = next(group for group in found.groups()[1:] if group is not None)
+    for match in _ATTRIBUTE.finditer(head):
+        if match.group(1) == "name":
+            value = next(group for group in match.groups()[1:] if group is not None)
             return _ENTITY.sub(lambda entity: _ENTITIES[entity.group(1)], value).strip()
     return ""

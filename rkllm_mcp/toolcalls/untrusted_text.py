@@ -32,8 +32,8 @@ def without_invisible(text: str) -> tuple[str, int]:
     """Return ``text`` without invisible characters, and the number of removed characters."""
     if text.isascii() and text.isprintable():
         return text, 0
-    shown = _PATTERN.sub(lambda found: found.group(1) or "", text)
-    return shown, len(text) - len(shown)
+    visible = _PATTERN.sub(lambda match: match.group(1) or "", text)
+    return visible, len(text) - len(visible)
 
 
 def on_one_line(name: str) -> str:
@@ -56,7 +56,7 @@ _QUOTATION = re.compile(r"(?<!`)`{1,2}(?!`)|^[ \t]*`{3,}[ \t]*$", re.MULTILINE)
 
 def without_markers(text: str) -> str:
     """Return ``text`` with markers broken that only have a meaning as a call or a turn."""
-    return _MARKER.sub(lambda found: found.group().translate(_LOOK_ALIKES), text)
+    return _MARKER.sub(lambda match: match.group().translate(_LOOK_ALIKES), text)
 
 
 def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
@@ -73,8 +73,8 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
         for view in _views(text):
             if any(name in view for name in names):
                 squeezed = _squeezed(view)
-                found = (_squeezed(json.dumps(each, ensure_ascii=False)) for each in _calls(view, tool, names))
-                if any(literal in squeezed for literal in literals) or arguments in found:
+                calls = (_squeezed(json.dumps(made, ensure_ascii=False)) for made in _calls(view, tool, names))
+                if any(literal in squeezed for literal in literals) or arguments in calls:
                     return True
     return False
 
@@ -96,7 +96,9 @@ def _calls(text: str, tool: ToolSpec, names: Iterable[str]) -> Iterator[Mapping[
     from rkllm_mcp.toolcalls.detector import Detector
     from rkllm_mcp.toolcalls.formats import DEFAULT_FORMATS, SYNTAXES, Syntax
 
-    formats = dict.fromkeys((*DEFAULT_FORMATS, *(each for syntax in SYNTAXES.values() for each in syntax.formats)))
+    formats = dict.fromkeys(
+        (*DEFAULT_FORMATS, *(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
+    )
     tools = [replace(tool, name=name) for name in names]
     detector = Detector(tools, [Syntax("any", tuple(formats), bare_anywhere=True)])
     for event in (*detector.feed(text), *detector.finish()):
@@ -113,27 +115,27 @@ def presentable(tool: ToolSpec, clean: Callable[[str], str]) -> tuple[ToolSpec, 
     """Return the cleaned tool and the number of removed invisible characters; ``clean`` removes call markup."""
     counts: list[int] = []
 
-    def shown(text: str) -> str:
+    def cleaned(text: str) -> str:
         visible, count = without_invisible(text)
         counts.append(count)
         return clean(visible)
 
-    description = shown(tool.description)
-    schema = cast("Mapping[str, Any]", _schema(tool.input_schema, shown, 0))
+    description = cleaned(tool.description)
+    schema = cast("Mapping[str, Any]", _schema(tool.input_schema, cleaned, 0))
     if description == tool.description and schema == tool.input_schema:
         return tool, 0
     return replace(tool, description=description, input_schema=schema), sum(counts)
 
 
-def _schema(value: Any, shown: Callable[[str], str], depth: int) -> Any:
+def _schema(value: Any, clean: Callable[[str], str], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {
-            key: shown(item) if key in _WORDS and isinstance(item, str) else _schema(item, shown, depth + 1)
+            key: clean(item) if key in _WORDS and isinstance(item, str) else _schema(item, clean, depth + 1)
             for key, item in items
         }
     if isinstance(value, list):
-        return [_schema(item, shown, depth + 1) for item in cast("list[Any]", value)]
+        return [_schema(item, clean, depth + 1) for item in cast("list[Any]", value)]
     return value

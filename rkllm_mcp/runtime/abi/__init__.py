@@ -26,15 +26,15 @@ def _data(name: str) -> dict[str, Any]:
 
 
 def _families() -> tuple[Abi, ...]:
-    whole: dict[str, dict[str, Any]] = {}
+    resolved: dict[str, dict[str, Any]] = {}
     families: list[Abi] = []
-    for name, own in _data("families.json").items():
-        base = whole.get(own.get("base"), {})
-        sections = {section: {**base.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
-        capabilities = [*base.get("capabilities", ()), *own.get("capabilities", ())]
-        whole[name] = {**sections, "capabilities": capabilities}
+    for name, changes in _data("families.json").items():
+        base = resolved.get(changes.get("base"), {})
+        sections = {section: {**base.get(section, {}), **changes.get(section, {})} for section in _SECTIONS}
+        capabilities = [*base.get("capabilities", ()), *changes.get("capabilities", ())]
+        resolved[name] = {**sections, "capabilities": capabilities}
         can = dict.fromkeys(capabilities, True)
-        families.append(Abi(name, tuple(own["versions"]), Declarations(**sections), **can))
+        families.append(Abi(name, tuple(changes["versions"]), Declarations(**sections), **can))
     return tuple(families)
 
 

@@ -268,6 +268,6 @@ def fill_sampling(target: Any, sampling: Sampling) -> Any:
 
     A run's sampling replaces the model's as a whole (SDK guide 1.3.0), so none may be omitted.
     """
-    for each in fields(sampling):
-        setattr(target, each.name, getattr(sampling, each.name))
+    for parameter in fields(sampling):
+        setattr(target, parameter.name, getattr(sampling, parameter.name))
     return target

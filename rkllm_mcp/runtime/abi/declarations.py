@@ -88,13 +88,13 @@ class Declarations:
         self.structs = structs
         self.callbacks = callbacks
         self.functions = functions
-        self._known = dict(_BASE_TYPES)
+        self._types = dict(_BASE_TYPES)
 
     def __getitem__(self, name: str) -> Any:
         """Return the type of a name such as ``int``, ``RKLLMInput*`` or ``uint8_t[104]``."""
-        if name not in self._known:
-            self._known[name] = self._made(name)
-        return self._known[name]
+        if name not in self._types:
+            self._types[name] = self._build_type(name)
+        return self._types[name]
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
@@ -105,7 +105,7 @@ class Declarations:
         check = None if name in _UNCHECKED else zero_is_success
         return Signature(self[result], tuple(self[argument] for argument in arguments), check)
 
-    def _made(self, name: str) -> type[Any]:
+    def _build_type(self, name: str) -> type[Any]:
         if name.endswith("*"):
             return cast("type[Any]", ctypes.POINTER(self[name[:-1]]))
         if name.endswith("]"):
