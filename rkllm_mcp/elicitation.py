@@ -94,7 +94,7 @@ class _MistakeError(Exception):
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return the fields of a form, in the order of its schema."""
-    properties, names = schema.get("properties"), _listed(schema, "required")
+    properties, names = schema.get("properties"), _list_of(schema, "required")
     if not _is_object(properties):
         return ()
     return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
@@ -121,15 +121,15 @@ def problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str
 
 def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
     """Return the problem of each invalid field, by name; empty if the form can be sent."""
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for field in fields_of(schema):
         if field.name in content:
-            found[field.name] = field.problem(content[field.name])
+            problems[field.name] = field.problem(content[field.name])
         elif field.required:
-            found[field.name] = f"{field.title}: {ENGLISH['required']}"
+            problems[field.name] = f"{field.title}: {ENGLISH['required']}"
     unknown = content.keys() - {field.name for field in fields_of(schema)}
-    found |= {name: f"{name}: {ENGLISH['no field']}" for name in sorted(unknown)}
-    return {name: problem for name, problem in found.items() if problem}
+    problems |= {name: f"{name}: {ENGLISH['no field']}" for name in sorted(unknown)}
+    return {name: problem for name, problem in problems.items() if problem}
 
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
@@ -145,11 +145,11 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
 
 def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
     """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
-    titled = [_listed(schema, key) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
+    titled = [_list_of(schema, key) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
     if titled:
         options = [option for option in titled[0] if _is_object(option) and "const" in option]
         return tuple(FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options)
-    values, names = _listed(schema, "enum"), _listed(schema, "enumNames")
+    values, names = _list_of(schema, "enum"), _list_of(schema, "enumNames")
     titles = [*names, *values[len(names) :]]
     return tuple(FieldChoice(value, str(title)) for value, title in zip(values, titles, strict=False))
 
@@ -166,9 +166,9 @@ def _chosen(field: FormField, value: Any) -> Any:
     """Return the value with the given title or text; unknown input unchanged."""
     if any(choice.value == value for choice in field.choices):
         return value
-    wanted = str(value).strip().casefold()
-    named = (c.value for c in field.choices if wanted in (c.title.casefold(), str(c.value).casefold()))
-    return next(named, value)
+    spelled = str(value).strip().casefold()
+    values = (c.value for c in field.choices if spelled in (c.title.casefold(), str(c.value).casefold()))
+    return next(values, value)
 
 
 def _read_number(_field: FormField, text: str) -> float:
@@ -194,8 +194,8 @@ def _read_choice(field: FormField, text: str) -> Any:
     # A number is a 1-based position in the list, unless it is itself a value.
     value = _chosen(field, text)
     if all(choice.value != value for choice in field.choices) and text.isdecimal():
-        place = int(text) if len(text) < 10 else 0
-        return field.choices[place - 1].value if 1 <= place <= len(field.choices) else value
+        number = int(text) if len(text) < 10 else 0
+        return field.choices[number - 1].value if 1 <= number <= len(field.choices) else value
     return value
 
 
@@ -287,7 +287,7 @@ _CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
 }
 
 
-def _listed(schema: Mapping[str, Any], key: str) -> list[Any]:
+def _list_of(schema: Mapping[str, Any], key: str) -> list[Any]:
     """Return a list of the schema; empty for anything else."""
     value = schema.get(key)
     return cast("list[Any]", value) if isinstance(value, list) else []

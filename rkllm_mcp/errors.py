@@ -43,11 +43,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
-def did_you_mean(found: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that suggests the closest of some names; empty if none is close."""
     import difflib
 
-    close = difflib.get_close_matches(found, list(names), n=1)
+    close = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -206,8 +206,8 @@ class NoCallError(GenerationError):
     reason: str = ""
 
     def __str__(self) -> str:
-        found = f" ({self.reason})" if self.reason else ""
-        return f"the model made no valid call, which tool_choice requires{found}; ask again, or with fewer tools"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"the model made no valid call, which tool_choice requires{reason}; ask again, or with fewer tools"
 
 
 @dataclass(eq=False)

@@ -221,7 +221,7 @@ EVENT_TYPES: tuple[type[Event], ...] = get_args(Event)
 
 # Order of the fields that are encoded; the raw text of a call and the exception of an End are not.
 _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
-    **{event: tuple(each.name for each in fields(event)) for event in EVENT_TYPES},
+    **{event: tuple(event_field.name for event_field in fields(event)) for event in EVENT_TYPES},
     ToolCallDetected: ("id", "name", "server", "arguments", "repaired"),
     Approval: ("id", "name", "arguments", "reason"),
     Elicitation: ("id", "server", "message", "schema", "url"),
@@ -250,8 +250,8 @@ _KINDS: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
 
 def event_from_dict(value: Mapping[str, Any]) -> Event:
     """Return the event of an object that ``event_to_dict`` made; what is never encoded is empty."""
-    given = {name: each for name, each in value.items() if name not in ("kind", "seconds_left")}
-    return _KINDS[value["kind"]](**given)
+    values = {name: item for name, item in value.items() if name not in ("kind", "seconds_left")}
+    return _KINDS[value["kind"]](**values)
 
 
 # Encodes a JSON value in one line, with non-ASCII characters unescaped. Made once: json.dumps with options makes an

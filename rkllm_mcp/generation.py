@@ -118,7 +118,9 @@ class SamplingOverrides:
 
     def over(self, base: Sampling) -> Sampling:
         """Return ``base`` with the request's values; ``base`` itself without any."""
-        overrides = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        overrides = {
+            override.name: value for override in fields(self) if (value := getattr(self, override.name)) is not None
+        }
         if not overrides:
             return base
         sampling = replace(base, **overrides)
@@ -329,10 +331,10 @@ class Generator(Protocol):
         ...
 
 
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the number of leading token ids that are equal."""
-    shortest = min(len(left), len(right))
+    shortest = min(len(first), len(second))
     # The usual case, equal up to the end of one, is one comparison.
-    if list(left[:shortest]) == list(right[:shortest]):
+    if list(first[:shortest]) == list(second[:shortest]):
         return shortest
-    return next(index for index in range(shortest) if left[index] != right[index])
+    return next(index for index in range(shortest) if first[index] != second[index])

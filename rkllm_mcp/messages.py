@@ -256,23 +256,23 @@ def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
     # A short name that equals another tool's long name would shadow that tool.
     shorts.update(longs.keys() & shorts.keys())
     names: list[str] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     for server, tool in tools:
         short, long = safe_name(tool), long_name(server, tool)
         # If neither the short nor the long name is unique, append a hash of server and tool.
-        wanted = [name for name, count in ((short, shorts[short]), (long, longs[long])) if count == 1]
-        name = next((name for name in wanted if name not in taken), _marked(long, f"{server}\n{tool}"))
+        candidates = [name for name, count in ((short, shorts[short]), (long, longs[long])) if count == 1]
+        name = next((name for name in candidates if name not in used), _marked(long, f"{server}\n{tool}"))
         names.append(name)
-        taken.add(name)
+        used.add(name)
     return names
 
 
-def _marked(name: str, whole: str) -> str:
-    return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{_mark(whole)}"
+def _marked(name: str, identity: str) -> str:
+    return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{_mark(identity)}"
 
 
-def _mark(whole: str) -> str:
-    return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]
+def _mark(identity: str) -> str:
+    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:

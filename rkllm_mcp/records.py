@@ -21,9 +21,9 @@ def user_folder(kind: Literal["cache", "config", "data", "state"], environment: 
 
     A relative path in the variable is ignored, as the XDG Base Directory Specification requires.
     """
-    given = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
+    folder = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
     home = Path(environment.get("HOME") or Path.home())
-    return (given if given.is_absolute() else home / _USER_FOLDERS[kind]) / "rkllm-mcp"
+    return (folder if folder.is_absolute() else home / _USER_FOLDERS[kind]) / "rkllm-mcp"
 
 
 # Results of automatic tools in the text before a question, as ``agent.instructions`` writes them.

@@ -28,18 +28,18 @@ def _drm_version(node: Path) -> tuple[int, ...] | None:
     """Return the version of the driver behind a DRM node, which needs no rights but those of the node."""
     import fcntl
 
-    asked = bytearray(struct.calcsize(_DRM_STRUCT))
+    request = bytearray(struct.calcsize(_DRM_STRUCT))
     try:
         descriptor = os.open(node, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        fcntl.ioctl(descriptor, _DRM_VERSION, asked)
+        fcntl.ioctl(descriptor, _DRM_VERSION, request)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    return struct.unpack(_DRM_STRUCT, asked)[:3]
+    return struct.unpack(_DRM_STRUCT, request)[:3]
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,9 @@ def soc_of(machine: Machine) -> Soc | None:
 
 def driver_version(machine: Machine) -> tuple[int, ...] | None:
     """Return the version of the rknpu driver, from the kernel's files or by asking its DRM node; None if unreadable."""
-    found = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
-    if found is not None:
-        return tuple(int(part) for part in found.groups())
+    match = next((match for name in _DRIVER_VERSIONS if (match := _VERSION.search(machine.text(name) or ""))), None)
+    if match is not None:
+        return tuple(int(part) for part in match.groups())
     nodes = [node for node in npu_nodes(machine) if node.name != "rknpu"]
     return next((version for node in nodes if (version := machine.drm_version(node))), None)
 
@@ -121,8 +121,8 @@ def _load_text(machine: Machine) -> str:
 
 
 def _loads(text: str) -> tuple[int, ...]:
-    found = [percent for _, percent in _CORE_LOAD.findall(text)] or _ONE_LOAD.findall(text)
-    return tuple(int(percent or 0) for percent in found)
+    percentages = [percent for _, percent in _CORE_LOAD.findall(text)] or _ONE_LOAD.findall(text)
+    return tuple(int(percent or 0) for percent in percentages)
 
 
 @dataclass(frozen=True)

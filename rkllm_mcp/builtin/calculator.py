@@ -102,7 +102,7 @@ def _value(node: ast.expr, depth: int) -> Any:
     if isinstance(node, ast.Name) and node.id.lower() in _CONSTANTS:
         return _CONSTANTS[node.id.lower()]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        return _called(node.func.id, [_value(argument, depth + 1) for argument in node.args])
+        return _function_value(node.func.id, [_value(argument, depth + 1) for argument in node.args])
     raise LocalToolError(
         f"{_what(node)} cannot be calculated; use numbers, + - * / ** ( ) and {', '.join(_FUNCTIONS)}."
     )
@@ -128,7 +128,7 @@ def _power(base: Any, exponent: Any) -> Any:
     return _bounded(value)
 
 
-def _called(name: str, arguments: list[Any]) -> Any:
+def _function_value(name: str, arguments: list[Any]) -> Any:
     name = name.lower()
     if name == "factorial" and len(arguments) == 1:
         if not isinstance(arguments[0], int) or not 0 <= arguments[0] <= _MAX_FACTORIAL:

@@ -40,13 +40,13 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
     def clock(timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
         here = now()
         moment = here if _is_present(time) else _moment(time, _zone(from_timezone, here), here)
-        return _told(moment.astimezone(_zone(timezone, here)), timezone)
+        return _describe_moment(moment.astimezone(_zone(timezone, here)), timezone)
 
     return clock
 
 
 @cache
-def _places() -> dict[str, str]:
+def _zones_by_city() -> dict[str, str]:
     """Return the zones of places whose names the database does not have, read from their file at the first use."""
     rows = Path(__file__).with_name("places.tsv").read_text("utf-8").splitlines()
     zones = (row.split("\t") for row in rows)
@@ -54,17 +54,17 @@ def _places() -> dict[str, str]:
 
 
 def _zone(name: str, here: datetime) -> tzinfo:
-    wanted = unicodedata.normalize("NFKC", name).strip()
-    if not wanted:
+    text = unicodedata.normalize("NFKC", name).strip()
+    if not text:
         return here.tzinfo or timezone.utc
-    if wanted.upper() in {"UTC", "GMT", "Z", "協定世界時", "世界標準時"}:
+    if text.upper() in {"UTC", "GMT", "Z", "協定世界時", "世界標準時"}:
         return timezone.utc
-    if offset := _OFFSET.fullmatch(wanted):
+    if offset := _OFFSET.fullmatch(text):
         sign, hours, minutes = offset.groups()
         minutes_east = (int(hours) * 60 + int(minutes or 0)) * (-1 if sign == "-" else 1)
         if abs(minutes_east) < 24 * 60:
             return timezone(timedelta(minutes=minutes_east))
-    for key in (_places().get(wanted.lower().removesuffix("時間")), wanted, _zone_of_city(wanted)):
+    for key in (_zones_by_city().get(text.lower().removesuffix("時間")), text, _zone_of_city(text)):
         if key and (zone := _loaded(key)) is not None:
             return zone
     raise LocalToolError(
@@ -81,9 +81,9 @@ def _loaded(key: str) -> tzinfo | None:
 
 
 def _zone_of_city(city: str) -> str | None:
-    wanted = city.lower().replace(" ", "_")
+    spelled = city.lower().replace(" ", "_")
     keys = sorted(zoneinfo.available_timezones())
-    return next((key for key in keys if wanted in (key.lower(), key.lower().rpartition("/")[2])), None)
+    return next((key for key in keys if spelled in (key.lower(), key.lower().rpartition("/")[2])), None)
 
 
 def _is_present(text: str) -> bool:
@@ -107,8 +107,8 @@ def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
         ) from None
 
 
-def _told(moment: datetime, place: str) -> str:
-    zone = getattr(moment.tzinfo, "key", "") or place.strip()
+def _describe_moment(moment: datetime, requested: str) -> str:
+    zone = getattr(moment.tzinfo, "key", "") or requested.strip()
     offset = moment.strftime("%z")
     offset = f"UTC{offset[:3]}:{offset[3:5]}"
     name = moment.tzname() or ""

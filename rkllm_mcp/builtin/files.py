@@ -37,39 +37,39 @@ def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
     """Yield the tools for ``folder``; ``write`` adds the one that creates and replaces files."""
     functions: dict[str, Callable[..., str]] = {
         "list_directory": _list,
-        "read_text_file": _read,
+        "read_text_file": _read_file,
         "search_files": _search,
         **({"write_file": _write} if write else {}),
     }
     for name, function in functions.items():
-        yield LocalFunction(definitions()[name], partial(_told, function, folder))
+        yield LocalFunction(definitions()[name], partial(_run_tool, function, folder))
 
 
-def _told(function: Callable[..., str], folder: Path, **arguments: Any) -> str:
+def _run_tool(function: Callable[..., str], folder: Path, **arguments: Any) -> str:
     """Run a tool; errors of the file system become sentences for the model."""
     try:
         return function(folder, **arguments)
     except FileNotFoundError as error:
         raise LocalToolError(f"There is no {error.filename}; list_directory shows what is there.") from None
     except OSError as error:
-        named = error.filename if isinstance(error.filename, str) else "it"
-        raise LocalToolError(f"{named} cannot be used: {error.strerror}.") from None
+        subject = error.filename if isinstance(error.filename, str) else "it"
+        raise LocalToolError(f"{subject} cannot be used: {error.strerror}.") from None
 
 
 def _list(folder: Path, path: str = "") -> str:
     with _opened_folder(folder, _parts(path)) as opened:
         entries = sorted(_entries(opened), key=lambda entry: (not stat.S_ISDIR(entry[1].st_mode), entry[0]))
-    shown = [
+    lines = [
         f"{normalize('NFC', name)}/"
-        if stat.S_ISDIR(found.st_mode)
-        else f"{normalize('NFC', name)} ({found.st_size} bytes)"
-        for name, found in entries[:MOST_LISTED]
+        if stat.S_ISDIR(status.st_mode)
+        else f"{normalize('NFC', name)} ({status.st_size} bytes)"
+        for name, status in entries[:MOST_LISTED]
     ]
     more = [f"… and {len(entries) - MOST_LISTED} more"] if len(entries) > MOST_LISTED else []
-    return "\n".join([*shown, *more]) or "The folder is empty."
+    return "\n".join([*lines, *more]) or "The folder is empty."
 
 
-def _read(folder: Path, path: str, first_line: int = 1) -> str:
+def _read_file(folder: Path, path: str, first_line: int = 1) -> str:
     *parents, name = _parts(path) or [""]
     with _opened_folder(folder, parents) as opened:
         text, is_whole = _text_of(opened, name)
@@ -81,38 +81,36 @@ def _read(folder: Path, path: str, first_line: int = 1) -> str:
 
 
 def _search(folder: Path, text: str) -> str:
-    wanted = _comparable(text).split()
-    if not wanted:
+    words = _comparable(text).split()
+    if not words:
         raise LocalToolError("There is nothing to look for; give words in 'text'.")
-    found: list[str] = []
+    matches: list[str] = []
     left_bytes = 8 * MOST_READ_BYTES
-    for count, (opened, place, (name, about)) in enumerate(_walk(folder)):
-        if count >= _MOST_SEARCHED or len(found) >= _MOST_FOUND or left_bytes <= 0:
-            found.append("… not everything was searched; use more or other words")
+    for count, (opened, parent, (name, about)) in enumerate(_walk(folder)):
+        if count >= _MOST_SEARCHED or len(matches) >= _MOST_FOUND or left_bytes <= 0:
+            matches.append("… not everything was searched; use more or other words")
             break
         line = ""
-        if not all(word in _comparable(name) for word in wanted):
+        if not all(word in _comparable(name) for word in words):
             left_bytes -= about.st_size
             with suppress(LocalToolError, OSError):
-                line = _line_with(wanted, _text_of(opened, name)[0])
+                line = _line_with(words, _text_of(opened, name)[0])
             if not line:
                 continue
-        found.append(normalize("NFC", f"{place}{name}{f': {line}' if line else ''}"))
-    return "\n".join(found) or f"No file has '{text[:80]}' in its name or content."
+        matches.append(normalize("NFC", f"{parent}{name}{f': {line}' if line else ''}"))
+    return "\n".join(matches) or f"No file has '{text[:80]}' in its name or content."
 
 
 def _comparable(text: str) -> str:
     return normalize("NFC", text).casefold()
 
 
-def _line_with(wanted: list[str], text: str) -> str:
+def _line_with(words: list[str], text: str) -> str:
     """Return the first line with the most of the words, if the text has all of them; else an empty string."""
-    if not all(word in _comparable(text) for word in wanted):
+    if not all(word in _comparable(text) for word in words):
         return ""
     lines = (line.strip() for line in text.splitlines())
-    return max(lines, key=lambda line: sum(word in _comparable(line) for word in wanted), default="")[
-        :_SHOWN_LINE_CHARS
-    ]
+    return max(lines, key=lambda line: sum(word in _comparable(line) for word in words), default="")[:_SHOWN_LINE_CHARS]
 
 
 def _write(folder: Path, path: str, content: str) -> str:
@@ -169,16 +167,16 @@ def _name_in(opened: int, name: str) -> str:
         os.stat(name, dir_fd=opened, follow_symlinks=False)
         return name
     composed = normalize("NFC", name)
-    return next((each for each in os.listdir(opened) if normalize("NFC", each) == composed), name)
+    return next((entry for entry in os.listdir(opened) if normalize("NFC", entry) == composed), name)
 
 
 def _entries(opened: int) -> Iterator[_Entry]:
     """Yield the visible files and folders of an open folder."""
     for name in os.listdir(opened):
         with suppress(OSError):
-            found = os.stat(name, dir_fd=opened, follow_symlinks=False)
-            if not name.startswith(".") and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                yield name, found
+            status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            if not name.startswith(".") and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                yield name, status
 
 
 def _walk(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[tuple[int, str, _Entry]]:
@@ -194,9 +192,9 @@ def _walk(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[tuple[int, str,
         yield from _walk(folder, (*parts, name))
 
 
-def _check_regular(found: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+def _check_regular(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
         raise LocalToolError(f"{name} is {kind}; name a file.")
 
 

@@ -50,12 +50,12 @@ class FunctionThreads:
         """
         if not self._free.acquire(blocking=False):
             raise LocalToolError("It is still busy with former calls; answer without it.")
-        done = anyio.Event()
+        finished = anyio.Event()
         results: list[Any] = []
         failures: list[BaseException] = []
         loop = asyncio.get_running_loop()
 
-        def run() -> None:
+        def store_outcome() -> None:
             try:
                 results.append(work())
             except BaseException as error:  # noqa: BLE001  (SystemExit in foreign code must not end the thread without a result)
@@ -63,10 +63,10 @@ class FunctionThreads:
             finally:
                 self._free.release()
             with suppress(RuntimeError):  # the event loop has ended
-                loop.call_soon_threadsafe(done.set)
+                loop.call_soon_threadsafe(finished.set)
 
-        threading.Thread(target=run, name="local tool", daemon=True).start()
-        await done.wait()
+        threading.Thread(target=store_outcome, name="local tool", daemon=True).start()
+        await finished.wait()
         for error in failures:
             if isinstance(error, Exception):
                 raise error
@@ -85,8 +85,8 @@ class LocalFunction:
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
-            given = _coerced(arguments, self.tool.input_schema)
-            value = await _run(self.function, given, self.threads)
+            coerced = _coerced(arguments, self.tool.input_schema)
+            value = await _call_function(self.function, coerced, self.threads)
             return text_result(value if isinstance(value, str) else _as_text(value))
         except (ArgumentError, LocalToolError) as error:
             return text_result(str(error), is_error=True)
@@ -109,36 +109,36 @@ def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: the schema is not a JSON Schema, or not one of an object.
     """
-    whole: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-    if whole["type"] != "object":
-        raise ValueError(f"its input_schema has the type {whole['type']!r}; arguments are an object")
+    complete: dict[str, Any] = {"type": "object", "properties": {}, **schema}
+    if complete["type"] != "object":
+        raise ValueError(f"its input_schema has the type {complete['type']!r}; arguments are an object")
     try:
-        check_schema(whole, is_closed=False)
+        check_schema(complete, is_closed=False)
     except SchemaError as error:
         raise ValueError(f"its input_schema {str(error).removeprefix('it ')}") from None
-    return whole
+    return complete
 
 
 def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Coerce and validate the arguments, limits and patterns included."""
     try:
-        given: dict[str, Any] = coerce_arguments(arguments, schema).value
+        coerced: dict[str, Any] = coerce_arguments(arguments, schema).value
     except MismatchError as mismatch:
         raise ArgumentError(mismatch.sentence) from None
     try:
-        violation = first_violation(given, schema)
+        violation = first_violation(coerced, schema)
     except UnresolvableError:
-        return given  # an unresolvable reference restricts nothing
+        return coerced  # an unresolvable reference restricts nothing
     except (TooManyStepsError, RecursionError):
         raise ArgumentError("The arguments cannot be used: they take too much work to check.") from None
     if violation is not None:
         where, message = violation
         what = f"The argument '{where}'" if where else "The arguments"
         raise ArgumentError(f"{what} cannot be used: {message[:200]}.")
-    return given
+    return coerced
 
 
-async def _run(function: Function, arguments: Mapping[str, Any], threads: FunctionThreads) -> Any:
+async def _call_function(function: Function, arguments: Mapping[str, Any], threads: FunctionThreads) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     value = await threads.run(lambda: function(**arguments))

@@ -77,7 +77,7 @@ async def open_builtin(
     if spec.folder is not None:
         if not spec.folder.is_dir():
             raise ServerUnavailableError(f"there is no folder {spec.folder}; make it, or correct 'folder'")
-        functions = {each.tool.name: each for each in file_tools(spec.folder, write=spec.write)}
+        functions = {tool.tool.name: tool for tool in file_tools(spec.folder, write=spec.write)}
     problems: list[str] = []
     threads = FunctionThreads()
     # Every call is validated with it; import it now, so that the first call is not delayed.
@@ -125,7 +125,7 @@ def entry_point(name: str) -> Function:
     """
     module_name, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        member: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise EntryPointError(
             f"its entry_point needs the module {error.name!r}, which is not installed; install it, or correct {name!r}"
@@ -134,7 +134,7 @@ def entry_point(name: str) -> Function:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise EntryPointError(f"its entry_point {name!r} cannot be imported: {reason}; correct the module") from None
     for part in path.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        member = getattr(member, part, None)
+    if not callable(member):
         raise EntryPointError(f"its entry_point {name!r} is not a function; name a function of {module_name}")
-    return found
+    return member

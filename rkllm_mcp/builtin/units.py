@@ -26,7 +26,7 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
     """
     if not math.isfinite(value):
         raise LocalToolError("The value must be a finite number.")
-    source, target = _found(from_unit), _found(to_unit)
+    source, target = _meanings_of(from_unit), _meanings_of(to_unit)
     kinds = [kind for kind in source if kind in target]
     if not kinds:
         raise LocalToolError(f"{from_unit} is {_article(source)} and {to_unit} is {_article(target)}.")
@@ -35,14 +35,14 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
     return f"{value:{_DIGITS}} {from_unit} = {round(result, 12):{_DIGITS}} {to_unit}"
 
 
-def _found(unit: str) -> dict[str, tuple[float, float]]:
+def _meanings_of(unit: str) -> dict[str, tuple[float, float]]:
     """Return the meanings of a unit: quantity -> (size in the base unit, zero point)."""
     spelled = unit.strip()
     plain = unicodedata.normalize("NFKC", spelled)
-    for wanted in dict.fromkeys((spelled, plain, plain.lower(), plain.replace(" ", "").lower())):
-        found = _KINDS.get(wanted)
-        if found:
-            return found
+    for spelling in dict.fromkeys((spelled, plain, plain.lower(), plain.replace(" ", "").lower())):
+        meanings = _KINDS.get(spelling)
+        if meanings:
+            return meanings
     raise LocalToolError(
         f"The unit '{unit[:40]}' is not known; write its sign or name, such as km, lb, ℃, kWh, 坪 or キロメートル."
     )
@@ -57,14 +57,14 @@ def _kinds() -> dict[str, dict[str, tuple[float, float]]]:
 
     Names are matched exactly first, then in lower case, so that MB and Mb, MW and mW stay distinct.
     """
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+    meanings: dict[str, dict[str, tuple[float, float]]] = {}
     for row in Path(__file__).with_name("units.tsv").read_text("utf-8").splitlines():
         kind, size, zero, spellings = row.split("\t")
         for spelling in spellings.split():
-            found.setdefault(unicodedata.normalize("NFKC", spelling), {})[kind] = (float(size), float(zero))
-    for spelling in list(found):
-        found.setdefault(spelling.lower(), found[spelling])
-    return found
+            meanings.setdefault(unicodedata.normalize("NFKC", spelling), {})[kind] = (float(size), float(zero))
+    for spelling in list(meanings):
+        meanings.setdefault(spelling.lower(), meanings[spelling])
+    return meanings
 
 
 _KINDS = _kinds()

@@ -35,7 +35,7 @@ _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     """Append servers to a configuration file, creating it if necessary."""
-    before, plain = _read(path), [_plain(server) for server in servers]
+    before, plain = _read_table(path), [_plain(server) for server in servers]
     if _is_json(path, before):
         _write_json(path, _with_json_servers(before, plain))
         return
@@ -50,7 +50,7 @@ def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     checked_servers(raw, "the new server", path)
     if entry["name"] in names_in(path):
         raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
-    (table,) = (tidy(each.table) for each in entries_of(raw, {}, "the new server"))
+    (table,) = (tidy(added.table) for added in entries_of(raw, {}, "the new server"))
     add_servers(path, [table])
     return table
 
@@ -87,7 +87,7 @@ def remove_server(path: Path, name: str) -> None:
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
-    before, line = _read(path), _line((key, value)).rstrip()
+    before, line = _read_table(path), _line((key, value)).rstrip()
     advice = f"write this under [{section}] by hand: {line}"
     after = {**before, section: {**before.get(section, {}), key: value}}
     _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
@@ -128,7 +128,7 @@ def _with_assignment(
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
-    before = _read(path)
+    before = _read_table(path)
     service: dict[str, Any] = before.get("service", {})
     after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
     item = f"    {toml_value(entry)},{_comment(label)}\n"
@@ -138,7 +138,7 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
-    before = _read(path)
+    before = _read_table(path)
     tenants: list[dict[str, Any]] = before.get("tenants", [])
     index = _position(tenants, name)
     after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
@@ -155,7 +155,7 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     _edit(path, before, {**before, "tenants": after}, edited, advice)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_table(path: Path) -> dict[str, Any]:
     return read_file(path) if path.exists() else {}
 
 

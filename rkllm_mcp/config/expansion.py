@@ -35,12 +35,12 @@ def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
     """Return the variables that ``expand`` would miss, in order, without duplicates."""
     unset: list[str] = []
 
-    def note(text: str, _where: str) -> str:
+    def note_unset(text: str, _where: str) -> str:
         matches = [match for match in _VARIABLE.finditer(text) if not match.group(1) and match.group(3) is None]
         unset.extend(match.group(2) for match in matches)
         return text
 
-    _with_texts(value, "", note)
+    _with_texts(value, "", note_unset)
     return [name for name in dict.fromkeys(unset) if name != "PYTHON" and name not in env]
 
 

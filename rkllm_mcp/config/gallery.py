@@ -53,17 +53,17 @@ def _command(server: dict[str, Any]) -> list[str]:
 
 def server_table(name: str, folder: str | None) -> dict[str, Any]:
     """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox."""
-    found = next((candidate for candidate in gallery() if candidate["name"] == name), None)
-    if found is None:
+    entry = next((candidate for candidate in gallery() if candidate["name"] == name), None)
+    if entry is None:
         names = ", ".join(candidate["name"] for candidate in gallery())
         raise UsageError(f"the gallery has no server {name!r}; it has {names}")
-    if found["needs_folder"] != (folder is not None):
+    if entry["needs_folder"] != (folder is not None):
         advice = f"name it: rkllm-mcp servers install {name} --folder PATH"
         raise UsageError(f"{name} works in a folder; {advice}" if folder is None else f"{name} takes no --folder")
     metas = {entry["_meta"][_META]["short"]: entry["_meta"][_META] for entry in _entries()}
-    if own := metas[name].get("table"):
-        return {"name": name, **own}
-    command = [folder if word == _FOLDER and folder else word for word in found["command"]]
+    if changes := metas[name].get("table"):
+        return {"name": name, **changes}
+    command = [folder if word == _FOLDER and folder else word for word in entry["command"]]
     # The runner downloads the pinned version at the first start.
     table = {"name": name, "command": command[0], "args": command[1:], "sandbox": True, "sandbox_network": True}
     return {**table, "sandbox_write": [folder]} if folder else table

@@ -42,7 +42,7 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
         values = table.setdefault(section, {})
         if not is_table(values):
             raise ConfigError(source, section, repr(values), "a table is allowed")
-        values[key] = _read(field, env[variable], variable)
+        values[key] = _read_variable(field, env[variable], variable)
         origins[f"{section}.{key}"] = f"environment variable {variable}"
     return origins
 
@@ -60,12 +60,12 @@ def _field(section: str, key: str, variable: str) -> FieldInfo:
     return fields[key]
 
 
-def _allowed(what: str, found: str, names: list[str]) -> str:
+def _allowed(what: str, unknown: str, names: list[str]) -> str:
     levels = [name.upper() for name in names]
-    return f"the {what} are {', '.join(levels)}{did_you_mean(found.upper(), levels)}"
+    return f"the {what} are {', '.join(levels)}{did_you_mean(unknown.upper(), levels)}"
 
 
-def _read(field: FieldInfo, text: str, variable: str) -> Any:
+def _read_variable(field: FieldInfo, text: str, variable: str) -> Any:
     kinds = _kinds(field.annotation)
     if kinds & {"tuple", "dict"}:
         try:

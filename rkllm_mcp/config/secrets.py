@@ -149,8 +149,8 @@ def redacted_text(text: str) -> str:
     is_setting = _OPTION.match(option) or (option.isidentifier() and tail)
     if equals and is_setting and is_secret_name(option.lstrip("-")):
         return f"{option}={REDACTED}"
-    text = _URL.sub(lambda found: _address(found[0]), text)
-    text = _SETTING.sub(lambda found: f"{found[1]}={REDACTED}" if is_secret_name(found[1]) else found[0], text)
+    text = _URL.sub(lambda match: _address(match[0]), text)
+    text = _SETTING.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret_name(match[1]) else match[0], text)
     return _SECRET_LOOK.sub(REDACTED, _LOGIN.sub(rf"\1 {REDACTED}", text))
 
 
@@ -190,7 +190,7 @@ def secrets_in_address(url: str) -> tuple[str, ...]:
     literal = [password if colon else name if _is_random(name) else ""]
     literal += [segment for segment in parts.path.split("/") if _is_random(segment)]
     literal += [value for key, _, value in pairs if is_secret_name(unquote(key)) or _is_random(unquote(value))]
-    spellings = dict.fromkeys(each for text in literal for each in (text, unquote(text)))
+    spellings = dict.fromkeys(secret for text in literal for secret in (text, unquote(text)))
     return tuple(spelling for spelling in spellings if len(spelling) >= SHORTEST_REDACTED_CHARS)
 
 

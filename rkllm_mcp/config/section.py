@@ -110,6 +110,6 @@ KeepAlive: TypeAlias = Annotated[
 ]
 
 
-def combination(key: str, found: str, allowed: str) -> PydanticCustomError:
+def combination(key: str, actual: str, allowed: str) -> PydanticCustomError:
     """Return the error of a validator that checks several keys; ``key`` is relative to the section."""
-    return PydanticCustomError("combination", "{found}; {allowed}", {"key": key, "found": found, "allowed": allowed})
+    return PydanticCustomError("combination", "{found}; {allowed}", {"key": key, "found": actual, "allowed": allowed})

@@ -398,11 +398,11 @@ class Sections(Section):
                 if name in names[:index]:
                     advice = "another entry has this name; give it one of its own"
                     raise combination(f"{key}[{index}].name", repr(name), advice)
-        known = sorted(server.name for server in self.servers)
-        there = f"the servers are {', '.join(known)}" if known else "no servers are configured"
+        server_names = sorted(server.name for server in self.servers)
+        there = f"the servers are {', '.join(server_names)}" if server_names else "no servers are configured"
         for index, tenant in enumerate(self.tenants):
             for name in tenant.servers or ():
-                if name not in known:
+                if name not in server_names:
                     raise combination(f"tenants[{index}].servers", repr(name), there)
         return self
 
@@ -421,8 +421,8 @@ class Sections(Section):
             raise combination("service.cors", "'*' without a key", sentence)
         for index, tenant in enumerate(self.tenants):
             if entries.count(tenant.api_key) > 1:
-                found = "a key that is already in use"
-                raise combination(f"tenants[{index}].api_key", found, "give each tenant a separate key")
+                duplicate = "a key that is already in use"
+                raise combination(f"tenants[{index}].api_key", duplicate, "give each tenant a separate key")
         return self
 
 

@@ -302,9 +302,9 @@ def without_secrets(url: str) -> str:
 
 def transport_of(entry: Mapping[str, Any]) -> str | None:
     """Return the transport that an entry names or implies; None if neither."""
-    named = entry.get("transport")
-    if named is not None:
-        return str(named)
+    transport = entry.get("transport")
+    if transport is not None:
+        return str(transport)
     return next((transport for key, transport in _IMPLIED_BY.items() if key in entry), None)
 
 

@@ -45,13 +45,13 @@ class ResourceUpdates:
     def heard_from(self, server: str) -> sdk.MessageHandlerFnT:
         """Return a message handler that delivers a server's updates."""
 
-        async def handle(message: sdk.IncomingMessage) -> None:
+        async def on_message(message: sdk.IncomingMessage) -> None:
             import mcp_types as types
 
             if isinstance(message, types.ResourceUpdatedNotification):
                 self.tell(server, str(message.params.uri))
 
-        return handle
+        return on_message
 
     def tell(self, server: str, uri: str) -> None:
         """Notify the subscribers of a resource or of one of its parents."""
@@ -90,7 +90,7 @@ def elicitation_of(
 
         del context
         try:
-            answer = await _answer(spec, params, active_call(in_flight))
+            answer = await _answer_elicitation(spec, params, active_call(in_flight))
         except Exception as error:  # noqa: BLE001  (a callback never raises)
             note(f"(its elicitation request failed: {error})")
             answer = _CANCEL
@@ -119,7 +119,7 @@ async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) 
     return bool(requests)
 
 
-async def _answer(
+async def _answer_elicitation(
     spec: MCPServerConfig, params: types.ElicitRequestParams, context: CallContext | None
 ) -> ElicitationAnswer:
     is_asked = spec.elicitation != "defaults"
@@ -140,7 +140,7 @@ async def _show_url(
 ) -> ElicitationAnswer:
     if context is None or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
-    return await _ask(context, Elicitation("", server, params.message, {}, params.url))
+    return await _ask_person(context, Elicitation("", server, params.message, {}, params.url))
 
 
 async def _fill_form(
@@ -151,7 +151,7 @@ async def _fill_form(
     schema = params.requested_schema
     question = Elicitation("", server, params.message, schema)
     for _ in range(_ATTEMPTS):
-        answer = await _ask(context, question)
+        answer = await _ask_person(context, question)
         if answer.action != "accept":
             return answer
         content = filled(schema, answer.content)
@@ -162,7 +162,7 @@ async def _fill_form(
     return _CANCEL
 
 
-async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer:
+async def _ask_person(context: CallContext, question: Elicitation) -> ElicitationAnswer:
     with context.pause():
         return await context.asker.elicit(question)
 
@@ -213,7 +213,7 @@ async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[st
 def tool_changes_to(changed: Callable[[], None], also: sdk.MessageHandlerFnT | None = None) -> sdk.MessageHandlerFnT:
     """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
 
-    async def handle(message: sdk.IncomingMessage) -> None:
+    async def on_message(message: sdk.IncomingMessage) -> None:
         import mcp_types as types
 
         if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification)):
@@ -221,7 +221,7 @@ def tool_changes_to(changed: Callable[[], None], also: sdk.MessageHandlerFnT | N
         if also is not None:
             await also(message)
 
-    return handle
+    return on_message
 
 
 # A server that needs no approval must not occupy the NPU without limit during one call.
@@ -267,7 +267,7 @@ class SamplingGate:
 
         del context
         try:
-            answer = await self._answer(params)
+            answer = await self._generate_answer(params)
         except _SamplingRefusedError as error:
             self.note(f"(its sampling request was refused: {error.reason})")
             return types.ErrorData(code=error.code, message=error.reason)
@@ -282,7 +282,7 @@ class SamplingGate:
             stop_reason=_ENDINGS[answer.ending],
         )
 
-    async def _answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
+    async def _generate_answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
         request = _sampling_request(self.spec.name, params)
         call = active_call(self.in_flight)
         if call is None:

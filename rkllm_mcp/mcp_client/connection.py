@@ -200,7 +200,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
 
     async def _run_session(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
         async with self._make_client(channel, era) as client:
-            await ask_for_log(client, self.spec.log_level, self._note)
+            await ask_for_log(client, self.spec.log_level, self._note_stderr)
             await self._list_tools(client, must_be_modern=era.is_modern)
             self._memory.keep(revision_of(client, era.transport), self.tools)
             self._opened = client
@@ -224,14 +224,14 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
 
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
-        listener = MessageListener(self._over.set, self._note, wire, self._secrets)
-        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
+        listener = MessageListener(self._over.set, self._note_stderr, wire, self._secrets)
+        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
         return Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
             mode=era.mode(),
             prior_discover=era.prior(),
             client_info=Implementation(name="rkllm-mcp", version=__version__),
-            logging_callback=logging_to(self._note),
+            logging_callback=logging_to(self._note_stderr),
             log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
             message_handler=tool_changes_to(self._note_change, callbacks.message),
             sampling_callback=callbacks.sampling,
@@ -244,12 +244,12 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     def _note_change(self) -> None:
         self._tools_changed.set()
 
-    def _note(self, line: str) -> None:
+    def _note_stderr(self, line: str) -> None:
         self.notes.add(self._clean(line))
 
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
         self._tools_changed = anyio.Event()
-        self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
+        self.tools = await list_tools(client, self.spec, self._note_stderr, must_be_modern=must_be_modern)
         if self._lists_resources:
             self.resource_names = await resource_names(client)
 
@@ -260,7 +260,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 with anyio.fail_after(self.spec.connect_timeout_s):
                     await self._list_tools(client)
             except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
-                self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
+                self._note_stderr(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
             else:
                 self._become("ready")
 
@@ -296,7 +296,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             except ListenNotSupportedError:
                 pass  # notifications come without a subscription
             except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
-                self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
+                self._note_stderr(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
                 return
         await self._list_changed_tools(client)
 

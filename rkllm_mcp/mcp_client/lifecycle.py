@@ -235,7 +235,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self._backoff = Backoff(restart_pause_s)
         # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
         self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._wanted, self._first = anyio.Event(), self._settled
+        self._start_requested, self._first = anyio.Event(), self._settled
 
     def describe(self) -> ServerState:
         """Return the server's current state."""
@@ -259,15 +259,15 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         try:
             if self.state == "waiting":
                 self._become("waiting", "it is started when it is first used")
-                await self._wanted.wait()
+                await self._start_requested.wait()
             while not self._stopping:
                 self._settled = anyio.Event() if self._settled.is_set() else self._settled
-                self._ended, self._wanted = anyio.Event(), anyio.Event()
+                self._ended, self._start_requested = anyio.Event(), anyio.Event()
                 self._become("connecting")
                 await self._live_once()
                 self._settle_all()
                 if not self._stopping:
-                    await self._wanted.wait()
+                    await self._start_requested.wait()
         finally:
             self._become("stopped", "it was stopped")
             self._settle_all()
@@ -276,7 +276,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """Make ``run`` close everything and return; may be called any number of times."""
         self._stopping = True
         self._over.set()
-        self._wanted.set()
+        self._start_requested.set()
         if self._opened is None:
             self._scope.cancel()
 
@@ -348,7 +348,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self.state = "connecting"
         self._settled = anyio.Event() if self._settled.is_set() else self._settled
         self._over = anyio.Event()
-        self._wanted.set()
+        self._start_requested.set()
 
     def _settle_all(self) -> None:
         for event in (self._over, self._first, self._settled, self._ended):

@@ -87,7 +87,7 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
         message = f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
         raise ServerUnavailableError(message) from None
 
-    async def answer(stream: SocketStream) -> None:
+    async def answer_browser(stream: SocketStream) -> None:
         async with stream:
             with anyio.move_on_after(_REQUEST_TIMEOUT_S):
                 target = await _target(stream)
@@ -96,7 +96,7 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
                 await _reply(stream, 200 if is_taken else 404, text)
 
     async with listener, anyio.create_task_group() as serving:
-        serving.start_soon(listener.serve, answer)
+        serving.start_soon(listener.serve, answer_browser)
         try:
             yield
         finally:
@@ -190,11 +190,11 @@ class TokenFile:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._held: dict[str, dict[str, dict[str, Any]]] = {}
+        self._entries: dict[str, dict[str, dict[str, Any]]] = {}
 
     def entry(self, account: str) -> tuple[str, dict[str, Any]]:
         """Return the issuer of an account and its stored values: ``client`` and ``tokens``."""
-        for issuer, accounts in self._all().items():
+        for issuer, accounts in self._read_entries().items():
             if account in accounts:
                 return issuer, accounts[account]
         return "", {}
@@ -209,22 +209,22 @@ class TokenFile:
 
     def keep(self, account: str, issuer: str, entry: dict[str, Any]) -> None:
         """Store the values of an account, replacing all earlier ones of any issuer."""
-        issuers = self._all()
+        issuers = self._read_entries()
         for accounts in issuers.values():
             accounts.pop(account, None)
         issuers.setdefault(issuer, {})[account] = entry
-        self._held = {name: accounts for name, accounts in issuers.items() if accounts}
+        self._entries = {name: accounts for name, accounts in issuers.items() if accounts}
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self._held, file)
+                json.dump(self._entries, file)
             temporary.replace(self._path)
 
-    def _all(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def _read_entries(self) -> dict[str, dict[str, dict[str, Any]]]:
         if self._path is None:
-            return self._held
+            return self._entries
         try:
             return cast("dict[str, dict[str, dict[str, Any]]]", json.loads(self._path.read_text("utf-8")))
         except (OSError, ValueError):
@@ -306,7 +306,7 @@ class SignIn:
         addresses: list[str] = []
         refusals: list[ServerUnavailableError] = []
 
-        async def take(url: str) -> None:
+        async def note_address(url: str) -> None:
             addresses.append(url)
 
         async def consent() -> AuthorizationCodeResult:
@@ -333,7 +333,12 @@ class SignIn:
         metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
         provider = OAuthClientProvider(
-            spec.url, metadata, storage, redirect_handler=take, callback_handler=consent, client_metadata_url=url
+            spec.url,
+            metadata,
+            storage,
+            redirect_handler=note_address,
+            callback_handler=consent,
+            client_metadata_url=url,
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider

@@ -185,13 +185,13 @@ class ResourceHub:
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(_list_resources, "resources", server, context)
+        return await self._list_items(_list_resources, "resources", server, context)
 
     async def templates(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[ResourceTemplate, ...]:
         """Return the resource templates of all servers, or of one, in the same order."""
-        return await self._listed(_list_templates, "resource templates", server, context)
+        return await self._list_items(_list_templates, "resource templates", server, context)
 
     async def readable(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
@@ -240,7 +240,7 @@ class ResourceHub:
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(_list_prompts, "prompts", server, context)
+        return await self._list_items(_list_prompts, "prompts", server, context)
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
@@ -264,7 +264,7 @@ class ResourceHub:
         reference: str,
         argument: str,
         value: str,
-        others: Mapping[str, str] | None = None,
+        arguments: Mapping[str, str] | None = None,
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
@@ -278,7 +278,7 @@ class ResourceHub:
             template = await self._template(reference, context)
             return self.connections[template.server], PromptReference(name=template.name)
 
-        return await self._completions(find, argument, value, others, context)
+        return await self._completions(find, argument, value, arguments, context)
 
     async def complete_resource(
         self,
@@ -286,38 +286,38 @@ class ResourceHub:
         uri_template: str,
         blank: str,
         value: str,
-        others: Mapping[str, str] | None = None,
+        arguments: Mapping[str, str] | None = None,
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """Return completions for a variable of a resource template; see ``complete_prompt``."""
         from mcp_types import ResourceTemplateReference
 
         async def find() -> tuple[AnyConnection, ResourceTemplateReference]:
-            return self._named(server), ResourceTemplateReference(uri=uri_template)
+            return self._connection_to(server), ResourceTemplateReference(uri=uri_template)
 
-        return await self._completions(find, blank, value, others, context)
+        return await self._completions(find, blank, value, arguments, context)
 
     async def _completions(
         self,
         find: Callable[[], Awaitable[tuple[AnyConnection, PromptReference | ResourceTemplateReference]]],
         argument: str,
         value: str,
-        others: Mapping[str, str] | None,
+        arguments: Mapping[str, str] | None,
         context: CallContext,
     ) -> tuple[str, ...]:
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             connection, reference = await find()
 
-            async def ask(client: Client) -> tuple[str, ...]:
+            async def complete(client: Client) -> tuple[str, ...]:
                 if client.server_capabilities.completions is None:
                     return ()
                 typed = {"name": argument, "value": value}
-                return tuple((await client.complete(reference, typed, dict(others or {}) or None)).completion.values)
+                return tuple((await client.complete(reference, typed, dict(arguments or {}) or None)).completion.values)
 
-            return await connection.request(ask, context)
+            return await connection.request(complete, context)
         return ()
 
-    async def _listed(
+    async def _list_items(
         self,
         list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
         what: str,
@@ -340,11 +340,11 @@ class ResourceHub:
         A failure is reported as a status line, or raised if the server was named.
         """
         names = list(self.connections if among is None else among) if server is None else [server]
-        connections = [self._named(name) for name in names]
+        connections = [self._connection_to(name) for name in names]
         items: dict[str, Sequence[_Item]] = {}
         errors: list[ToolboxError] = []
 
-        async def ask(connection: AnyConnection) -> None:
+        async def list_server(connection: AnyConnection) -> None:
             name = connection.spec.name
             problem = f"the {what} of server '{name}' could not be listed"
             if server is None:
@@ -365,7 +365,7 @@ class ResourceHub:
 
         async with anyio.create_task_group() as asking:
             for connection in connections:
-                asking.start_soon(ask, connection)
+                asking.start_soon(list_server, connection)
         if server is not None and errors:
             raise errors[0]
         return {name: items[name] for name in names if name in items}
@@ -398,7 +398,7 @@ class ResourceHub:
         names = [name for prompt in prompts for name in (prompt.name, prompt.reference)]
         raise _unclear("prompt", reference, [prompt.reference for prompt in matches], names)
 
-    def _named(self, server: str) -> AnyConnection:
+    def _connection_to(self, server: str) -> AnyConnection:
         connection = self.connections.get(server)
         if connection is None:
             raise NotOfferedError(f"there is no server '{server}'; {closest(server, self.connections)}")

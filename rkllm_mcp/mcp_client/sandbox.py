@@ -119,8 +119,8 @@ def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
     words = first[2:].decode("utf-8", "replace").split()
     if words and Path(words[0]).name == "env":
         candidates = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        found = shutil.which(candidates[0], path=env.get("PATH")) if candidates else None
-        return Path(found).absolute() if found else None
+        program = shutil.which(candidates[0], path=env.get("PATH")) if candidates else None
+        return Path(program).absolute() if program else None
     return Path(words[0]) if words else None
 
 
@@ -195,8 +195,8 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
     paths = _outermost(places_of(spec, program, env))
-    for place in paths:
-        words += ["--ro-bind", str(place), str(place)]
+    for folder in paths:
+        words += ["--ro-bind", str(folder), str(folder)]
     if folders.caches is not None and program.name in _RUNNERS:
         words += _cache(folders.caches / _UNSAFE.sub("_", spec.name), home)
     # Parents first, so that a nested folder keeps its own mode.
@@ -211,12 +211,12 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
 def _masked(visible: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths inside the sandbox at which ``hidden`` files and folders of the host would be seen."""
     for path in (path.resolve() for path in hidden if path.exists()):
-        for place in visible:
-            real = place.resolve()
+        for path_inside in visible:
+            real = path_inside.resolve()
             if real == path or path in real.parents:
-                yield place
+                yield path_inside
             elif real in path.parents:
-                yield place / path.relative_to(real)
+                yield path_inside / path.relative_to(real)
 
 
 def _system(*, network: bool) -> Iterator[str]:

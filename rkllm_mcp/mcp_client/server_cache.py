@@ -107,26 +107,26 @@ class ServerCache:
         facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
-        self._known = _parsed(store.read(self._key))
+        self._cached = _parsed(store.read(self._key))
 
     @property
     def era(self) -> ProtocolRevision:
         """The cached protocol revision; ``UNKNOWN`` if none is cached."""
-        return self._known.era
+        return self._cached.era
 
     @property
     def tools(self) -> tuple[ToolSpec, ...] | None:
         """The tools of the previous connection; None if they were never listed."""
-        return self._known.tools
+        return self._cached.tools
 
     @property
     def has_failed(self) -> bool:
         """True if the last attempt to connect failed, also one of an earlier run."""
-        return self._known.has_failed
+        return self._cached.has_failed
 
     def note_failure(self) -> None:
         """Remember until the next successful connection that the server cannot be used."""
-        self._write(replace(self._known, has_failed=True))
+        self._write(replace(self._cached, has_failed=True))
 
     def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
         """Store the protocol revision and tools of a successful connection."""
@@ -138,12 +138,12 @@ class ServerCache:
     def forget_era(self) -> None:
         """Drop the cached protocol revision after it failed; keep the tools."""
         if self.era != UNKNOWN:
-            self._write(replace(self._known, era=UNKNOWN))
+            self._write(replace(self._cached, era=UNKNOWN))
 
-    def _write(self, known: _Known) -> None:
-        if known != self._known:
-            self._known = known
-            self._store.write(self._key, json.dumps(asdict(known), ensure_ascii=False))
+    def _write(self, entry: _Known) -> None:
+        if entry != self._cached:
+            self._cached = entry
+            self._store.write(self._key, json.dumps(asdict(entry), ensure_ascii=False))
 
 
 def _parsed(text: str | None) -> _Known:

@@ -155,7 +155,7 @@ async def call_tool(
     """Call a tool by its wire name, as a task if it requires one (2025-11-25); return the JSON of the result."""
     from mcp import MCPError
 
-    async def run() -> CallToolResult:
+    async def request() -> CallToolResult:
         if as_task and client.session.discover_result is None:
             from rkllm_mcp.mcp_client.tasks import call_as_task
 
@@ -163,11 +163,11 @@ async def call_tool(
         return await client.call_tool(tool, dict(arguments), progress_callback=_progress_to(context.on_progress))
 
     try:
-        result = await run()
+        result = await request()
     except MCPError as error:
         if not await visited(error, spec, context):
             raise
-        result = await run()
+        result = await request()
     answer: dict[str, Any] = {
         "content": [block.model_dump(by_alias=True, exclude_none=True, mode="json") for block in result.content],
         "isError": result.is_error,

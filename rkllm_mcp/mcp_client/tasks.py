@@ -166,7 +166,7 @@ class _TaskRun:
     async def _result(self, state: _State) -> types.CallToolResult:
         while state.status in _RUNNING:
             await self._report(state)
-            if not await self._answer(state):
+            if not await self._answer_inputs(state):
                 await anyio.sleep(state.interval_s())
             state = await self._next()
         await self._report(state)
@@ -190,7 +190,7 @@ class _TaskRun:
         self.reports += 1
         await self.context.on_progress(self.reports, None, state.status_message or state.status.replace("_", " "))
 
-    async def _answer(self, state: _State) -> bool:
+    async def _answer_inputs(self, state: _State) -> bool:
         """Answer the task's input requests; return False if all of them were answered before."""
         responses: dict[str, Any] = {}
         for key, request in (state.input_requests or {}).items():

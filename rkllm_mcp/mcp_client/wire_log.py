@@ -132,17 +132,17 @@ class LastLines:
         """Add bytes of the text, split at any point."""
         *lines, tail = (self._tail + chunk).split(b"\n")
         for line in lines[-self._limit :]:
-            self._keep(line)
+            self._add_line(line)
         # A character has at most four bytes; bytes beyond the width are dropped at once.
         self._tail = tail[: self._width * 4]
 
     def add(self, line: str) -> None:
         """Add a line that is not part of the byte stream."""
-        self._keep(line.encode("utf-8", "replace"))
+        self._add_line(line.encode("utf-8", "replace"))
 
     def finish(self) -> None:
         """Add the last line if it has no newline."""
-        self._keep(self._tail)
+        self._add_line(self._tail)
         self._tail = b""
 
     def forget(self) -> None:
@@ -154,7 +154,7 @@ class LastLines:
         """Return the lines, oldest first."""
         return tuple(self._lines)
 
-    def _keep(self, line: bytes) -> None:
+    def _add_line(self, line: bytes) -> None:
         text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
         if text:
             # Programs such as mcp-remote print the address that they connect to.

@@ -203,20 +203,20 @@ def user_root(env: Mapping[str, str] = os.environ) -> Path:
 
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the folders to search for models; the first one with a name is used."""
-    named = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
+    configured = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
     package = Path(rkllm_mcp.__file__).parent
     # A source tree has the catalogue at its root; an installed package contains it.
-    return (*named, user_root(env), package.parent / "models", package / "_models")
+    return (*configured, user_root(env), package.parent / "models", package / "_models")
 
 
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
     """Return every model with a card by name, also without weights here; a ConfigError if a card is invalid."""
-    found: dict[str, ModelFolder] = {}
+    folders: dict[str, ModelFolder] = {}
     for directory in directories if directories is not None else model_directories():
         for card in sorted(directory.glob(f"*/{CARD_NAME}")):
-            if card.parent.name not in found:
-                found[card.parent.name] = _checked(_read_folder(card.parent))
-    return [found[name] for name in sorted(found)]
+            if card.parent.name not in folders:
+                folders[card.parent.name] = _checked(_read_folder(card.parent))
+    return [folders[name] for name in sorted(folders)]
 
 
 def load_model(
@@ -232,8 +232,8 @@ def load_model(
         ModelNotFoundError: the model does not exist, or lacks a file.
         ConfigError: its ``model.toml`` is invalid.
     """
-    found = _find(name_or_path, model_directories() if directories is None else directories)
-    return _complete(_checked(found) if check_names else found)
+    folder = _find(name_or_path, model_directories() if directories is None else directories)
+    return _complete(_checked(folder) if check_names else folder)
 
 
 def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
@@ -260,9 +260,9 @@ def choose_model(
     Without ``emulated`` a script for the emulated runtime is no candidate, and with it nothing else is. ``check_names``
     and the errors are those of ``load_model``; a ModelNotFoundError also if none or several are available.
     """
-    named = section.path or section.name
-    if named is not None:
-        return load_model(named, directories, check_names=check_names)
+    model = section.path or section.name
+    if model is not None:
+        return load_model(model, directories, check_names=check_names)
     here = [folder for folder in list_models(directories) if not folder.missing and folder.card.task == "chat"]
     candidates = [folder for folder in here if folder.card.emulated == emulated]
     if len(candidates) == 1:
@@ -299,8 +299,8 @@ def _at_path(path: Path) -> ModelFolder:
         files = sorted(path.glob("*.rkllm"))
         if len(files) == 1:
             return _without_card(files[0])
-        found = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
-        raise ModelNotFoundError(f"The folder {path} has {found}.", "Name the .rkllm file itself.")
+        content = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
+        raise ModelNotFoundError(f"The folder {path} has {content}.", "Name the .rkllm file itself.")
     if not path.is_file():
         raise ModelNotFoundError(f"There is no {path}.", "Name a model folder or a .rkllm file.")
     if (path.parent / CARD_NAME).is_file():
@@ -324,8 +324,10 @@ def _read_folder(folder: Path) -> ModelFolder:
         card = ModelCard.model_validate(raw)
     except ValidationError as error:
         raise explain(error, str(source), root=ModelCard) from None
-    place = folder.absolute()
-    return ModelFolder(place, card, place / Path(card.file).expanduser(), place / Path(card.tokenizer).expanduser())
+    directory = folder.absolute()
+    return ModelFolder(
+        directory, card, directory / Path(card.file).expanduser(), directory / Path(card.tokenizer).expanduser()
+    )
 
 
 def _checked(model: ModelFolder) -> ModelFolder:
@@ -342,8 +344,8 @@ def _checked(model: ModelFolder) -> ModelFolder:
     return model
 
 
-def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
-    return f"{words} {', '.join(names)}{did_you_mean(found, names)}"
+def _one_of(words: str, name: str, names: Mapping[str, Any]) -> str:
+    return f"{words} {', '.join(names)}{did_you_mean(name, names)}"
 
 
 def _complete(folder: ModelFolder) -> ModelFolder:

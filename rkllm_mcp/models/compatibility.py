@@ -98,7 +98,7 @@ def match_model(names: Sequence[str], architecture: str | None, entries: Sequenc
     for name in names:
         if (card := _longest(name, words)) is not None:
             return ModelMatch(card, "model")
-    families = [(card, tuple(word for word in own if not _SIZE.fullmatch(word))) for card, own in words]
+    families = [(card, tuple(word for word in name_words if not _SIZE.fullmatch(word))) for card, name_words in words]
     for name in names:
         if (card := _longest(name, families)) is not None:
             return ModelMatch(card, "family")
@@ -111,13 +111,15 @@ def match_model(names: Sequence[str], architecture: str | None, entries: Sequenc
 def _longest(name: str, candidates: Sequence[tuple[ModelCard, tuple[str, ...]]]) -> ModelCard | None:
     """Return the candidate with the most words, all of which occur in the name in this order."""
     spelled = _words(name)
-    fitting = [(len(own), card) for card, own in candidates if own and _stands_in(own, spelled)]
+    fitting = [
+        (len(name_words), card) for card, name_words in candidates if name_words and _stands_in(name_words, spelled)
+    ]
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
-def _stands_in(own: Sequence[str], spelled: Sequence[str]) -> bool:
-    rest = iter(spelled)
-    return all(word in rest for word in own)
+def _stands_in(name_words: Sequence[str], spelled: Sequence[str]) -> bool:
+    remaining = iter(spelled)
+    return all(word in remaining for word in name_words)
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -99,8 +99,8 @@ class EmbedderSources:
         if not self.folders.has(name):
             card = CATALOGUE.get(name)
             if repository is None and card is None:
-                known = ", ".join(CATALOGUE)
-                raise UsageError(f"unknown embedder {name!r}; known are {known}, or name a --repository OWNER/NAME")
+                names = ", ".join(CATALOGUE)
+                raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
             self._download(name, repository or (card.repository if card else ""), file, report)
         self.choose(name)
         return folder
@@ -108,14 +108,18 @@ class EmbedderSources:
     def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
         names = self.hub.names(repository)
         network = file or _network(repository, names)
-        wanted = [network, _TOKENIZER, *(each for each in (f"{network}_data", *_OPTIONAL) if each in names)]
-        found = [self.hub.find(RemoteFile(repository, each)) for each in wanted]
+        names_to_fetch = [
+            network,
+            _TOKENIZER,
+            *(file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names),
+        ]
+        files = [self.hub.find(RemoteFile(repository, file_name)) for file_name in names_to_fetch]
         with self.folders.workspace(name) as space:
-            self.folders.check_room(sum(each.size or 0 for each in found if each.cached is None))
-            for each in found:
-                target = space.ready / each.remote.name
+            self.folders.check_room(sum(remote_file.size or 0 for remote_file in files if remote_file.cached is None))
+            for remote_file in files:
+                target = space.ready / remote_file.remote.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                self.hub.fetch(each, space.place, target, report)
+                self.hub.fetch(remote_file, space.place, target, report)
             self.folders.publish(name, space)
 
     def remove(self, name: str) -> int:
@@ -128,9 +132,9 @@ class EmbedderSources:
 
 
 def _network(repository: str, names: Sequence[str]) -> str:
-    for each in _NETWORKS:
-        if each in names:
-            return each
-    found = [name for name in names if name.endswith(".onnx")]
-    has = f"has {', '.join(found[:12])}" if found else "has no .onnx file"
+    for network in _NETWORKS:
+        if network in names:
+            return network
+    networks = [name for name in names if name.endswith(".onnx")]
+    has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
     raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")

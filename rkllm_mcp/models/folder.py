@@ -55,20 +55,20 @@ class ModelFolderStore:
     def workspace(self, name: str) -> Generator[Workspace]:
         """Open a folder that keeps only partial downloads at the end; a ModelFileError if it is in use or read-only."""
         self.folder(name)
-        place = self.root / f".{name}.part"
-        with _told(place):
-            place.mkdir(parents=True, exist_ok=True)
-            lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        partial = self.root / f".{name}.part"
+        with _explained_write_errors(partial):
+            partial.mkdir(parents=True, exist_ok=True)
+            lock = os.open(partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(lock, name)
             try:
                 # A process that was killed leaves finished files, which belong to another attempt.
-                shutil.rmtree(place / "ready", ignore_errors=True)
-                with _told(place):
-                    (place / "ready").mkdir()
-                yield Workspace(place, place / "ready")
+                shutil.rmtree(partial / "ready", ignore_errors=True)
+                with _explained_write_errors(partial):
+                    (partial / "ready").mkdir()
+                yield Workspace(partial, partial / "ready")
             finally:
-                _tidy(place)
+                _tidy(partial)
         finally:
             os.close(lock)
 
@@ -85,7 +85,7 @@ class ModelFolderStore:
     def publish(self, name: str, workspace: Workspace) -> Path:
         """Move the finished files into place: a new folder atomically, an existing one file by file, the card last."""
         target = self.folder(name)
-        with _told(target):
+        with _explained_write_errors(target):
             # Partial downloads of other versions, which no later attempt can use.
             for part in workspace.place.glob("*.incomplete"):
                 part.unlink()
@@ -100,7 +100,7 @@ class ModelFolderStore:
     def remove(self, name: str) -> int:
         """Remove a model's folder; return the freed bytes, without files that have other hard links."""
         target = self.folder(name)
-        with _told(target):
+        with _explained_write_errors(target):
             if target.is_symlink():
                 target.unlink()
                 return 0
@@ -141,14 +141,14 @@ def _lock(lock: int, name: str) -> None:
         raise ModelFileError(f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it.") from None
 
 
-def _tidy(place: Path) -> None:
-    shutil.rmtree(place / "ready", ignore_errors=True)
-    if not any(place.glob("*.incomplete")):
-        shutil.rmtree(place, ignore_errors=True)
+def _tidy(partial: Path) -> None:
+    shutil.rmtree(partial / "ready", ignore_errors=True)
+    if not any(partial.glob("*.incomplete")):
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
+def _explained_write_errors(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -75,7 +75,7 @@ class _Reader:
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
-        self._left = size
+        self._remaining = size
 
     def metadata(self) -> dict[str, Any]:
         if self._bytes(4) != _MAGIC:
@@ -112,9 +112,9 @@ class _Reader:
         return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))[0]
 
     def _bytes(self, count: int) -> bytes:
-        if count > self._left:
+        if count > self._remaining:
             raise ValueError("it is cut off")
-        self._left -= count
+        self._remaining -= count
         return self._file.read(count)
 
 
@@ -128,17 +128,17 @@ def describe_gguf(path: Path, metadata: Mapping[str, Any]) -> RkllmFile:
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> str | None:
     """Return the tokenizer as the text of a ``tokenizer.json``; None for a kind that is not known here."""
-    known = _PRE_TOKENIZERS.get(str(metadata.get("tokenizer.ggml.pre")))
+    steps = _PRE_TOKENIZERS.get(str(metadata.get("tokenizer.ggml.pre")))
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
     kinds = metadata.get("tokenizer.ggml.token_type")
-    if known is None or not tokens or not merges or not kinds or metadata.get("tokenizer.ggml.model") != "gpt2":
+    if steps is None or not tokens or not merges or not kinds or metadata.get("tokenizer.ggml.model") != "gpt2":
         return None
-    normalizer, pre_tokenizers = known
+    normalizer, pre_tokenizers = steps
     # Some files list a control token twice; llama.cpp takes the first.
     ids: dict[str, int] = {}
     for index, token in enumerate(tokens):
         ids.setdefault(token, index)
-    kept = [(token, index, kinds[index]) for token, index in ids.items() if index < len(kinds)]
+    tokens_with_kind = [(token, index, kinds[index]) for token, index in ids.items() if index < len(kinds)]
     added = [
         {
             "id": index,
@@ -149,11 +149,11 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> str | None:
             "normalized": False,
             "special": kind == _CONTROL,
         }
-        for token, index, kind in kept
+        for token, index, kind in tokens_with_kind
         if kind in {_CONTROL, _USER_DEFINED}
     ]
     # Added tokens stand in the vocabulary too: those that do not are numbered anew by the tokenizers library.
-    vocab = {token: index for token, index, kind in kept if kind != _UNUSED}
+    vocab = {token: index for token, index, kind in tokens_with_kind if kind != _UNUSED}
     return json.dumps(
         {
             "version": "1.0",

@@ -86,7 +86,7 @@ class Hub:
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
 
         try:
-            found = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
+            metadata = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
         except download_errors() as error:
             cached = None if _is_refusal(error) else self._cached(file, file.revision)
             if cached is None:
@@ -96,22 +96,24 @@ class Hub:
             return FoundFile(file, "", commit, cached.stat().st_size, cached)
         except ValueError as error:
             raise ModelDownloadError(f"{error}.", _SPELLING) from None
-        if found.etag is None or found.commit_hash is None:
+        if metadata.etag is None or metadata.commit_hash is None:
             raise ModelDownloadError(f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it.")
-        return FoundFile(file, found.etag, found.commit_hash, found.size, self._cached(file, found.commit_hash))
+        return FoundFile(
+            file, metadata.etag, metadata.commit_hash, metadata.size, self._cached(file, metadata.commit_hash)
+        )
 
     def names(self, repository: str, revision: str | None = None) -> list[str]:
         """Return the files of a repository, or raise a ModelDownloadError; the cache answers for an unreachable hub."""
         file = RemoteFile(repository, "the list of files", revision)
         try:
-            return self._listed(file)
+            return self._file_names(file)
         except download_errors() as error:
             cached = [] if _is_refusal(error) else self._cached_names(repository)
             if not cached:
                 raise self._explained(error, file) from error
             return cached
 
-    def fetch(self, found: FoundFile, parts: Path, target: Path, report: Report) -> None:
+    def fetch(self, source: FoundFile, parts: Path, target: Path, report: Report) -> None:
         """Download a file from ``find`` to ``target`` and verify it, or raise a ModelDownloadError.
 
         ``parts`` is the folder for the partial file and must be on the same file system.
@@ -119,35 +121,35 @@ class Hub:
         from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
 
         try:
-            if found.cached is not None:
-                place_file(found.cached, target)
-                self._check(found, target)
-                report(found.remote.name, target.stat().st_size, target.stat().st_size)
+            if source.cached is not None:
+                place_file(source.cached, target)
+                self._check(source, target)
+                report(source.remote.name, target.stat().st_size, target.stat().st_size)
                 return
-            part = found.part(parts)
-            if part.exists() and (found.size is None or part.stat().st_size > found.size):
+            part = source.part(parts)
+            if part.exists() and (source.size is None or part.stat().st_size > source.size):
                 part.unlink()  # the total size is unknown, or the partial file is longer
-            address = self._url(found.remote, found.commit)
-            receive(address, part, report, name=found.remote.name, size=found.size, headers=build_hf_headers())
-            self._check(found, part)
+            address = self._url(source.remote, source.commit)
+            receive(address, part, report, name=source.remote.name, size=source.size, headers=build_hf_headers())
+            self._check(source, part)
             part.replace(target)
         except download_errors() as error:
-            raise self._explained(error, found.remote) from error
+            raise self._explained(error, source.remote) from error
 
-    def _check(self, found: FoundFile, path: Path) -> None:
+    def _check(self, source: FoundFile, path: Path) -> None:
         """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
         size = path.stat().st_size
-        if found.size is not None and size != found.size:
+        if source.size is not None and size != source.size:
             path.unlink()
             raise ModelDownloadError(
-                f"{found.remote.name} arrived with {size} bytes instead of {found.size}.", "Fetch it again."
+                f"{source.remote.name} arrived with {size} bytes instead of {source.size}.", "Fetch it again."
             )
-        etag = found.etag if _SHA256.fullmatch(found.etag) else None
-        wanted = {digest for digest in (found.remote.sha256, etag) if digest}
-        if wanted and wanted != {_sha256(path)}:
+        etag = source.etag if _SHA256.fullmatch(source.etag) else None
+        digests = {digest for digest in (source.remote.sha256, etag) if digest}
+        if digests and digests != {_sha256(path)}:
             path.unlink()
             raise ModelDownloadError(
-                f"{found.remote.name} from {found.remote.repository} has a wrong checksum.",
+                f"{source.remote.name} from {source.remote.repository} has a wrong checksum.",
                 "Download it again; if that repeats, the repository has a newer version than the catalogue.",
             )
 
@@ -159,10 +161,10 @@ class Hub:
     def _cached(self, file: RemoteFile, revision: str | None) -> Path | None:
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
-        return Path(found) if isinstance(found, str) else None
+        cached = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
+        return Path(cached) if isinstance(cached, str) else None
 
-    def _listed(self, file: RemoteFile) -> list[str]:
+    def _file_names(self, file: RemoteFile) -> list[str]:
         """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
         from huggingface_hub.utils import (
             build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
@@ -182,8 +184,8 @@ class Hub:
         from huggingface_hub.file_download import repo_folder_name
 
         folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
-        found = folder.glob("snapshots/*/**/*")
-        return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in found if path.is_file()})
+        paths = folder.glob("snapshots/*/**/*")
+        return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
 
     def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""

@@ -132,7 +132,7 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     """
     options = options.resolved(sources)
     sources.folders.folder(options.name)
-    card, there = _wanted(sources, options)
+    card, there = _card_to_pull(sources, options)
     if there is not None and not there.missing:
         sources.say(f"{options.name} is here already: {there.folder}")
         return there
@@ -145,9 +145,9 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     downloaded = {"file": weights.remote.name, "revision": weights.commit or source.revision}
     card = card.model_copy(update={"source": source.model_copy(update=downloaded)})
     with sources.folders.workspace(options.name) as space:
-        sources.folders.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        for found, name in ((weights, card.file), (tokenizer, card.tokenizer)):
-            sources.hub.fetch(found, space.place, space.ready / Path(name).name, report)
+        sources.folders.check_room(sum(_outstanding(source_file, space) for source_file in (weights, tokenizer)))
+        for source_file, name in ((weights, card.file), (tokenizer, card.tokenizer)):
+            sources.hub.fetch(source_file, space.place, space.ready / Path(name).name, report)
         header = read_rkllm_file(space.ready / Path(card.file).name)
         sources.check_platform(header.platform, any_platform=options.any_platform)
         check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
@@ -156,17 +156,17 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     return load_model(folder)
 
 
-def _wanted(sources: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
+def _card_to_pull(sources: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
     """Return the card to download for, and the user's existing folder of that name."""
     models = sources.models()
     folder = next((folder for folder in models if folder.folder.name == options.name), None)
     if folder is not None:
-        own = folder if folder.folder.parent == sources.folders.root.absolute() else None
+        user_folder = folder if folder.folder.parent == sources.folders.root.absolute() else None
         if folder.card.emulated:
             raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
-        if own is None and _comes_before(sources, folder.folder.parent):
+        if user_folder is None and _comes_before(sources, folder.folder.parent):
             raise UsageError(f"{folder.folder} has precedence over {sources.folders.root}; put the files there by hand")
-        return folder.card, own
+        return folder.card, user_folder
     if options.repository is None or options.file is None:
         # load_model raises the error with the known names.
         load_model(options.name, sources.directories)
@@ -177,16 +177,20 @@ def _wanted(sources: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolde
             "'rkllm-mcp models add PATH --template NAME'"
         )
     sources.say(f"{options.name} uses the chat template of {like.card.name}")
-    own = {"name": options.name, "description": ""}
+    changes = {"name": options.name, "description": ""}
     other = {} if like.by == "model" else {"published": None, "source": None}
-    return like.card.model_copy(update=own | other), None
+    return like.card.model_copy(update=changes | other), None
 
 
 def _comes_before(sources: ModelSources, directory: Path) -> bool:
     """Return True if a folder of models hides the user's own folder of the same name."""
-    places = [place.absolute() for place in sources.directories]
-    own = sources.folders.root.absolute()
-    return own in places and directory in places and places.index(directory) < places.index(own)
+    directories = [folder.absolute() for folder in sources.directories]
+    user_root = sources.folders.root.absolute()
+    return (
+        user_root in directories
+        and directory in directories
+        and directories.index(directory) < directories.index(user_root)
+    )
 
 
 def _source(card: ModelCard, options: Pull) -> SourceCard:
@@ -195,9 +199,9 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
         # Checksum and revision of the catalogue's file do not apply to another file.
         platform = name_hints(options.file or "").platform or source.platform
         other = {"revision": None, "sha256": None, "platform": platform}
-        named = {"repository": options.repository or source.repository, "file": options.file or source.file}
+        changes = {"repository": options.repository or source.repository, "file": options.file or source.file}
         try:
-            source = SourceCard.model_validate({**source.model_dump(), **other, **named})
+            source = SourceCard.model_validate({**source.model_dump(), **other, **changes})
         except ValidationError:
             raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
     if source.repository is None:
@@ -209,11 +213,11 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
 
 def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
     """Find the tokenizer: the original model's, or in the .rkllm file's repository, first if the user names one."""
-    beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
+    repository_file = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
     if source.tokenizer_repository is None:
-        return sources.hub.find(beside)
+        return sources.hub.find(repository_file)
     original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
-    first, second = (beside, original) if options.repository else (original, beside)
+    first, second = (repository_file, original) if options.repository else (original, repository_file)
     try:
         return sources.hub.find(first)
     except ModelDownloadError as trouble:
@@ -240,16 +244,16 @@ def _only(source: SourceCard, names: Sequence[str], repository: str) -> str:
     for candidates in (fitting, plain):
         if len(candidates) == 1:
             return candidates[0]
-    found = f"{len(files)} .rkllm files: {', '.join(files[:_SHOWN_FILES])}" if files else "no .rkllm file"
+    content = f"{len(files)} .rkllm files: {', '.join(files[:_SHOWN_FILES])}" if files else "no .rkllm file"
     advice = "Name one with --file." if files else "Name another with --repository."
-    raise ModelDownloadError(f"{repository} has {found}.", advice)
+    raise ModelDownloadError(f"{repository} has {content}.", advice)
 
 
-def _outstanding(found: FoundFile, space: Workspace) -> int:
-    if found.cached is not None or found.size is None:
+def _outstanding(source_file: FoundFile, space: Workspace) -> int:
+    if source_file.cached is not None or source_file.size is None:
         return 0
-    part = found.part(space.place)
-    return max(0, found.size - (part.stat().st_size if part.exists() else 0))
+    part = source_file.part(space.place)
+    return max(0, source_file.size - (part.stat().st_size if part.exists() else 0))
 
 
 def _write_card(space: Workspace, card: ModelCard, file: RkllmFile, longest: int | None = None) -> None:
@@ -322,16 +326,16 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
     sources.say(_description(file, hints, like))
     text = tokenizer_of(metadata) if metadata is not None and options.tokenizer is None else None
-    found = text or _tokenizer(sources, options, asker, file, like)
+    tokenizer_source = text or _tokenizer(sources, options, asker, file, like)
     with sources.folders.workspace(name) as space:
         sources.folders.check_room(file.size_bytes if options.copy else 0)
         tokenizer = space.ready / _TOKENIZER
-        if isinstance(found, RemoteFile):
-            sources.hub.fetch(sources.hub.find(found), space.place, tokenizer, report)
-        elif isinstance(found, Path):
-            place_file(found, tokenizer, copy=True)
+        if isinstance(tokenizer_source, RemoteFile):
+            sources.hub.fetch(sources.hub.find(tokenizer_source), space.place, tokenizer, report)
+        elif isinstance(tokenizer_source, Path):
+            place_file(tokenizer_source, tokenizer, copy=True)
         else:
-            tokenizer.write_text(found, "utf-8")
+            tokenizer.write_text(tokenizer_source, "utf-8")
         check_tokenizer(tokenizer, card.template, file, sources.say)
         model = file.path.name
         if metadata is not None:
@@ -342,10 +346,10 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
         else:
             place_file(file.path, space.ready / model, copy=options.copy)
         source = SourceCard.model_validate({"platform": platform}) if platform else None
-        own = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source}
+        changes = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source}
         if metadata is not None:
-            own |= {"emulated": True, "published": None}
-        _write_card(space, card.model_copy(update=own), file, hints.context_tokens)
+            changes |= {"emulated": True, "published": None}
+        _write_card(space, card.model_copy(update=changes), file, hints.context_tokens)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
 
@@ -412,9 +416,9 @@ def _tokenizer(
     """Return the location of the model's tokenizer."""
     if options.tokenizer is not None:
         return _named_tokenizer(options.tokenizer)
-    beside = file.path.parent / _TOKENIZER
-    if beside.is_file():
-        return beside
+    neighbour = file.path.parent / _TOKENIZER
+    if neighbour.is_file():
+        return neighbour
     if like is not None and like.by == "model":
         same = next((folder.tokenizer for folder in sources.models() if folder.card == like.card), None)
         if same is not None and same.is_file():
@@ -426,10 +430,10 @@ def _tokenizer(
     return _named_tokenizer(asker.choose(f"Where is the tokenizer ({advice})?", "--tokenizer"))
 
 
-def _named_tokenizer(named: str) -> Path | RemoteFile:
-    if named.startswith(HUB_PREFIX):
-        return RemoteFile(named.removeprefix(HUB_PREFIX), _TOKENIZER)
-    path = Path(named).expanduser()
+def _named_tokenizer(argument: str) -> Path | RemoteFile:
+    if argument.startswith(HUB_PREFIX):
+        return RemoteFile(argument.removeprefix(HUB_PREFIX), _TOKENIZER)
+    path = Path(argument).expanduser()
     path = path / _TOKENIZER if path.is_dir() else path
     if not path.is_file():
         raise UsageError(f"{path} does not exist; --tokenizer names a tokenizer.json, or hf:OWNER/NAME to fetch it")

@@ -115,8 +115,8 @@ def _check_kind(path: Path, head: bytes, size: int) -> None:
             raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
         return
     if not head.strip(b"\0"):
-        found = "is empty" if not size else "begins with zeros, as a download that was broken off leaves it"
-        raise ModelFileError(f"{path} {found}.", _AGAIN)
+        problem = "is empty" if not size else "begins with zeros, as a download that was broken off leaves it"
+        raise ModelFileError(f"{path} {problem}.", _AGAIN)
     for beginning, what, remedy in _OTHERS:
         if head.startswith(beginning):
             raise ModelFileError(f"{path} {what}.", remedy)
@@ -157,7 +157,7 @@ class _Header:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
         self._size = size
-        self._left = size - len(MAGIC)
+        self._remaining = size - len(MAGIC)
         self._strings = 0
         self.is_cut = False
 
@@ -216,23 +216,23 @@ class _Header:
 
     def _string(self, longest: int) -> Masked:
         length = int(self._unpack("<Q"))
-        self._check(length, self._left)
+        self._check(length, self._remaining)
         if length > longest:
             raise _UnknownLayoutError
-        head = self._take(min(length, _MASK_BYTES))
+        head = self._read_bytes(min(length, _MASK_BYTES))
         self._skip(length - len(head))
         return Masked(head, length)
 
     def _unpack(self, form: str) -> int | float:
-        number: int | float = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        number: int | float = struct.unpack(form, self._read_bytes(struct.calcsize(form)))[0]
         return number
 
-    def _take(self, count: int) -> bytes:
-        taken = self._file.read(count)
-        if len(taken) < count:
+    def _read_bytes(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) < count:
             raise _TruncatedError
-        self._left -= count
-        return taken
+        self._remaining -= count
+        return data
 
     def _check(self, count: int, most: int) -> None:
         if count > _MAX_PLAUSIBLE:
@@ -241,10 +241,10 @@ class _Header:
             raise _TruncatedError
 
     def _skip(self, count: int) -> None:
-        self._check(count, self._left)
+        self._check(count, self._remaining)
         if count:
             self._file.seek(count, 1)
-        self._left -= count
+        self._remaining -= count
 
 
 def _known_mask(pairs: list[_Pair]) -> bytes:
@@ -275,8 +275,10 @@ def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence
 
     An unknown key can have the length and start of a known one; a single key against several others is ignored.
     """
-    known = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
-    masks = sorted({_xor(key.head, plain) for key, plain in known if len(plain) > len(mask)}, key=len)[:_MOST_MASKS]
+    candidates = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
+    masks = sorted({_xor(key.head, plain) for key, plain in candidates if len(plain) > len(mask)}, key=len)[
+        :_MOST_MASKS
+    ]
     votes = [sum(not any(_xor(one, other)) for other in masks) for one in masks]
     best = max(range(len(masks)), key=votes.__getitem__, default=None)
     return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
@@ -308,11 +310,11 @@ def _only_candidate(key: Masked, mask: bytes, names: Mapping[int, Sequence[bytes
 
 def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:
     """Return the known keys by length."""
-    found: dict[int, list[bytes]] = {}
+    by_length: dict[int, list[bytes]] = {}
     for name in _KEYS:
         plain = name.replace("{arch}", architecture).encode()
-        found.setdefault(len(plain), []).append(plain)
-    return found
+        by_length.setdefault(len(plain), []).append(plain)
+    return by_length
 
 
 def _text(value: Value | None, mask: bytes) -> str:

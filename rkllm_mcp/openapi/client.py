@@ -110,7 +110,7 @@ class HttpClient:
         sent.url = _RedactedURL(request.url, secrets)
         response = await self._client.send(sent, stream=True)
         try:
-            return await _read(response, limit_bytes, any_type=any_type)
+            return await _read_body(response, limit_bytes, any_type=any_type)
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
@@ -132,7 +132,7 @@ async def open_http_client(
         yield HttpClient(client, reach)
 
 
-async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:
+async def _read_body(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     length = response.headers.get("content-length", "")
     announced = int(length) if length.isdecimal() and "content-encoding" not in response.headers else None

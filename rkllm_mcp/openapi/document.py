@@ -100,7 +100,7 @@ class _Builder:
             elif kind in ("MappingEndEvent", "SequenceEndEvent"):
                 self._close()
             elif kind == "AliasEvent":
-                self._put(self._anchors.get(event.anchor), str(event.anchor))
+                self._add_value(self._anchors.get(event.anchor), str(event.anchor))
             elif kind == "DocumentEndEvent":
                 break
         return self._root
@@ -111,10 +111,10 @@ class _Builder:
         value = _plain(text) if is_plain else text
         if event.anchor:
             self._anchors[event.anchor] = value
-        self._put(value, text)
+        self._add_value(value, text)
 
     def _open(self, container: Any, anchor: str) -> None:
-        self._put(container, "")
+        self._add_value(container, "")
         self._stack.append((container, anchor))
         self._keys.append(_NO_KEY)
 
@@ -127,7 +127,7 @@ class _Builder:
             # Registered at the end, so that a value cannot contain itself through an alias.
             self._anchors[anchor] = container
 
-    def _put(self, value: Any, as_key: str) -> None:
+    def _add_value(self, value: Any, as_key: str) -> None:
         if not self._stack:
             self._root = value
             return
@@ -188,7 +188,7 @@ class References:
         trail: list[str] = []
         while isinstance(reference := current.get("$ref"), str) and len(trail) < _MAX_HOPS:
             if reference in trail:
-                self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to itself")
+                self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} refers to itself")
                 return _NOTHING, tuple(trail)
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
@@ -200,7 +200,7 @@ class References:
 
     def _looked_up(self, reference: str) -> Any:
         if not reference.startswith("#"):
-            self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed")
+            self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed")
             return None
         target: Any = self._root
         for step in reference[1:].split("/")[1:]:
@@ -213,11 +213,11 @@ class References:
             if target is None:
                 break
         if not isinstance(target, (Mapping, bool)) or not reference.startswith("#/"):
-            self._note(f"$ref {reference[:_MAX_SHOWN]!r} has no target")
+            self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} has no target")
             return None
         return cast("Any", target)
 
-    def _note(self, note: str) -> None:
+    def _add_note(self, note: str) -> None:
         self.notes[note] = None
 
 

@@ -309,7 +309,9 @@ def _fields_of(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, 
 
 def _placed(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
     """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
-    values = ((each, arguments.get(each.key)) for each in operation.parameters if each.place == location)
+    values = (
+        (parameter, arguments.get(parameter.key)) for parameter in operation.parameters if parameter.place == location
+    )
     return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
 
 

@@ -78,7 +78,7 @@ def _satisfied(
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
             return []
-        values = [(each, (tokens.get(each.name) or tokens.get(server) or "").strip()) for each in open_schemes]
+        values = [(scheme, (tokens.get(scheme.name) or tokens.get(server) or "").strip()) for scheme in open_schemes]
         if values and all(token for _, token in values):
             return values
     return []

@@ -83,7 +83,7 @@ class EventReader:
         if kind == "message_start":
             yield from self._count(as_mapping(as_mapping(event.get("message")).get("usage")))
         elif kind == "content_block_start":
-            yield from self._begin(block_index, as_mapping(event.get("content_block")))
+            yield from self._begin_block(block_index, as_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
             yield from self._continue(block_index, as_mapping(event.get("delta")))
         elif kind == "message_delta":
@@ -92,7 +92,7 @@ class EventReader:
             if isinstance(reason, str):
                 yield _STOPS.get(reason, FinishPart("end"))
 
-    def _begin(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
+    def _begin_block(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
         kind = block.get("type")
         if kind == "text" and block.get("text"):
             yield TextPart(str(block["text"]))
@@ -132,11 +132,11 @@ def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts])
     words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if turn.role == "assistant":
         before = thoughts.get(wire_id(turn.calls[0].id), ()) if turn.calls else ()
-        return {"role": "assistant", "content": [*before, *words, *(_call(call, names) for call in turn.calls)]}
+        return {"role": "assistant", "content": [*before, *words, *(_call_block(call, names) for call in turn.calls)]}
     return {"role": "user", "content": [*map(_result, turn.results), *words]}
 
 
-def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+def _call_block(call: ToolCall, names: WireNames) -> dict[str, Any]:
     return {"type": "tool_use", "id": wire_id(call.id), "name": names.wire(call.name), "input": dict(call.arguments)}
 
 

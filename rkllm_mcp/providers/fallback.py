@@ -145,16 +145,16 @@ class _FirstAnswer:
 class _NewEvents:
     """The sink of the second model; removes a repetition of the first one's text from the start."""
 
-    def __init__(self, said: str, sink: EventSink) -> None:
-        self._earlier = said if said.strip() else ""
+    def __init__(self, earlier: str, sink: EventSink) -> None:
+        self._earlier = earlier if earlier.strip() else ""
         self._buffer = ""
         self._sink = sink
         self.drained = sink.drained
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on what is new."""
-        shown = [Text(self._new_text(event.text)) if isinstance(event, Text) else event for event in batch]
-        if new := [event for event in shown if not isinstance(event, Text) or event.text]:
+        unrepeated = [Text(self._new_text(event.text)) if isinstance(event, Text) else event for event in batch]
+        if new := [event for event in unrepeated if not isinstance(event, Text) or event.text]:
             self._sink.feed(new)
 
     def _new_text(self, text: str) -> str:

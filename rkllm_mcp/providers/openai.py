@@ -89,7 +89,7 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
     if turn.role == "assistant":
         message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
         if turn.calls:
-            message["tool_calls"] = [_call(call, names) for call in turn.calls]
+            message["tool_calls"] = [_call_object(call, names) for call in turn.calls]
         yield message
         return
     yield from (
@@ -99,7 +99,7 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": turn.text}
 
 
-def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+def _call_object(call: ToolCall, names: WireNames) -> dict[str, Any]:
     function = {"name": names.wire(call.name), "arguments": json.dumps(call.arguments, ensure_ascii=False)}
     return {"id": wire_id(call.id), "type": "function", "function": function}
 

@@ -240,7 +240,7 @@ class RemoteModel(ABC):
     ) -> Usage:
         """Send one request, feed its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
         request = self._request(model_round, conversation)
-        begun, first, last = anyio.current_time(), None, 0.0
+        started, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
         conversation.unpaid_tokens = _prompt_tokens(model_round)
         try:
@@ -260,7 +260,7 @@ class RemoteModel(ABC):
         self._answered(conversation, turn)
         # An estimate if the service reports none.
         counted = turn.usage_part or UsagePart(_prompt_tokens(model_round), 0, estimated_message_tokens(turn.message()))
-        usage = _usage(counted, begun, first or last, last)
+        usage = _usage(counted, started, first or last, last)
         sink.feed([*closing, usage])
         return usage
 

@@ -103,12 +103,12 @@ def egress_notices(config: Config) -> list[str]:
     services = services_of(config)
     lines: list[str] = []
     if "model" in services:
-        lines.append(f"[Model: {_DATA} go to {_named(services['model'])}]")
+        lines.append(f"[Model: {_DATA} go to {_service_name(services['model'])}]")
     if "fallback" in services and config.provider.fallback is not None:
         when = ", ".join(_OCCASIONS[occasion] for occasion in config.provider.fallback.when)
-        lines.append(f"[Model: {_DATA} go to {_named(services['fallback'])} when {when}]")
+        lines.append(f"[Model: {_DATA} go to {_service_name(services['fallback'])} when {when}]")
     return lines
 
 
-def _named(service: RemoteSettings) -> str:
+def _service_name(service: RemoteSettings) -> str:
     return f"{service.host} (model '{service.model}')"

@@ -281,7 +281,7 @@ class RkllmModel:
     def branch(self, conversation_id: str, new_id: str) -> None:
         """See ``StatefulModel.branch``."""
         if (prompt := self._prompts.get(conversation_id)) is not None:
-            self._keep(new_id, prompt.copied())
+            self._store_prompt(new_id, prompt.copied())
 
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
@@ -302,7 +302,9 @@ class RkllmModel:
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         continued = conversation.messages[-1] if options.continues else None
-        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call, begun=continued)
+        turn = TurnBuilder(
+            conversation, detector, stop=options.stop, single_call=options.single_call, earlier=continued
+        )
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )
@@ -351,12 +353,12 @@ class RkllmModel:
         """Feed the events of tokens to ``sink``; called as the tokens arrive."""
         if not run.ids:
             self._progress.over(run.conversation.id)
-        if events := self._read(batch, run):
+        if events := self._events_of(batch, run):
             sink.feed(events)
         if run.turn.is_over or run.is_repeating:
             generation.finish_early()
 
-    def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
+    def _events_of(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
         """Return the events of tokens, up to the end of the turn."""
         events: list[Event] = []
         if run.comparison is not None:
@@ -388,10 +390,10 @@ class RkllmModel:
         prompt = self._prompts.pop(conversation.id, None)
         if prompt is None:
             prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
-        self._keep(conversation.id, prompt)
+        self._store_prompt(conversation.id, prompt)
         return prompt
 
-    def _keep(self, conversation_id: str, prompt: ConversationPrompt) -> None:
+    def _store_prompt(self, conversation_id: str, prompt: ConversationPrompt) -> None:
         self._prompts[conversation_id] = prompt
         if len(self._prompts) > LEDGERS_KEPT:
             self._prompts.popitem(last=False)

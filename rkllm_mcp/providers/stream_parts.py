@@ -87,9 +87,9 @@ class CallParts:
     def finish(self, *, is_cut: bool) -> Iterator[ToolCallDetected | ToolCallFailed]:
         """Yield every call, parsed; with ``is_cut`` the token limit may have cut off the last one."""
         for number, call in enumerate(self._open, 1):
-            yield self._read(call, is_cut=is_cut and number == len(self._open))
+            yield self._resolve(call, is_cut=is_cut and number == len(self._open))
 
-    def _read(self, call: CallPart, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
+    def _resolve(self, call: CallPart, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
         name = self._names.shown(call.name.strip())
         raw = f"{name}({call.arguments})"
         try:

@@ -49,7 +49,7 @@ class TurnBuilder:
         stop: Sequence[str] = (),
         single_call: bool = False,
         call_parts: CallParts | None = None,
-        begun: Message | None = None,
+        earlier: Message | None = None,
     ) -> None:
         self._conversation = conversation
         self._detector = detector
@@ -59,8 +59,8 @@ class TurnBuilder:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._failures: list[ToolCallFailed] = []
-        self._begun = begun or Message("assistant")
-        self._has_text, self._is_finished = begun is not None, False
+        self._earlier = earlier or Message("assistant")
+        self._has_text, self._is_finished = earlier is not None, False
         self._stop_string = ""
         self.calls: list[ToolCall] = []
         self.usage_part: UsagePart | None = None
@@ -114,9 +114,9 @@ class TurnBuilder:
         """Return the assistant message with the events returned so far."""
         return Message(
             "assistant",
-            "".join([self._begun.text, *self._text]),
+            "".join([self._earlier.text, *self._text]),
             calls=tuple(self.calls),
-            thinking="".join([self._begun.thinking, *self._thinking]),
+            thinking="".join([self._earlier.thinking, *self._thinking]),
             cut=self._is_cut and not self.is_over,
         )
 

@@ -76,11 +76,11 @@ class WireNames:
 
     def __init__(self, tools: Iterable[ToolSpec]) -> None:
         self._wire: dict[str, str] = {}
-        self._shown: dict[str, str] = {}
+        self._by_wire: dict[str, str] = {}
         for tool in tools:
             wire = self._free(_safe(tool.name))
             self._wire.setdefault(tool.name, wire)
-            self._shown.setdefault(wire, tool.name)
+            self._by_wire.setdefault(wire, tool.name)
 
     def wire(self, name: str) -> str:
         """Return the name to send."""
@@ -88,11 +88,11 @@ class WireNames:
 
     def shown(self, wire: str) -> str:
         """Return the tool for a name from the service; unknown names unchanged."""
-        return self._shown.get(wire, wire)
+        return self._by_wire.get(wire, wire)
 
     def _free(self, wire: str) -> str:
         number, name = _FIRST_SUFFIX, wire
-        while name in self._shown:
+        while name in self._by_wire:
             ending = f"_{number}"
             name, number = f"{wire[: MAX_NAME_CHARS - len(ending)]}{ending}", number + 1
         return name
@@ -106,8 +106,8 @@ def _turn(
     if message.role == "assistant":
         answered = {result.call_id for later in following for result in later.results if with_calls}
         calls = tuple(call for call in message.calls if call.id in answered)
-        others = (call for call in message.calls if call.id not in answered)
-        texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in others)
+        unanswered = (call for call in message.calls if call.id not in answered)
+        texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in unanswered)
         return WireTurn("assistant", _joined((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)

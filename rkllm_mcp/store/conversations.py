@@ -152,8 +152,8 @@ def _append(
     unknown = connection.execute(query, (*whose, conversation.kept_turns)).fetchall()
     new = turns[_written(unknown, turns) :]
     _insert(tenant, conversation.id, position, new, connection)
-    others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
-    return position + len(new), others
+    new_elsewhere = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
+    return position + len(new), new_elsewhere
 
 
 def _remove(tenant: str, conversation_id: str, positions: range, connection: sqlite3.Connection) -> int:
@@ -188,16 +188,16 @@ def _show_version(
     """
     whose = (tenant, conversation_id, position)
     where = "FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
-    found = connection.execute(f"SELECT id, created, turns {where} ORDER BY created, id", whose).fetchall()
+    versions = connection.execute(f"SELECT id, created, turns {where} ORDER BY created, id", whose).fetchall()
     current = connection.execute(f"{_TURNS} LIMIT 1", whose).fetchone()
     if current is not None:
-        found.insert(sum(row[1] <= current[5] for row in found), (0, current[5], ""))
+        versions.insert(sum(row[1] <= current[5] for row in versions), (0, current[5], ""))
     if number < 0:
-        found.sort()
-        number = len(found)
-    if not 1 <= number <= len(found):
+        versions.sort()
+        number = len(versions)
+    if not 1 <= number <= len(versions):
         return False
-    version, _, turns = found[number - 1]
+    version, _, turns = versions[number - 1]
     if version:
         _set_aside(tenant, conversation_id, position, connection)
         _insert(tenant, conversation_id, position, [StoredTurn(*turn) for turn in json.loads(turns)], connection)
@@ -210,12 +210,12 @@ def _versions(
     tenant: str, conversation_id: str, turns: Sequence[StoredTurn], connection: sqlite3.Connection
 ) -> dict[int, tuple[int, int]]:
     query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
-    others: dict[int, list[float]] = {}
+    creation_times: dict[int, list[float]] = {}
     for position, created in connection.execute(query, (tenant, conversation_id)):
-        others.setdefault(position, []).append(created)
+        creation_times.setdefault(position, []).append(created)
     return {
         position: (1 + sum(at <= turns[position].at for at in times), 1 + len(times))
-        for position, times in others.items()
+        for position, times in creation_times.items()
         if position < len(turns)
     }
 
@@ -232,7 +232,9 @@ def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn
 def _insert(
     tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], connection: sqlite3.Connection
 ) -> None:
-    rows = [(tenant, conversation_id, place, *astuple(turn)) for place, turn in enumerate(turns, position)]
+    rows = [
+        (tenant, conversation_id, turn_position, *astuple(turn)) for turn_position, turn in enumerate(turns, position)
+    ]
     connection.executemany(_INSERT_TURN, rows)
 
 
@@ -346,31 +348,31 @@ class Conversations:
             return 0
         turns = list(map(_storable, conversation.unkept))
         work = partial(_append, tenant, conversation, turns)
-        conversation.kept_turns, others = await self._database.ask(work, durable=True)
+        conversation.kept_turns, new_elsewhere = await self._database.ask(work, durable=True)
         conversation.draft = conversation.replaces = None
         del conversation.unkept[:count]
-        return others
+        return new_elsewhere
 
-    async def add(self, tenant: str, kept: StoredConversation) -> str:
+    async def add(self, tenant: str, stored: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken."""
-        given = kept.turns if self.keeps_results else map(without_results, kept.turns)
-        turns = list(map(_storable, given))
+        turns_to_store = stored.turns if self.keeps_results else map(without_results, stored.turns)
+        turns = list(map(_storable, turns_to_store))
 
-        def work(connection: sqlite3.Connection) -> str:
+        def insert(connection: sqlite3.Connection) -> str:
             query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
-            taken = connection.execute(query, (tenant, kept.id)).fetchone()
-            conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
-            head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made)
-            connection.execute(_UPSERT, (*head, kept.settings, kept.created, kept.updated))
+            row = connection.execute(query, (tenant, stored.id)).fetchone()
+            conversation_id = uuid.uuid4().hex[:12] if row or not stored.id else stored.id
+            head = (tenant, conversation_id, title_of(stored.title), stored.system, stored.calls_made)
+            connection.execute(_UPSERT, (*head, stored.settings, stored.created, stored.updated))
             _insert(tenant, conversation_id, 0, turns, connection)
             return conversation_id
 
-        return await self._database.ask(work, durable=True)
+        return await self._database.ask(insert, durable=True)
 
     async def get(self, tenant: str, conversation_id: str) -> StoredConversation | None:
         """Return a conversation with all turns; None if this tenant has none of that id."""
 
-        def work(connection: sqlite3.Connection) -> StoredConversation | None:
+        def select(connection: sqlite3.Connection) -> StoredConversation | None:
             head = connection.execute(_HEAD, (tenant, conversation_id)).fetchone()
             if head is None:
                 return None
@@ -381,7 +383,7 @@ class Conversations:
                 conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
             )
 
-        return await self._database.ask(work, reads=True)
+        return await self._database.ask(select, reads=True)
 
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = "", *, pinned_first: bool = False
@@ -401,8 +403,8 @@ class Conversations:
         values: dict[str, Any] = {"tenant": tenant, "id": _utf8(prefix), "like": f"{_literal(prefix)}%"}
         rows = await self._database.rows(f"SELECT {_COLUMNS}{_OF_TENANT} AND id = :id", values)
         if not rows:
-            begun = f"SELECT {_COLUMNS}{_OF_TENANT} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
-            rows = await self._database.rows(begun, {**values, "limit": limit, "offset": 0, "pinned_first": False})
+            query = f"SELECT {_COLUMNS}{_OF_TENANT} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
+            rows = await self._database.rows(query, {**values, "limit": limit, "offset": 0, "pinned_first": False})
         return [_summary(row, "") for row in rows]
 
     async def count(self, tenant: str, search: str = "") -> int:
@@ -433,18 +435,18 @@ class Conversations:
     async def delete_all(self, tenant: str) -> int:
         """Delete every conversation and response of a tenant; return how many conversations existed."""
 
-        def work(connection: sqlite3.Connection) -> int:
+        def delete(connection: sqlite3.Connection) -> int:
             connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
             rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
             return _delete(tenant, [row[0] for row in rows], connection)
 
-        return await self._database.erase(work)
+        return await self._database.erase(delete)
 
     async def clean(self, tenant: str) -> int:
         """Delete conversations and results of tools beyond the limits; return how many were deleted."""
         now, limits = self._clock(), self._limits
 
-        def work(connection: sqlite3.Connection) -> int:
+        def delete_old(connection: sqlite3.Connection) -> int:
             gone: set[str] = set()
             if limits.days is not None:
                 values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
@@ -455,7 +457,7 @@ class Conversations:
             before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
             return deleted + _erase_results(tenant, before, connection)
 
-        return await self._database.erase(work)
+        return await self._database.erase(delete_old)
 
 
 class StoredResponses:
@@ -474,14 +476,14 @@ class StoredResponses:
         words = _response_words(items, response, keep_results=self._limits.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def insert(connection: sqlite3.Connection) -> None:
             connection.execute(_INSERT_RESPONSE, row)
             connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
             if self._limits.days is not None:
                 old = "DELETE FROM responses WHERE created < ? AND created > ?"
                 connection.execute(old, (now - self._limits.days * DAY_S, now - CLOCK_WAS_SET_S))
 
-        self._database.tell(work)
+        self._database.tell(insert)
 
     async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
         """Return the items up to a response, oldest first.
@@ -497,8 +499,8 @@ class StoredResponses:
     async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         """Return a response; None if this tenant has none of that id."""
         query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
-        found = await self._database.rows(query, (tenant, _utf8(response_id)))
-        return json.loads(found[0][0]) if found else None
+        rows = await self._database.rows(query, (tenant, _utf8(response_id)))
+        return json.loads(rows[0][0]) if rows else None
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return False if no response has that id."""

@@ -32,8 +32,8 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
 
     Each tenant has a folder below the owner's; the owner is the empty name.
     """
-    named = env.get(OVERRIDE, "")
-    folder = Path(named).expanduser() if named else user_folder("state", env)
+    override = env.get(OVERRIDE, "")
+    folder = Path(override).expanduser() if override else user_folder("state", env)
     if tenant:
         # A tenant's name can contain any character; its hash is a valid folder name.
         folder = folder / "tenants" / hashlib.sha256(tenant.encode()).hexdigest()[:16]
@@ -141,11 +141,11 @@ class Database:
         read or written.
         """
         try:
-            done = self._thread.submit(self._transact, work, durable=durable, reads=reads)
+            future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
         except RuntimeError:
             raise StoreError(str(self.path), "it is closed already", _REPORT) from None
         try:
-            result = await asyncio.wrap_future(done)
+            result = await asyncio.wrap_future(future)
         except StoreError as error:
             if durable:
                 self._fail(error)
@@ -221,8 +221,8 @@ class Database:
         try:
             self._connect(str(self.path))
         except NewerSchemaError:
-            found, remedy = "it was written by a newer version of rkllm-mcp", f"update rkllm-mcp, or {_ELSEWHERE}"
-            raise StoreError(str(self.path), found, remedy) from None
+            problem, remedy = "it was written by a newer version of rkllm-mcp", f"update rkllm-mcp, or {_ELSEWHERE}"
+            raise StoreError(str(self.path), problem, remedy) from None
         except sqlite3.Error as error:
             raise self._failure(error) from None
 
@@ -282,7 +282,7 @@ class Database:
         if durable:
             connection.execute("PRAGMA synchronous = FULL")
         try:
-            self._begin(connection, reads=reads)
+            self._begin_transaction(connection, reads=reads)
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException as error:
@@ -299,7 +299,7 @@ class Database:
                 connection.execute("PRAGMA synchronous = NORMAL")
         return result
 
-    def _begin(self, connection: sqlite3.Connection, *, reads: bool) -> None:
+    def _begin_transaction(self, connection: sqlite3.Connection, *, reads: bool) -> None:
         """Begin a transaction; a writer that was waited for in vain is not waited for as long again."""
         if reads:
             connection.execute("BEGIN")
@@ -333,8 +333,8 @@ class Database:
         remedy = next((remedy for part, remedy in _REMEDIES if part in text), _ELSEWHERE)
         return StoreError(str(self.path), text, remedy)
 
-    def _note_failure(self, done: Future[object]) -> None:
-        error = None if done.cancelled() else done.exception()
+    def _note_failure(self, future: Future[object]) -> None:
+        error = None if future.cancelled() else future.exception()
         if error is not None:
             self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), _REPORT))
 

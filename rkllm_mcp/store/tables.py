@@ -92,15 +92,15 @@ class SwitchTable:
         """Replace the stored switches."""
         changes = tuple(changes)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def write(connection: sqlite3.Connection) -> None:
             for change in changes:
-                place = (change.server, change.tool)
+                key = (change.server, change.tool)
                 if change.is_on is None:
-                    connection.execute("DELETE FROM switches WHERE server = ? AND tool = ?", place)
+                    connection.execute("DELETE FROM switches WHERE server = ? AND tool = ?", key)
                 else:
-                    connection.execute(_PUT_SWITCH, (*place, change.is_on, time.time()))
+                    connection.execute(_PUT_SWITCH, (*key, change.is_on, time.time()))
 
-        self._database.tell(work)
+        self._database.tell(write)
 
 
 class KeyValue:
@@ -143,7 +143,7 @@ class DailyUsage:
         available again.
         """
 
-        def work(connection: sqlite3.Connection) -> int:
+        def add_counts(connection: sqlite3.Connection) -> int:
             kind, key = _TOKENS
             words = read_texts(kind, connection).get(key, "").split()
             totals = {
@@ -157,7 +157,7 @@ class DailyUsage:
                 connection.execute(_PUT_TEXT, (kind, key, text, time.time()))
             return total
 
-        return await self._database.ask(work)
+        return await self._database.ask(add_counts)
 
 
 def _since_boot() -> tuple[str, float]:
@@ -190,12 +190,12 @@ class DeviceKeys:
         code = secrets.token_urlsafe(24)
         boot, now = self._since_boot()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def insert(connection: sqlite3.Connection) -> None:
             expired = "DELETE FROM texts WHERE kind = ? AND (text != ? OR at < ?)"
             connection.execute(expired, (_CODES, boot, now))
             connection.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
 
-        await self._database.ask(work, durable=True)
+        await self._database.ask(insert, durable=True)
         return code
 
     async def exchange(self, code: str, name: str) -> tuple[Device, str] | None:
@@ -205,20 +205,20 @@ class DeviceKeys:
         row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
         boot, now = self._since_boot()
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def replace_code(connection: sqlite3.Connection) -> bool:
             query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
             is_valid = connection.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
             if is_valid:
                 connection.execute(_PUT_TEXT, row)
             return is_valid
 
-        return (device, key) if await self._database.ask(work, durable=True) else None
+        return (device, key) if await self._database.ask(replace_code, durable=True) else None
 
     async def find(self, key: str) -> Device | None:
         """Return the device of a key; None if it was revoked or never existed."""
         number = key.removeprefix(DEVICE_PREFIX).partition("-")[0]
-        known = [(device, entry) for device, entry in await self._devices() if device.id == number]
-        return next((device for device, entry in known if matches(key, entry)), None)
+        matching = [(device, entry) for device, entry in await self._devices() if device.id == number]
+        return next((device for device, entry in matching if matches(key, entry)), None)
 
     async def all(self) -> list[Device]:
         """Return all devices, the oldest first."""
@@ -233,8 +233,8 @@ class DeviceKeys:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
         rows = await self._database.rows(query, (_KEYS,))
-        found = ((number, json.loads(text), linked) for number, text, linked in rows)
-        return [(Device(number, name, linked), entry) for number, (name, entry), linked in found]
+        devices = ((number, json.loads(text), linked) for number, text, linked in rows)
+        return [(Device(number, name, linked), entry) for number, (name, entry), linked in devices]
 
 
 def _digest(code: str) -> str:

@@ -61,11 +61,11 @@ class CallHistory:
         """Delete records beyond the limits."""
         limits, now = self._retention, self._clock()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def delete_old(connection: sqlite3.Connection) -> None:
             connection.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.days * DAY_S))
             connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (limits.calls,))
 
-        self._database.tell(work)
+        self._database.tell(delete_old)
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None

@@ -176,7 +176,7 @@ class Approvals:
         if isinstance(outcome, ApprovalVerdict):
             return outcome
         with context.pause():
-            return await self._ask(spec, tool, call, context)
+            return await self._ask_person(spec, tool, call, context)
 
     async def approve_sampling(self, spec: MCPServerConfig, request: SamplingRequest, context: CallContext) -> bool:
         """Return True if a server may ask the model during a call; stored decisions survive the server's restart."""
@@ -190,10 +190,12 @@ class Approvals:
         if (grant is not None and grant.fingerprint == fingerprint) or self.conversations.allows(*key):
             return True
         decision = await context.asker.approve(sampling_question(request, context.language or self.language))
-        self._note(decision, key)
+        self._store_decision(decision, key)
         return decision not in (None, "deny", "never")
 
-    async def _ask(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
+    async def _ask_person(
+        self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
+    ) -> ApprovalVerdict:
         language = context.language or self.language
         async with self._turn(context.conversation_id):
             # The decision about a call that was ahead in the queue may apply to this one.
@@ -204,7 +206,7 @@ class Approvals:
             decision = await context.asker.approve(question)
             # An approval of a repeated call is one of this call only.
             if outcome.concern != "repeated" or decision == "never":
-                self._note(decision, outcome.key)
+                self._store_decision(decision, outcome.key)
         return _verdict(decision, call.name, outcome.concern, context, language)
 
     async def _rule_without_asking(
@@ -235,7 +237,7 @@ class Approvals:
             return ApprovalVerdict("conversation")
         return _Question(concern, key, has_changed)
 
-    def _note(self, decision: Decision | None, key: _Key) -> None:
+    def _store_decision(self, decision: Decision | None, key: _Key) -> None:
         _, server, tool, fingerprint = key
         if decision in ("always", "never"):
             self.grants.keep(server, tool, StoredApproval("always" if decision == "always" else "never", fingerprint))

@@ -39,12 +39,12 @@ class ResourceTools:
         self,
         hub: ResourceHub,
         offering: Callable[[], Mapping[str, Sequence[str]]],
-        taken: Sequence[str],
+        taken_names: Sequence[str],
         *,
         asks_always: bool,
     ) -> None:
         name = "resources"
-        while name in taken:
+        while name in taken_names:
             name = f"host_{name}"
         self.spec = BuiltinServer(name=name, tools=(), approve="always" if asks_always else "writes")
         self._hub = hub
@@ -72,7 +72,7 @@ class ResourceTools:
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """List or read; a resource that cannot be read is an error result."""
-        run = self._read if tool == READ else self._list
+        run = self._read_resource if tool == READ else self._list
         try:
             text, is_error = await run(str(arguments.get("uri" if tool == READ else "query", "")), context), False
         except ToolboxError as error:
@@ -82,22 +82,24 @@ class ResourceTools:
     async def _list(self, query: str, context: CallContext) -> str:
         offering = self._offering()
         resources, templates = await self._hub.readable(context=context)
-        listed = [(one.server, one.uri, one.name, one.description) for one in resources]
-        listed += [(one.server, one.uri_template, one.name, one.description) for one in templates]
+        entries = [(resource.server, resource.uri, resource.name, resource.description) for resource in resources]
+        entries += [
+            (template.server, template.uri_template, template.name, template.description) for template in templates
+        ]
         servers: dict[str, set[str]] = {}
-        for server, uri, _, _ in listed:
+        for server, uri, _, _ in entries:
             servers.setdefault(uri, set()).add(server)
         lines = [
             f"{uri if len(servers[uri]) == 1 else f'{server}:{uri}'} — {': '.join(filter(None, words))[:_TEXT_CHARS]}"
-            for server, uri, *words in listed
+            for server, uri, *words in entries
             if server in offering
         ]
-        wanted = query.lower().split()
-        lines.sort(key=lambda line: -sum(word in line.lower() for word in wanted))
+        words = query.lower().split()
+        lines.sort(key=lambda line: -sum(word in line.lower() for word in words))
         more = [f"… and {len(lines) - _LISTED} more; name what you look for in a query."][: len(lines) > _LISTED]
         return "\n".join([*lines[:_LISTED], *more]) or "There are no resources."
 
-    async def _read(self, reference: str, context: CallContext) -> str:
+    async def _read_resource(self, reference: str, context: CallContext) -> str:
         connection, uri = await self._hub.locate(reference, context)
         server = connection.spec.name
         if server not in self._offering():

@@ -174,10 +174,10 @@ class _ToolIndex:
             terms.setdefault(loan, [])
         return terms
 
-    def scores(self, request: str, wanted: Wanted) -> list[float]:
+    def scores(self, request: str, terms_of_request: Wanted) -> list[float]:
         """Return a score from 0 to 1 for each tool, lower for those that do something else with the same things."""
-        scores = self.ranking.scores(wanted)
-        terms = frozenset(_flat(wanted))
+        scores = self.ranking.scores(terms_of_request)
+        terms = frozenset(_flat(terms_of_request))
         is_question = _ASKS.search(request.strip()) is not None
         wants_change = not is_question and not _CHANGING_MEANINGS.isdisjoint(terms)
         unwanted = _UNWANTED * len(scores) / (len(scores) + _MANY_TOOLS)

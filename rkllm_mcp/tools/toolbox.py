@@ -319,9 +319,9 @@ async def _start(source: AnyToolServer) -> None:
         await source.available()
 
 
-def _index(listed: Sequence[ToolSpec]) -> _Index:
-    names = shown_names([(tool.server, tool.wire_name) for tool in listed])
-    tools = {name: replace(tool, name=name) for name, tool in zip(names, listed, strict=True)}
+def _index(tools_of_servers: Sequence[ToolSpec]) -> _Index:
+    names = shown_names([(tool.server, tool.wire_name) for tool in tools_of_servers])
+    tools = {name: replace(tool, name=name) for name, tool in zip(names, tools_of_servers, strict=True)}
     # An alias that several tools share resolves to none of them.
     aliases: dict[str, str | None] = {}
     for name, tool in tools.items():

@@ -261,6 +261,8 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
         headers["content-type"] = "text/event-stream"
     else:
         messages = (item.message.model_dump(by_alias=True, exclude_unset=True) for item in messages_in(content))
-        own = next((each for each in messages if str(each.get("id")) == str(call) and "method" not in each), None)
-        content = content if own is None else json.dumps({**own, "id": call}).encode()
+        own_response = next(
+            (message for message in messages if str(message.get("id")) == str(call) and "method" not in message), None
+        )
+        content = content if own_response is None else json.dumps({**own_response, "id": call}).encode()
     return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)

@@ -71,7 +71,7 @@ class Child:
 
     async def receive(self) -> bytes:
         """Return the next bytes of stdout; empty at the end."""
-        return await _read(self._stdout)
+        return await _read_pipe(self._stdout)
 
     async def send(self, data: bytes) -> None:
         """Write to stdin; an OSError if the process has closed its stdin."""
@@ -84,7 +84,7 @@ class Child:
 
     async def keep_errors(self) -> None:
         """Read stderr to the end into ``LastLines``."""
-        while chunk := await _read(self._errors):
+        while chunk := await _read_pipe(self._errors):
             self._stderr.feed(chunk)
 
     async def end_group_with_leader(self) -> None:
@@ -122,7 +122,7 @@ class Child:
                 return
 
     async def _discard_output(self) -> None:
-        while await _read(self._stdout):
+        while await _read_pipe(self._stdout):
             pass
 
     def _signal(self, number: signal.Signals) -> None:
@@ -182,7 +182,7 @@ def _unread_bytes(pipe: IO[bytes]) -> int:
     return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-async def _read(pipe: IO[bytes]) -> bytes:
+async def _read_pipe(pipe: IO[bytes]) -> bytes:
     # Waiting first yields to the event loop once per chunk: a server that never pauses must not block other tasks.
     await anyio.wait_readable(pipe.fileno())
     return os.read(pipe.fileno(), _CHUNK_BYTES)

@@ -46,10 +46,10 @@ class LineSplitter:
         if not newline:
             return []
         lines = [b"".join(self._pieces)]
-        *whole, tail = remainder.split(b"\n")
+        *complete, tail = remainder.split(b"\n")
         self._pieces, self._line_bytes = [], 0
         self._append(tail)
-        return lines + whole
+        return lines + complete
 
     def _append(self, piece: bytes) -> None:
         self._line_bytes += len(piece)
