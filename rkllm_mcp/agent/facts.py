@@ -28,15 +28,15 @@ def call_key(name: str, arguments: Mapping[str, Any]) -> str:
 
 def last_question(conversation: Conversation) -> Message:
     """Return the last message of the user; an empty one without any."""
-    asked = (message for message in reversed(conversation.messages) if message.role == "user")
-    return next(asked, Message("user"))
+    questions = (message for message in reversed(conversation.messages) if message.role == "user")
+    return next(questions, Message("user"))
 
 
 def calls_with_results(conversation: Conversation) -> frozenset[str]:
     """Return the ``call_key`` of each call whose result, not an error, is the last message."""
     last = conversation.messages[-1] if conversation.messages else Message("user")
-    done = {result.call_id for result in _successes([last])}
-    calls = (call for message in conversation.messages for call in message.calls if call.id in done)
+    answered_ids = {result.call_id for result in _successes([last])}
+    calls = (call for message in conversation.messages for call in message.calls if call.id in answered_ids)
     return frozenset(call_key(call.name, call.arguments) for call in calls)
 
 
@@ -51,8 +51,8 @@ def facts_conversation(conversation: Conversation) -> Conversation:
     facts = "\n".join(dict.fromkeys(result.text.strip() for result in _successes(messages[start:])))
     tail = _TAILS[language_of_text(question.text)].format(facts=facts)
     system = messages[:1] if messages and messages[0].role == "system" else []
-    asked = replace(question, text=f"{question.text}{tail}")
-    return Conversation(id=conversation.id, messages=[*system, asked], tenant=conversation.tenant)
+    with_facts = replace(question, text=f"{question.text}{tail}")
+    return Conversation(id=conversation.id, messages=[*system, with_facts], tenant=conversation.tenant)
 
 
 def _successes(messages: Sequence[Message]) -> Iterator[ToolResult]:

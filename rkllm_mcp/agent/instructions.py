@@ -37,11 +37,11 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
     if system_prompt is not None and language is None:
         return system_prompt
     if language_of_setting(language) == "ja":
-        own = JAPANESE_SYSTEM_PROMPT if system_prompt is None else f"{system_prompt} "
-        return f"{own}{ANSWER_IN_JAPANESE}"
-    named = "English" if language == "en" else language
-    wanted = f"Answer in {named}." if named else ANSWER_IN_THE_QUESTIONS_LANGUAGE
-    return f"{DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt} {wanted}"
+        base = JAPANESE_SYSTEM_PROMPT if system_prompt is None else f"{system_prompt} "
+        return f"{base}{ANSWER_IN_JAPANESE}"
+    language_name = "English" if language == "en" else language
+    instruction = f"Answer in {language_name}." if language_name else ANSWER_IN_THE_QUESTIONS_LANGUAGE
+    return f"{DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt} {instruction}"
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
@@ -51,8 +51,8 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
         The instructions that have to go into the next turn instead; usually none.
     """
     messages = conversation.messages
-    said = [message.text if message.role == "system" else message.context for message in messages]
-    new = [instruction for instruction in instructions if not any(instruction in text for text in said)]
+    earlier_texts = [message.text if message.role == "system" else message.context for message in messages]
+    new = [instruction for instruction in instructions if not any(instruction in text for text in earlier_texts)]
     if not new or any(message.role != "system" for message in messages):
         return "\n".join(new)
     system = Message("system", "\n\n".join([*(message.text for message in messages), *new]))
@@ -68,15 +68,15 @@ class ResponseInstructions:
 
     def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
         self._of_tool = of_tool
-        self._said: set[str] = set()
+        self._sent: set[str] = set()
 
     def after(self, tools: Iterable[ToolSpec]) -> list[str]:
         """Return the instructions of these tools' servers that were not returned before."""
         new: list[str] = []
         for tool in tools:
             instruction = self._of_tool(tool.name)
-            if instruction and tool.server not in self._said:
-                self._said.add(tool.server)
+            if instruction and tool.server not in self._sent:
+                self._sent.add(tool.server)
                 new.append(instruction)
         return new
 
@@ -154,14 +154,19 @@ class TurnPreparation:
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
         parts: list[str] = []
         if not request.options.continues:
-            said = [message.text for message in conversation.messages if message.role == "user" and not message.foreign]
-            words, allowed = with_earlier_words(request.asked.text, said), {tool.name for tool in request.tools}
-            wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-            findings = await gather_context(wanted, words, self._tools, context) if wanted else []
+            earlier_questions = [
+                message.text for message in conversation.messages if message.role == "user" and not message.foreign
+            ]
+            words, allowed = (
+                with_earlier_words(request.asked.text, earlier_questions),
+                {tool.name for tool in request.tools},
+            )
+            context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
+            findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
             news = await self._tell_tools(conversation, request)
-            told = instruct(conversation, self._standing_instructions())
-            asked = instructions.after(finding.tool for finding in findings)
-            parts = [told, news, request.asked.context, *map(_quoted, findings), *asked]
+            standing = instruct(conversation, self._standing_instructions())
+            server_instructions = instructions.after(finding.tool for finding in findings)
+            parts = [standing, news, request.asked.context, *map(_quoted, findings), *server_instructions]
         elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
             await self._tell_tools(conversation, request)
@@ -169,8 +174,8 @@ class TurnPreparation:
         return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions)
 
     def _standing_instructions(self) -> list[str]:
-        own = [translate("model.two_steps", self._language)] if self._selection.settings.two_steps else []
-        return [*self._tools.system_instructions(), *own]
+        two_steps = [translate("model.two_steps", self._language)] if self._selection.settings.two_steps else []
+        return [*self._tools.system_instructions(), *two_steps]
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
@@ -185,9 +190,9 @@ class TurnPreparation:
 
     def _tool_set(self, conversation: Conversation, request: TurnRequest) -> ToolSet:
         """Return the callable tools: those that the conversation knows, in their current form, and the others."""
-        listed, told = conversation.listed_tools or (), conversation.told_tools
-        tools = {tool.name: tool for tool in (*told.values(), *request.tools)}
-        return ToolSet(listed, list(tools.values()), told, two_steps=self._selection.settings.two_steps)
+        listed_tools, revealed = conversation.listed_tools or (), conversation.told_tools
+        tools = {tool.name: tool for tool in (*revealed.values(), *request.tools)}
+        return ToolSet(listed_tools, list(tools.values()), revealed, two_steps=self._selection.settings.two_steps)
 
     def _caller(self, conversation: Conversation, request: TurnRequest) -> ToolCaller:
         find = self._selection.finder_of(conversation)

@@ -122,10 +122,10 @@ class RunCalls:
         if count:
             self._sink.feed([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
         is_repetition = not turn.failures and all(map(self._runner.has_result, turn.calls))
-        known = self._runner.news
+        news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
         notes = self._instructions.after(self._answering(turn.calls))
-        has_news = self._runner.news > known
+        has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news, is_repetition)
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
@@ -224,9 +224,9 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
-        shown = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
+        filtered = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
         options = replace(options, others=calls.tool_set.others())
-        turn = await model.respond(conversation, calls.tool_set.listed, options, shown)
+        turn = await model.respond(conversation, calls.tool_set.listed, options, filtered)
         await sink.drained()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
@@ -265,9 +265,9 @@ async def _answer_from_facts(
         turn = await model.respond(facts, (), replace(options, tool_choice="none", others=()), sink)
     finally:
         conversation.unpaid_tokens = facts.unpaid_tokens
-        said = facts.messages[-1] if facts.messages[-1].role == "assistant" else Message("assistant")
-        text = "\n\n".join(filter(None, (repeating.text.strip(), said.text)))
-        conversation.add(replace(said, text=text))
+        last = facts.messages[-1] if facts.messages[-1].role == "assistant" else Message("assistant")
+        text = "\n\n".join(filter(None, (repeating.text.strip(), last.text)))
+        conversation.add(replace(last, text=text))
     if not turn.has_text and not turn.is_cut:
         sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return turn
@@ -319,15 +319,17 @@ class _ShownEvents:
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on the events that are shown."""
-        shown: list[Event] = []
+        visible: list[Event] = []
         for event in batch:
             # Nearly every event is text, which every handler shows.
             if type(event) is Text:
-                shown.append(event)
-            elif (seen := self._calls.shown(event, may_call=self._may_call, may_reveal=self._may_reveal)) is not None:
-                shown.append(seen)
-        if shown:
-            self._sink.feed(shown)
+                visible.append(event)
+            elif (
+                visible_event := self._calls.shown(event, may_call=self._may_call, may_reveal=self._may_reveal)
+            ) is not None:
+                visible.append(visible_event)
+        if visible:
+            self._sink.feed(visible)
 
 
 async def answer_with_tools(
@@ -381,7 +383,7 @@ async def open_turn(
     With ``options.continues`` the question is already the last user message. If it does not fit, the conversation is
     left unchanged.
     """
-    listed, revealed = conversation.listed_tools, dict(conversation.told_tools)
+    listed_tools, revealed = conversation.listed_tools, dict(conversation.told_tools)
     question = request.asked
     context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context)
@@ -393,4 +395,4 @@ async def open_turn(
     finally:
         if messages and len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.
-            conversation.listed_tools, conversation.told_tools = listed, revealed
+            conversation.listed_tools, conversation.told_tools = listed_tools, revealed

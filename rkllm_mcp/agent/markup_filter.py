@@ -38,7 +38,7 @@ class MarkupFilter(Step):
         """Return the events without the markup of calls, as far as they are certain."""
         if self._has_tools:
             return batch
-        return [seen for event in batch for seen in self._reading.read(event)]
+        return [certain for event in batch for certain in self._reading.read(event)]
 
     def finish(self) -> Sequence[Event]:
         """Return the text that could have begun a call."""
@@ -65,7 +65,7 @@ class _Reading:
         """Return the events that are certain."""
         if isinstance(event, Text):
             self._detector = self._detector or Detector((_NOTHING,))
-            return self._seen(self._detector.feed(event.text))
+            return self._visible_events(self._detector.feed(event.text))
         # The end of a round.
         return [*self.finish(), event] if isinstance(event, Usage) else [event]
 
@@ -73,20 +73,20 @@ class _Reading:
         """Return the events that were held back."""
         if self._detector is None:
             return []
-        rest = self._seen(self._detector.finish())
+        remaining = self._visible_events(self._detector.finish())
         self._detector = None
         if self._has_calls and not self._has_words:
-            rest.append(Text(self._sentence))
-        return rest
+            remaining.append(Text(self._sentence))
+        return remaining
 
-    def _seen(self, events: Sequence[DetectorEvent]) -> list[Event]:
-        seen: list[Event] = []
+    def _visible_events(self, events: Sequence[DetectorEvent]) -> list[Event]:
+        visible: list[Event] = []
         for event in events:
             if isinstance(event, Text):
                 self._has_words = self._has_words or bool(event.text.strip())
-                seen.append(event)
+                visible.append(event)
             else:
                 self._has_calls = True
                 raw = getattr(event, "raw", "")
-                seen.append(ToolCallFailed(raw, f"{_REASON}{' '.join(raw.split())}"))
-        return seen
+                visible.append(ToolCallFailed(raw, f"{_REASON}{' '.join(raw.split())}"))
+        return visible

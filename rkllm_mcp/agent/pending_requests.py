@@ -37,11 +37,11 @@ class PendingRequests:
 
     def decide(self, question_id: str, decision: Decision) -> bool:
         """Respond to an approval request; return False if none with this id is open."""
-        return self._answer(question_id, Approval, decision)
+        return self._set_response(question_id, Approval, decision)
 
     def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
         """Respond to an elicitation request; return False if none with this id is open."""
-        return self._answer(question_id, Elicitation, answer)
+        return self._set_response(question_id, Elicitation, answer)
 
     async def settled(self, question_id: str) -> None:
         """Wait until a request is closed: answered, timed out, or its answer was stopped."""
@@ -59,18 +59,18 @@ class PendingRequests:
         self._open[question.id] = (question, answer)
         try:
             sink.feed([question])
-            said = None
+            response = None
             with anyio.move_on_after(limit_s):
-                said = await answer
+                response = await answer
         finally:
             del self._open[question.id]
             self._settled.pop(question.id, anyio.Event()).set()
-        action = said.action if isinstance(said, ElicitationAnswer) else said or "late"
-        content = without_secrets(question, said)
+        action = response.action if isinstance(response, ElicitationAnswer) else response or "late"
+        content = without_secrets(question, response)
         sink.feed([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
-        return said
+        return response
 
-    def _answer(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
+    def _set_response(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
         question, answer = self._open.get(question_id, (None, None))
         if answer is None or not isinstance(question, kind) or answer.done():
             return False
@@ -78,12 +78,12 @@ class PendingRequests:
         return True
 
 
-def without_secrets(question: PendingRequest, said: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:
+def without_secrets(question: PendingRequest, response: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:
     """Return the content of a form without its secret fields; nothing for other answers."""
-    if not isinstance(question, Elicitation) or not isinstance(said, ElicitationAnswer):
+    if not isinstance(question, Elicitation) or not isinstance(response, ElicitationAnswer):
         return {}
     secret = {field.name for field in fields_of(question.schema) if field.is_secret}
-    return {name: value for name, value in said.content.items() if name not in secret}
+    return {name: value for name, value in response.content.items() if name not in secret}
 
 
 class StreamApprover:
@@ -110,13 +110,13 @@ class StreamApprover:
 
     async def approve(self, question: Approval) -> Decision | None:
         """Return the user's decision; None if there was none in time."""
-        return cast("Decision | None", await self._asked(question))
+        return cast("Decision | None", await self._response_to(question))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the form's content; ``cancel`` if there was no response in time."""
-        return cast("ElicitationAnswer | None", await self._asked(question)) or ElicitationAnswer("cancel")
+        return cast("ElicitationAnswer | None", await self._response_to(question)) or ElicitationAnswer("cancel")
 
-    async def _asked(self, question: PendingRequest) -> Decision | ElicitationAnswer | None:
+    async def _response_to(self, question: PendingRequest) -> Decision | ElicitationAnswer | None:
         with anyio.CancelScope() as scope:
             if self._is_over:
                 return None

@@ -81,13 +81,13 @@ async def attach(text: str, source: ResourceSource, limit_chars: int, context: C
     """
     mentions = await _mentions(text, source)
     blocks: dict[str, str] = {}
-    left = limit_chars
+    remaining = limit_chars
     for mention in mentions:
         if mention.reference in blocks:
             continue
-        content = await source.read_resource(mention.reference, max(1, left), context)
-        blocks[mention.reference] = block_of(mention.reference, content.text if left > 0 else LEFT_OUT)
-        left -= len(content.text)
+        content = await source.read_resource(mention.reference, max(1, remaining), context)
+        blocks[mention.reference] = block_of(mention.reference, content.text if remaining > 0 else LEFT_OUT)
+        remaining -= len(content.text)
         context.sink.feed([ResourceRead(content.uri), Status(f"[MCP: Fetched resource: {content.uri}]")])
     return Question(_with_headings(text, mentions), "\n".join(blocks.values()))
 
@@ -117,14 +117,14 @@ async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
         return []
     # Not inside a word: user@notes:x is an address of another kind.
     pattern = re.compile(rf"(?<![A-Za-z0-9._%+-])@({'|'.join(map(re.escape, servers))}):(?:<([^<>\n]+)>|(\S+))")
-    found: list[_Mention] = []
+    mentions: list[_Mention] = []
     for match in islice(pattern.finditer(text), _MOST_MENTIONS):
         server, bracketed, run = match.groups()
         uri = bracketed or await _address(run, server, source)
         if uri:
             end = match.end() if bracketed else match.start(3) + len(uri)
-            found.append(_Mention(match.start(), end, f"{server}:{uri}"))
-    return found
+            mentions.append(_Mention(match.start(), end, f"{server}:{uri}"))
+    return mentions
 
 
 async def _address(run: str, server: str, source: ResourceSource) -> str:
@@ -134,8 +134,8 @@ async def _address(run: str, server: str, source: ResourceSource) -> str:
     if plain == run:
         return plain
     # Only the server knows whether what follows belongs to it.
-    listed = [resource.uri for resource in await source.resources(server) if run.startswith(resource.uri)]
-    return max(listed, key=len, default=plain)
+    uris = [resource.uri for resource in await source.resources(server) if run.startswith(resource.uri)]
+    return max(uris, key=len, default=plain)
 
 
 _USUAL_NAME = "query"  # the name that most search tools give the argument
@@ -168,7 +168,7 @@ async def gather_context(
     """Call every tool with the user's words; return the results of those that succeeded, in the order of ``tools``."""
     results: dict[str, ToolResult] = {}
 
-    async def ask(tool: ToolSpec, argument: str) -> None:
+    async def call_tool(tool: ToolSpec, argument: str) -> None:
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
         result = await caller.call(call, replace(context, request="", announcement=start_line(tool.name)))
@@ -176,16 +176,18 @@ async def gather_context(
         outcome = f"failed and is left out: {failure_line(result)}" if result.is_error else completed(result)
         context.sink.feed([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
 
-    asked = {tool.name: text_argument(tool) for tool in tools}
-    for name in [name for name, argument in asked.items() if argument is None]:
+    arguments = {tool.name: text_argument(tool) for tool in tools}
+    for name in [name for name, argument in arguments.items() if argument is None]:
         context.sink.feed(
             [Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")]
         )
-    await run_concurrently(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
-    said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
+    await run_concurrently(
+        partial(call_tool, tool, argument) for tool in tools if (argument := arguments[tool.name]) is not None
+    )
+    texts = ((tool, results[tool.name]) for tool in tools if tool.name in results)
     return [
         ContextResult(tool, result.text)
-        for tool, result in said
+        for tool, result in texts
         if not result.is_error and result.sources != () and result.text.strip()
     ]
 
@@ -230,8 +232,8 @@ def _is_follow_up(text: str) -> bool:
         return False
     plain = unicodedata.normalize("NFKC", text).lower()
     without_pointers = _POINTER.sub(" ", plain)
-    own = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))
-    return own == 0 or (own <= _MOST_OWN_WORDS and without_pointers != plain)
+    word_count = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))
+    return word_count == 0 or (word_count <= _MOST_OWN_WORDS and without_pointers != plain)
 
 
 # A prompt that ends with the assistant's turn has begun an answer, which the model takes up.

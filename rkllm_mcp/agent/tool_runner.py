@@ -50,11 +50,11 @@ class CallRunner:
             different: dict[str, ToolCall] = {}
             for call in batch:
                 different.setdefault(call_key(call.name, call.arguments), call)
-            await run_concurrently(partial(self._call, call) for call in different.values())
+            await run_concurrently(partial(self._run_call, call) for call in different.values())
             # Repeated calls: their results are available now.
             for call in batch:
                 if call.id not in self.finished:
-                    await self._call(call)
+                    await self._run_call(call)
         return [self.finished[call.id] for call in calls]
 
     def has_result(self, call: ToolCall) -> bool:
@@ -79,7 +79,7 @@ class CallRunner:
         tool = self._tool_set.tool(call.name)
         return tool is not None and tool.read_only is True
 
-    async def _call(self, call: ToolCall) -> None:
+    async def _run_call(self, call: ToolCall) -> None:
         if (earlier := self._results.get(call_key(call.name, call.arguments))) is not None:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)

@@ -37,13 +37,13 @@ class ToolCaller(Protocol):
 
 def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
     """Return the specification of ``find_tools``, which names the number of tools and their servers."""
-    taken = {tool.name for tool in tools}
-    name = next(name for name in (*_NAMES, "mcp__host__find_tools") if name not in taken)
+    names = {tool.name for tool in tools}
+    name = next(name for name in (*_NAMES, "mcp__host__find_tools") if name not in names)
     servers = list(dict.fromkeys(tool.server for tool in tools if tool.server))
-    named = ", ".join(servers[:_SERVERS_NAMED]) + (", …" if len(servers) > _SERVERS_NAMED else "")
+    server_names = ", ".join(servers[:_SERVERS_NAMED]) + (", …" if len(servers) > _SERVERS_NAMED else "")
     return ToolSpec(
         name,
-        f"Find more tools when no listed one fits. There are {len(tools)} tools, of: {named}.",
+        f"Find more tools when no listed one fits. There are {len(tools)} tools, of: {server_names}.",
         {
             "type": "object",
             "properties": {"query": {"type": "string", "description": "what the tool should do"}},
@@ -66,13 +66,18 @@ class ToolFinder:
     """
 
     def __init__(
-        self, inner: ToolCaller, search: Search, find: ToolSpec, tools: Sequence[ToolSpec], told: dict[str, ToolSpec]
+        self,
+        inner: ToolCaller,
+        search: Search,
+        find: ToolSpec,
+        tools: Sequence[ToolSpec],
+        revealed: dict[str, ToolSpec],
     ) -> None:
         self._inner = inner
         self._search = search
         self._find = find
         self._tools = tools
-        self._told = told
+        self._told = revealed
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
@@ -81,13 +86,13 @@ class ToolFinder:
         context.announce()
         query = str(call.arguments.get("query", ""))
         matching = [tool for tool, _ in await self._search.search(query, self._tools)]
-        found = matching[:FOUND_TOOLS]
-        if not found:
+        best = matching[:FOUND_TOOLS]
+        if not best:
             return ToolResult(call.id, call.name, f"No tool fits '{query}'. Try other words, or answer without a tool.")
-        self._told.update({tool.name: tool for tool in found})
-        lines = "\n".join(map(signature, found))
-        others = ", ".join(tool.name for tool in matching[FOUND_TOOLS : FOUND_TOOLS + _ALTERNATIVES])
-        further = f" Others, to be found by name: {others}." if others else ""
+        self._told.update({tool.name: tool for tool in best})
+        lines = "\n".join(map(signature, best))
+        alternatives = ", ".join(tool.name for tool in matching[FOUND_TOOLS : FOUND_TOOLS + _ALTERNATIVES])
+        further = f" Others, to be found by name: {alternatives}." if alternatives else ""
         return ToolResult(call.id, call.name, f"{lines}\nCall one of these if it helps.{further}")
 
 
@@ -109,15 +114,15 @@ class ToolSet:
 
     def __init__(
         self,
-        listed: Sequence[ToolSpec],
+        listed_tools: Sequence[ToolSpec],
         tools: Sequence[ToolSpec] | None = None,
-        told: dict[str, ToolSpec] | None = None,
+        revealed: dict[str, ToolSpec] | None = None,
         *,
         two_steps: bool = False,
     ) -> None:
-        self.listed = tuple(listed)
-        self._tools = {tool.name: tool for tool in (*listed, *(tools or ()))}
-        self._told: dict[str, ToolSpec] = {} if told is None else told
+        self.listed = tuple(listed_tools)
+        self._tools = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
+        self._told: dict[str, ToolSpec] = {} if revealed is None else revealed
         self.two_steps = two_steps
 
     def tool(self, name: str) -> ToolSpec | None:
@@ -128,8 +133,8 @@ class ToolSet:
         """The tools that may be called and do not stand in the list as they are now."""
         if not self.two_steps:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
-        known = (tool if self._is_told(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
-        return tuple(tool for tool in known if tool not in self.listed)
+        forms = (tool if self._is_told(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
+        return tuple(tool for tool in forms if tool not in self.listed)
 
     def parameters_before(self, call: ToolCall) -> str:
         """Return the parameters to reveal before ``call`` can be run; empty if it can be run now.
@@ -144,8 +149,8 @@ class ToolSet:
 
     def _is_told(self, tool: ToolSpec) -> bool:
         # The host's own tool stands in the list as it is.
-        told = is_host_tool(tool) or self._told.get(tool.name) == tool
-        return told or not tool.input_schema.get("properties")
+        is_revealed = is_host_tool(tool) or self._told.get(tool.name) == tool
+        return is_revealed or not tool.input_schema.get("properties")
 
 
 def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
@@ -197,45 +202,47 @@ class ToolSelection:
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
-        shown = [self._shown(tool) for tool in tools]
-        if not self._has_to_choose(shown):
-            return tuple(shown)
+        listings = [self._listing_of(tool) for tool in tools]
+        if not self._has_to_choose(listings):
+            return tuple(listings)
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
         for tool in await self._candidates(request, tools, forced):
-            cost = self._cost(self._shown(tool))
+            cost = self._cost(self._listing_of(tool))
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
                 room -= cost
-        return (find, *(tool for tool in shown if tool.name in chosen))
+        return (find, *(tool for tool in listings if tool.name in chosen))
 
     def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
-        shown = [self._shown(tool) for tool in tools]
-        if not self._has_to_choose(shown):
-            return [tuple(shown)]
+        listings = [self._listing_of(tool) for tool in tools]
+        if not self._has_to_choose(listings):
+            return [tuple(listings)]
         find = find_tools_spec(tools)
-        return [(find,), (find, shown[0]), (find, shown[-1])]
+        return [(find,), (find, listings[0]), (find, listings[-1])]
 
     async def news(
         self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
     ) -> str:
         """Return the note about new and changed tools for a later turn, and record it in the conversation."""
-        listed = {tool.name: tool for tool in conversation.listed_tools or ()}
-        known = {**listed, **conversation.told_tools}
-        changed = [tool for tool in tools if tool.name in known and self._has_changed(known[tool.name], tool)]
-        new = [tool for tool in tools if tool.name not in known]
-        told = [*changed, *(tool for tool in new if tool.name == forced)]
+        listed_tools = {tool.name: tool for tool in conversation.listed_tools or ()}
+        known_tools = {**listed_tools, **conversation.told_tools}
+        changed = [
+            tool for tool in tools if tool.name in known_tools and self._has_changed(known_tools[tool.name], tool)
+        ]
+        new = [tool for tool in tools if tool.name not in known_tools]
+        revealed = [*changed, *(tool for tool in new if tool.name == forced)]
         find = self.finder_of(conversation)
-        if find is None and self._fits([*known.values(), *map(self._shown, new)]):
-            told += [tool for tool in new if tool not in told]
+        if find is None and self._fits([*known_tools.values(), *map(self._listing_of, new)]):
+            revealed += [tool for tool in new if tool not in revealed]
         elif new:
             best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
-            told += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in told]
-            told += [find_tools_spec(tools)] if find is None else []
-        conversation.told_tools.update({tool.name: tool for tool in told})
-        return "\n".join(["[More tools that you can call:", *map(signature, told)]) + "]" if told else ""
+            revealed += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in revealed]
+            revealed += [find_tools_spec(tools)] if find is None else []
+        conversation.told_tools.update({tool.name: tool for tool in revealed})
+        return "\n".join(["[More tools that you can call:", *map(signature, revealed)]) + "]" if revealed else ""
 
     async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return the tools that fit a request best, if any has to do with it."""
@@ -245,25 +252,25 @@ class ToolSelection:
 
     def finder_of(self, conversation: Conversation) -> ToolSpec | None:
         """``find_tools`` as the conversation knows it; None when it does not."""
-        known = (*(conversation.listed_tools or ()), *conversation.told_tools.values())
-        return next((tool for tool in known if is_host_tool(tool)), None)
+        known_tools = (*(conversation.listed_tools or ()), *conversation.told_tools.values())
+        return next((tool for tool in known_tools if is_host_tool(tool)), None)
 
     async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:
         """The tools to list, the most wanted first."""
-        found = [tool for tool, _ in await self.search.search(request, tools)]
-        return [*(tool for tool in tools if tool.name == forced), *(tool for tool in found if tool.name != forced)]
+        ranked = [tool for tool, _ in await self.search.search(request, tools)]
+        return [*(tool for tool in tools if tool.name == forced), *(tool for tool in ranked if tool.name != forced)]
 
-    def _shown(self, tool: ToolSpec) -> ToolSpec:
+    def _listing_of(self, tool: ToolSpec) -> ToolSpec:
         return named(tool) if self.settings.two_steps and not is_host_tool(tool) else tool
 
-    def _has_changed(self, known: ToolSpec, tool: ToolSpec) -> bool:
+    def _has_changed(self, known_form: ToolSpec, tool: ToolSpec) -> bool:
         """Return True if the model knows a tool in an outdated form."""
-        forms = ((now.description, now.input_schema) for now in (tool, self._shown(tool)))
-        return (known.description, known.input_schema) not in forms
+        forms = ((now.description, now.input_schema) for now in (tool, self._listing_of(tool)))
+        return (known_form.description, known_form.input_schema) not in forms
 
-    def _has_to_choose(self, shown: Sequence[ToolSpec]) -> bool:
+    def _has_to_choose(self, listings: Sequence[ToolSpec]) -> bool:
         choice = self.settings.auto_select
-        return bool(shown) and (not self._fits(shown) if choice == "auto" else choice)
+        return bool(listings) and (not self._fits(listings) if choice == "auto" else choice)
 
-    def _fits(self, shown: Sequence[ToolSpec]) -> bool:
-        return sum(map(self._cost, shown)) <= self.settings.budget_tokens
+    def _fits(self, listings: Sequence[ToolSpec]) -> bool:
+        return sum(map(self._cost, listings)) <= self.settings.budget_tokens

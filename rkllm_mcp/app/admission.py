@@ -170,7 +170,7 @@ class Admission:
             # Behind the prompt of an answer at most, which takes the same thread.
             return await run_costly(timed)
         finally:
-            self._next()
+            self._pass_turn()
 
     async def _turn(self, key: str) -> None:
         if not self._is_busy:
@@ -182,14 +182,14 @@ class Admission:
             await turn.wait()
         except BaseException:
             if turn.is_set():
-                self._next()
+                self._pass_turn()
             else:
                 self._turns[key].remove(turn)
                 if not self._turns[key]:
                     del self._turns[key]
             raise
 
-    def _next(self) -> None:
+    def _pass_turn(self) -> None:
         """Pass the turn on to the next key of the round."""
         if not self._turns:
             self._is_busy = False

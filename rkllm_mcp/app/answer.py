@@ -99,8 +99,8 @@ class Answer:
         self.sink = sink
         self._usage = usage.of_answer(conversation)
         self._on_end = on_end
-        own = (markup, self._usage, record)
-        self._steps: list[Step] = [*(step for step in own if step is not None), *steps]
+        own_steps = (markup, self._usage, record)
+        self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]
         self._is_ending = self._is_saved = False
         # Called when no more events follow, also if the caller was cancelled.
         self.on_close: Callable[[], None] | None = None

@@ -70,10 +70,10 @@ def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = 
     return ", ".join(f"'{name}'" for name in names if among is None or name in among)
 
 
-def _is_needed(server: AnyToolServer, fitting: Collection[str], named: Collection[str]) -> bool:
-    """Return True if a question needs a server: its tools fit, one is ``named``, or it adds to each question."""
-    own = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
-    is_named = any(name in own or name.startswith(f"mcp__{server.spec.name}__") for name in named)
+def _is_needed(server: AnyToolServer, fitting: Collection[str], tool_names: Collection[str]) -> bool:
+    """Return True if a question needs a server: it adds to each question, or its tools fit or are in ``tool_names``."""
+    server_names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
+    is_named = any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
     adds_context = server.spec.auto_context_tool is not None and not server.failed_before
     return is_named or adds_context or server.spec.name in fitting
 
@@ -181,9 +181,9 @@ class Assistant:
             conversation.add(Message("system", text))
         return conversation
 
-    def resume(self, kept: StoredConversation) -> Conversation:
+    def resume(self, stored: StoredConversation) -> Conversation:
         """Restore a conversation of ``memory.conversations``, with its id; the model reads it again."""
-        return restored_turns(kept, self.new_conversation(kept.system))
+        return restored_turns(stored, self.new_conversation(stored.system))
 
     def answer(
         self,
@@ -331,12 +331,12 @@ class Assistant:
         if not starting or not options.tools:
             return
         patience_s, language = self.config.agent.wait_for_servers_s, self._language_of(options)
-        known = [*self.toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
-        fitting = {tool.server for tool in await self._preparation.fitting(text, known)}
-        named = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
-        named -= {name for name in named if self.toolbox.resolve(name) is not None}
-        needed = {server.spec.name for server in starting if _is_needed(server, fitting, named)}
-        if named and not needed:
+        tools = [*self.toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
+        fitting = {tool.server for tool in await self._preparation.fitting(text, tools)}
+        tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
+        tool_names -= {name for name in tool_names if self.toolbox.resolve(name) is not None}
+        needed = {server.spec.name for server in starting if _is_needed(server, fitting, tool_names)}
+        if tool_names and not needed:
             # One of them may have the tool that the request names.
             needed = {server.spec.name for server in starting if not server.remembered_tools}
 
@@ -497,15 +497,15 @@ class Assistant:
 
     def _model_options(self, options: AnswerOptions) -> ModelOptions:
         """Return the options of the responses, with the model's name of a forced tool."""
-        if (wanted := options.model.forced_tool) is None:
+        if (forced := options.model.forced_tool) is None:
             return options.model
         if not options.tools:
             raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-        spec = self.toolbox.resolve(wanted)
+        spec = self.toolbox.resolve(forced)
         if spec is None:
-            near = self.toolbox.suggest(wanted)
+            near = self.toolbox.suggest(forced)
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
-            raise UsageError(f"there is no tool '{wanted}'; {advice}")
+            raise UsageError(f"there is no tool '{forced}'; {advice}")
         return replace(options.model, tool_choice=ForcedTool(spec.name))
 
 

@@ -122,5 +122,9 @@ async def open_board_services(
     config = config.overridden(tools=False)
     names = [name for name in (embedding, ranking) if name is not None]
     async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
-        own = app.model_host.evaluator(None)
-        yield BoardServices(app, auxiliary_models.get(embedding or "", own), auxiliary_models.get(ranking or "", own))
+        chat_evaluator = app.model_host.evaluator(None)
+        yield BoardServices(
+            app,
+            auxiliary_models.get(embedding or "", chat_evaluator),
+            auxiliary_models.get(ranking or "", chat_evaluator),
+        )

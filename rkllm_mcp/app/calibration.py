@@ -69,14 +69,14 @@ def _conversations() -> Iterator[tuple[list[Message], tuple[ToolSpec, ...]]]:
         tools = TOOLS if number % 2 else (used, *(tool for tool in TOOLS[number % 3 :: 3] if tool is not used))
         call = ToolCall("call_1", exchange.tool, dict(exchange.arguments or {}))
         result = ToolResult("call_1", exchange.tool, exchange.result, is_error=exchange.is_error)
-        called = [system, question, Message("assistant", calls=(call,))]
-        yield called, tools
-        yield [*called, Message("tool", results=(result,)), answer], tools
+        with_call = [system, question, Message("assistant", calls=(call,))]
+        yield with_call, tools
+        yield [*with_call, Message("tool", results=(result,)), answer], tools
 
 
 def _sample(prompt: ConversationPrompt, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[str, str]:
     """Return the prompt before the last turn and the expected continuation: the text after their common prefix."""
     before = "".join(part.text for part in prompt.parts(messages[:-1], tools))
-    whole = "".join(part.text for part in prompt.parts(messages, tools)[:-1])
-    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(before, whole, strict=False)))
-    return before, whole[len(shared) :]
+    full_text = "".join(part.text for part in prompt.parts(messages, tools)[:-1])
+    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(before, full_text, strict=False)))
+    return before, full_text[len(shared) :]

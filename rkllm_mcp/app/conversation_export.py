@@ -24,10 +24,10 @@ FORMAT = "rkllm-mcp conversation 1"
 _SPEAKERS = {"user": "You", "assistant": "Assistant"}
 
 
-def as_markdown(kept: StoredConversation) -> str:
+def as_markdown(stored: StoredConversation) -> str:
     """Return a conversation as Markdown."""
-    head = f"# {kept.title or kept.id}\n\n*{moment(kept.created)} – {moment(kept.updated)}, {kept.id}*"
-    return "\n\n".join([head, *map(_turn, kept.turns)]) + "\n"
+    head = f"# {stored.title or stored.id}\n\n*{moment(stored.created)} – {moment(stored.updated)}, {stored.id}*"
+    return "\n\n".join([head, *map(_turn, stored.turns)]) + "\n"
 
 
 def _turn(turn: StoredTurn) -> str:
@@ -48,21 +48,21 @@ def moment(at: float) -> str:
 
 def as_json(conversations: Sequence[StoredConversation]) -> str:
     """Return JSON: an object for one conversation, a list for several."""
-    objects = [_object(kept) for kept in conversations]
+    objects = [_object(conversation) for conversation in conversations]
     return f"{json.dumps(objects[0] if len(objects) == 1 else objects, ensure_ascii=False, indent=2)}\n"
 
 
-def _object(kept: StoredConversation) -> dict[str, Any]:
+def _object(stored: StoredConversation) -> dict[str, Any]:
     names = ("role", "text", "thinking", "context", "ending")
-    turns = (({name: getattr(turn, name) for name in names}, turn.at) for turn in kept.turns)
+    turns = (({name: getattr(turn, name) for name in names}, turn.at) for turn in stored.turns)
     return {
         "format": FORMAT,
-        "id": kept.id,
-        "title": kept.title,
-        "created": stamp(kept.created),
-        "updated": stamp(kept.updated),
-        "system": kept.system,
-        "calls_made": kept.calls_made,
+        "id": stored.id,
+        "title": stored.title,
+        "created": stamp(stored.created),
+        "updated": stamp(stored.updated),
+        "system": stored.system,
+        "calls_made": stored.calls_made,
         "messages": [{**turn, "created": stamp(at)} for turn, at in turns],
     }
 
@@ -111,13 +111,13 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
         where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
         raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
-    return [_kept(one) for one in (read if isinstance(read, list) else [read])]
+    return [_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
 
 
-def _kept(read: _Imported) -> StoredConversation:
+def _stored(read: _Imported) -> StoredConversation:
     turns = tuple(
-        StoredTurn(each.role, each.text, each.thinking, each.context, each.ending, each.created.timestamp())
-        for each in read.messages
+        StoredTurn(turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.created.timestamp())
+        for turn in read.messages
     )
     created, updated = read.created.timestamp(), read.updated.timestamp()
     return StoredConversation(read.id, read.title, created, updated, turns, read.system, read.calls_made)

@@ -86,8 +86,8 @@ class ModelHost:
 
     def evaluator(self, name: str | None) -> AuxiliaryModel:
         """Return the embedding or reranking model of this name or path; the board's chat model if there is none."""
-        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
-        return self.auxiliary_models.get(name or "", own)
+        chat_evaluator = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
+        return self.auxiliary_models.get(name or "", chat_evaluator)
 
     @property
     def is_emulated(self) -> bool:

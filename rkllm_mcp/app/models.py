@@ -94,7 +94,7 @@ async def open_auxiliary_models(
     It is a ModelLoadError if the NPU has no address space left for so many models.
     """
     configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
-    folders = {name: chosen_model(each) for name, each in configs.items()}
+    folders = {name: chosen_model(model_config) for name, model_config in configs.items()}
     if not folders:
         yield {}
         return
@@ -133,16 +133,16 @@ def check_model(config: Config) -> None:
 
 @asynccontextmanager
 async def open_model(
-    config: Config, auxiliary: Sequence[str] = (), beside: ModelHost | None = None
+    config: Config, auxiliary: Sequence[str] = (), open_host: ModelHost | None = None
 ) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
     ``auxiliary`` are names or paths of embedding and reranking models to load as well, without a remote service;
-    those of ``beside``, an open model, are used instead. ``check_model`` has the errors.
+    those of ``open_host``, an open model, are used instead. ``check_model`` has the errors.
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
-        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary, beside)
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary, open_host)
         model_host = await stack.enter_async_context(opened)
         if "fallback" in services and fallback is not None:
             from rkllm_mcp.providers.fallback import FallbackModel
@@ -162,27 +162,27 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
     async with open_remote(service) as model:
         from rkllm_mcp.app.model_form import PromptListing
 
-        shown = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
+        prompt_listing = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
         description = f"a service with {_VENDORS[service.kind]}'s interface at {service.host}"
-        yield ModelHost(model.name, model, shown, npu=None, description=description, remote=model)
+        yield ModelHost(model.name, model, prompt_listing, npu=None, description=description, remote=model)
 
 
 @asynccontextmanager
 async def _open_on_npu(
-    config: Config, auxiliary: Sequence[str], beside: ModelHost | None
+    config: Config, auxiliary: Sequence[str], open_host: ModelHost | None
 ) -> AsyncGenerator[ModelHost, None]:
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)
     settings = engine_settings(config, model)
-    named = config.agent.embedding_model if config.active_servers else None
+    embedding_name = config.agent.embedding_model if config.active_servers else None
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(open_engine(settings))
-        if beside is None:
-            names = [*([named] if named else []), *auxiliary]
+        if open_host is None:
+            names = [*([embedding_name] if embedding_name else []), *auxiliary]
             auxiliary_models = await stack.enter_async_context(open_auxiliary_models(config, names))
         else:
-            auxiliary_models = beside.auxiliary_models
+            auxiliary_models = open_host.auxiliary_models
         # The imports below hold the event loop, which has to start the process that loads the model meanwhile.
         with anyio.move_on_after(WORKER_START_S):
             await engine.started()
@@ -190,25 +190,27 @@ async def _open_on_npu(
         from rkllm_mcp.providers.rkllm import RkllmModel
 
         # Others' answers go on while a tokenizer is read beside a loaded model.
-        form = model_form(config, model) if beside is None else await to_thread.run_sync(model_form, config, model)
+        form = model_form(config, model) if open_host is None else await to_thread.run_sync(model_form, config, model)
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
         chat_model = RkllmModel(engine, form, prefill_progress)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
-        embedder, shown = auxiliary_models.get(named or ""), listing(config, model, form)
-        yield ModelHost(model.name, chat_model, shown, npu, embedder, description, auxiliary_models=auxiliary_models)
+        embedder, prompt_listing = auxiliary_models.get(embedding_name or ""), listing(config, model, form)
+        yield ModelHost(
+            model.name, chat_model, prompt_listing, npu, embedder, description, auxiliary_models=auxiliary_models
+        )
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
     """Return the models on this machine that the configured runtime can load, by name; the configured one is first."""
     home = chosen_model(config)
-    found = {home.name: home}
+    models = {home.name: home}
     for folder in list_models():
         # A script is no choice beside a real model, nor a real model for the emulator.
         if not folder.missing and folder.card.emulated == home.card.emulated:
-            found.setdefault(folder.name, folder)
-    return found
+            models.setdefault(folder.name, folder)
+    return models
 
 
 def _file_bytes(file: Path) -> int:
@@ -291,33 +293,35 @@ class ModelSwitch:
         """True while a model is being loaded in place of another."""
         return self._lock.locked()
 
-    def listed(self, *, others: bool) -> dict[str, ListedModel]:
-        """Return the loaded chat model and those that embed and rank, with ``others`` also the installed ones."""
+    def listed(self, *, with_installed: bool) -> dict[str, ListedModel]:
+        """Return the loaded chat model and those that embed and rank; ``with_installed`` adds the installed ones."""
         host, section = self.current, self.config.service
         if host.npu is None:
             return {host.name: ListedModel(host.name, ("chat", "tools"), host.listing.context_tokens, "remote", True)}
-        folders = installed_models(self.config) if others else {host.name: host.npu.model}
+        folders = installed_models(self.config) if with_installed else {host.name: host.npu.model}
         roles: dict[Capability, str | None] = {"embed": section.embedding_model, "rerank": section.ranking_model}
         embeds = section.embedding_model is None
-        found = {name: _listed(folder, embeds=embeds) for name, folder in folders.items()}
-        for name in {host.name, self.home.name} & found.keys():
-            found[name] = replace(found[name], is_shown=True)
-        if host.name in found:
+        models = {name: _describe_folder(folder, embeds=embeds) for name, folder in folders.items()}
+        for name in {host.name, self.home.name} & models.keys():
+            models[name] = replace(models[name], is_shown=True)
+        if host.name in models:
             tokens, is_loaded = host.listing.context_tokens, not host.npu.engine.is_unloaded
-            found[host.name] = replace(found[host.name], context_tokens=tokens, is_loaded=is_loaded)
+            models[host.name] = replace(models[host.name], context_tokens=tokens, is_loaded=is_loaded)
         for configured, auxiliary in host.auxiliary_models.items():
             roles_of: tuple[Capability, ...] = tuple(role for role, name in roles.items() if name == configured)
             if auxiliary.name != host.name and roles_of:
                 folder = folders.get(auxiliary.name)
-                about = _listed(folder) if folder else ListedModel(auxiliary.name, roles_of, 0, "embedding")
+                about = _describe_folder(folder) if folder else ListedModel(auxiliary.name, roles_of, 0, "embedding")
                 tokens, is_ready = auxiliary.engine.context_tokens, auxiliary.engine.is_ready
-                found[auxiliary.name] = replace(about, capabilities=roles_of, context_tokens=tokens, is_loaded=is_ready)
-        return found
+                models[auxiliary.name] = replace(
+                    about, capabilities=roles_of, context_tokens=tokens, is_loaded=is_ready
+                )
+        return models
 
     def find(self, name: str) -> ModelFolder:
         """Return the installed chat model of a name, or raise a ModelNotFoundError."""
         models = installed_models(self.config) if self.home.npu is not None else {}
-        installed = {each: folder for each, folder in models.items() if folder.card.task == "chat"}
+        installed = {folder_name: folder for folder_name, folder in models.items() if folder.card.task == "chat"}
         if name not in installed:
             there = ", ".join(installed) or f"{self.home.name}, which is a remote service"
             raise ModelNotFoundError(f"There is no model {name!r} here.", f"There is {there}.")
@@ -363,12 +367,12 @@ class ModelSwitch:
     async def remove(self, folder: Path, remove: Callable[[], object]) -> None:
         """Remove a model's folder with ``remove``, in a thread; a UsageError if it is loaded or configured."""
         async with self._lock:
-            place = await to_thread.run_sync(folder.resolve)
+            directory = await to_thread.run_sync(folder.resolve)
             used = [host.npu.model for host in (self.home, self.current) if host.npu is not None]
             used += [chosen_model(self.config.overridden(model=name)) for name in self.home.auxiliary_models]
-            if any(model.file.resolve().is_relative_to(place) for model in used):
+            if any(model.file.resolve().is_relative_to(directory) for model in used):
                 raise UsageError(f"the model in {folder} is loaded or configured; use another one first")
-            for name in [name for name, (host, _) in self._open.items() if _is_in(host, place)]:
+            for name in [name for name, (host, _) in self._open.items() if _is_in(host, directory)]:
                 await self._close(name)
             await to_thread.run_sync(remove)
 
@@ -407,10 +411,10 @@ class ModelSwitch:
         tokens = None if limit is None else min(limit, folder.card.context_tokens)
         return config.model_copy(update={"model": config.model.model_copy(update={"context_tokens": tokens})})
 
-    async def _opened(self, config: Config, auxiliary: Sequence[str], beside: ModelHost | None = None) -> ModelHost:
+    async def _opened(self, config: Config, auxiliary: Sequence[str], open_host: ModelHost | None = None) -> ModelHost:
         stack = AsyncExitStack()
         try:
-            host = await stack.enter_async_context(open_model(config, auxiliary, beside))
+            host = await stack.enter_async_context(open_model(config, auxiliary, open_host))
         except BaseException:
             await stack.aclose()
             raise
@@ -478,7 +482,7 @@ class ModelSwitch:
             raise MemoryShortError(problem, "End other programs, or choose a smaller model or context_tokens.")
 
 
-def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
+def _describe_folder(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
     """Describe an installed model; a chat model also embeds while it is loaded and no other is configured for that."""
     from rkllm_mcp.prompt.families import TEMPLATES
 
@@ -490,15 +494,17 @@ def _listed(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:
         "embed": embeds,
     }
     task = folder.card.task
-    can: tuple[Capability, ...] = tuple(each for each, value in has.items() if value) if task == "chat" else (task,)
+    can: tuple[Capability, ...] = (
+        tuple(capability for capability, value in has.items() if value) if task == "chat" else (task,)
+    )
     status = folder.file.stat()
     tokens, family = folder.card.context_tokens, folder.card.template
     is_shown = not (folder.card.emulated and folder.folder.parent in model_directories()[-CATALOGUES:])
     return ListedModel(folder.name, can, tokens, family, False, status.st_size, status.st_mtime, is_shown)
 
 
-def _is_in(host: ModelHost, place: Path) -> bool:
-    return host.npu is not None and host.npu.model.file.resolve().is_relative_to(place)
+def _is_in(host: ModelHost, directory: Path) -> bool:
+    return host.npu is not None and host.npu.model.file.resolve().is_relative_to(directory)
 
 
 async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:

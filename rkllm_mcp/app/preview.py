@@ -48,11 +48,11 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
 async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:
     """Return the conversation whose id begins with ``prefix``; a UsageError for none or several, or a StoreError."""
-    found = await store.conversations.matching(tenant, prefix) if prefix else []
-    if len(found) > 1:
-        several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
+    matches = await store.conversations.matching(tenant, prefix) if prefix else []
+    if len(matches) > 1:
+        several = "\n".join(f"  {summary.id}  {moment(summary.updated)}  {summary.title}" for summary in matches)
         raise UsageError(f"several conversations begin with {prefix!r}; type more of the id:\n{several}")
-    stored = await store.conversations.get(tenant, found[0].id) if found else None
+    stored = await store.conversations.get(tenant, matches[0].id) if matches else None
     if stored is None:
         raise UsageError(f"there is no conversation {prefix!r}; 'rkllm-mcp conversations list' shows them")
     return stored
@@ -115,9 +115,9 @@ async def prompt_parts(
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
     offerings = environment.toolbox.offerings if "@" in text else None
-    asked = await question_from_text(text, offerings, config.agent.resource_chars, context)
-    prepared = await preparation.prepare(conversation, TurnRequest(asked, environment.toolbox.tools()), context)
-    conversation.add(Message("user", asked.text, context=prepared.context))
+    question = await question_from_text(text, offerings, config.agent.resource_chars, context)
+    prepared = await preparation.prepare(conversation, TurnRequest(question, environment.toolbox.tools()), context)
+    conversation.add(Message("user", question.text, context=prepared.context))
     prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 

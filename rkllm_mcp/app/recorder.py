@@ -87,13 +87,13 @@ class Recorder:
         has_failed, self._is_failing = self._is_failing, True
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
-                others = await self.conversations.save(self.tenant, conversation)
+                newer_turns = await self.conversations.save(self.tenant, conversation)
             except StoreError as error:
                 return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
             self._is_failing = False
             if is_new and conversation.kept_turns and not self.conversations.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
-            return _OTHERS if others else ""
+            return _OTHERS if newer_turns else ""
         return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
 
     async def tidy(self) -> None:
@@ -109,7 +109,7 @@ class AnswerRecord(Step):
 
     ``question`` is the user's text, for an answer that ends before the conversation has it; empty if unknown. The
     ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its reader received, and
-    ``begun`` are the events of the answer that is continued; see ``continue_answer``.
+    ``earlier_events`` are the events of the answer that is continued; see ``continue_answer``.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AnswerRecord(Step):
         question: str,
         secrets: Sequence[str],
         visible: Callable[[str], str] = str,
-        begun: Sequence[Event] = (),
+        earlier_events: Sequence[Event] = (),
     ) -> None:
         self._recorder = recorder
         self._conversation = conversation
@@ -127,17 +127,17 @@ class AnswerRecord(Step):
         self._secrets = secrets
         self._visible = visible
         self._asked_at = recorder.clock()
-        said = _said(conversation.messages)
-        questions = [place for place, message in enumerate(said) if message.role == "user"]
-        self._before = questions[-1] if begun else len(said)
+        messages = _without_system(conversation.messages)
+        questions = [index for index, message in enumerate(messages) if message.role == "user"]
+        self._before = questions[-1] if earlier_events else len(messages)
         # Text and thinking of each round that its reader has received.
         self._rounds: list[tuple[list[str], list[str]]] = [([], [])]
         self._events: list[dict[str, Any]] = []
         self._growing = anyio.CancelScope()
         self._writing = anyio.Lock()
         # The stored answer is marked as one that is not over.
-        self._has_to_begin = bool(begun)
-        self.feed(begun)
+        self._has_to_begin = bool(earlier_events)
+        self.feed(earlier_events)
 
     async def begin(self) -> None:
         """Save the question if it is known and not saved yet."""
@@ -165,7 +165,7 @@ class AnswerRecord(Step):
     def _stored(self, event: dict[str, Any]) -> dict[str, Any]:
         return event if self._recorder.conversations.keeps_results else without_result(event)
 
-    def _shown(self) -> str:
+    def _events_json(self) -> str:
         """Return the events as JSON; empty if they are too long, or nothing but the text."""
         events = [{**event, "text": "".join(event["parts"])} if "parts" in event else event for event in self._events]
         for event in events:
@@ -205,13 +205,13 @@ class AnswerRecord(Step):
         return await self._recorder.save(self._conversation)
 
     def _turns(self, ending: Ending) -> list[StoredTurn]:
-        said = _said(self._conversation.messages)[self._before :]
-        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
+        added = _without_system(self._conversation.messages)[self._before :]
+        turns = turns_of(added, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
         stored = read if self._recorder.conversations.keeps_results else map(without_results, read)
         discreet = [_discreet(turn, self._secrets) for turn in stored]
         if discreet and discreet[-1].role == "assistant":
-            discreet[-1] = replace(discreet[-1], events=self._shown())
+            discreet[-1] = replace(discreet[-1], events=self._events_json())
         return discreet
 
     def _so_far(self) -> StoredTurn:
@@ -219,39 +219,39 @@ class AnswerRecord(Step):
             "\n\n".join(filter(None, ("".join(part).strip() for part in parts)))
             for parts in zip(*self._rounds, strict=True)
         )
-        text, thinking = (redacted_so_far(each, self._secrets) for each in texts)
-        return StoredTurn("assistant", text, thinking, events=self._shown())
+        text, thinking = (redacted_so_far(so_far, self._secrets) for so_far in texts)
+        return StoredTurn("assistant", text, thinking, events=self._events_json())
 
 
 def turns_of(
-    said: Sequence[Message], words: str, ending: Ending, *, asked_at: float, ended_at: float
+    messages: Sequence[Message], words: str, ending: Ending, *, asked_at: float, ended_at: float
 ) -> list[StoredTurn]:
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
-    ``said`` are the messages that the answer added: a question, rounds of model and tools, an answer; the prompt of a
+    ``messages`` are those that the answer added: a question, rounds of model and tools, an answer; the prompt of a
     server may add turns of both roles before them. ``words`` is the question, if the answer ended before it was added.
     Times are seconds since 1970.
     """
     turns: list[StoredTurn] = []
-    exchanges = list(_exchanges(said)) or [(Message("user", words) if words else None, [])]
-    for index, (asked, rounds) in enumerate(exchanges):
+    exchanges = list(_exchanges(messages)) or [(Message("user", words) if words else None, [])]
+    for index, (question, rounds) in enumerate(exchanges):
         is_last = index == len(exchanges) - 1
-        if asked is not None:
-            turns.append(StoredTurn("user", asked.text, context=asked.context, at=asked_at))
-        if rounds or (is_last and asked is not None):
-            turns.append(_answer(rounds, ending if is_last else "answered", ended_at))
+        if question is not None:
+            turns.append(StoredTurn("user", question.text, context=question.context, at=asked_at))
+        if rounds or (is_last and question is not None):
+            turns.append(_answer_turn(rounds, ending if is_last else "answered", ended_at))
     return turns
 
 
-def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conversation:
+def restored_turns(stored: StoredConversation, conversation: Conversation) -> Conversation:
     """Restore a saved conversation into a new one and return that; the model reads it again from its messages.
 
     A question whose answer has no text is left out of the prompt and stays saved.
     """
-    conversation.id, conversation.calls_made = kept.id, kept.calls_made
-    conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)
-    conversation.settings = kept.settings
-    _restore(kept.turns, conversation)
+    conversation.id, conversation.calls_made = stored.id, stored.calls_made
+    conversation.own_system, conversation.kept_turns = stored.system, len(stored.turns)
+    conversation.settings = stored.settings
+    _restore(stored.turns, conversation)
     return conversation
 
 
@@ -271,23 +271,23 @@ def _restore(turns: Sequence[StoredTurn], conversation: Conversation) -> None:
         conversation.broken_off = tuple(messages[-2:]) if turns[-1].text.strip() else (unanswered,)
 
 
-def replace_turns(kept: StoredConversation, position: int, conversation: Conversation) -> None:
-    """Replace what was said from the stored turn at ``position`` on by the turns of ``kept`` from there.
+def replace_turns(stored: StoredConversation, position: int, conversation: Conversation) -> None:
+    """Replace what was said from the stored turn at ``position`` on by the turns of ``stored`` from there.
 
     Messages before it stay as they are, so that the model need not read them again.
     """
     messages = conversation.messages
-    asked = [turn.text for turn in kept.turns[:position] if turn.role == "user"]
-    places = [place for place, message in enumerate(messages) if message.role == "user"]
-    is_same = [messages[place].text for place in places[: len(asked)]] == asked
+    stored_questions = [turn.text for turn in stored.turns[:position] if turn.role == "user"]
+    indices = [index for index, message in enumerate(messages) if message.role == "user"]
+    is_same = [messages[index].text for index in indices[: len(stored_questions)]] == stored_questions
     if not is_same:  # the model read something else, such as no question that was not answered
         position = 0
-    elif len(places) > len(asked):
-        del messages[places[len(asked)] :]
+    elif len(indices) > len(stored_questions):
+        del messages[indices[len(stored_questions)] :]
     if position == 0:
         messages[:] = messages[: bool(messages and messages[0].role == "system")]
-    conversation.broken_off, conversation.kept_turns = (), len(kept.turns)
-    _restore(kept.turns[position:], conversation)
+    conversation.broken_off, conversation.kept_turns = (), len(stored.turns)
+    _restore(stored.turns[position:], conversation)
 
 
 def ask_again(conversation: Conversation) -> str:
@@ -305,14 +305,14 @@ def ask_again(conversation: Conversation) -> str:
     return question
 
 
-def continue_answer(kept: StoredConversation, conversation: Conversation) -> tuple[Event, ...]:
+def continue_answer(stored: StoredConversation, conversation: Conversation) -> tuple[Event, ...]:
     """Return the events of the last answer so far if the model can go on with it, else nothing.
 
     That is an answer whose end was cut off in its text. What follows replaces it in the store.
     """
-    if [turn.role for turn in kept.turns[-2:]] != ["user", "assistant"]:
+    if [turn.role for turn in stored.turns[-2:]] != ["user", "assistant"]:
         return ()
-    turn = kept.turns[-1]
+    turn = stored.turns[-1]
     last = conversation.messages[-1] if conversation.messages else Message("system")
     events = [event_from_dict(event) for event in json.loads(turn.events or "[]")]
     words = next((event for event in reversed(events) if not isinstance(event, Usage)), None)
@@ -320,13 +320,13 @@ def continue_answer(kept: StoredConversation, conversation: Conversation) -> tup
         return ()
     if not isinstance(words, Text) or not words.text.strip() or words.text.strip() not in last.text:
         return ()
-    shown = words.text.strip()
-    end = last.text.rindex(shown) + len(shown)
+    visible = words.text.strip()
+    end = last.text.rindex(visible) + len(visible)
     if last.text[end:].strip():
         # The beginning of a call, which the reader has not seen, is written again.
         conversation.messages[-1] = last = replace(last, text=last.text[:end])
-    place = len(events) - 1 - events[::-1].index(words)
-    events[place] = Text(words.text.rstrip() + last.text[end:])
+    index = len(events) - 1 - events[::-1].index(words)
+    events[index] = Text(words.text.rstrip() + last.text[end:])
     return tuple(events)
 
 
@@ -337,27 +337,27 @@ def begin_again(conversation: Conversation) -> None:
     conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
 
 
-def _said(messages: Sequence[Message]) -> list[Message]:
+def _without_system(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without the system text, which may be replaced before the first question."""
     return [message for message in messages if message.role != "system"]
 
 
-def _exchanges(said: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
+def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
     """Yield each question with the model's rounds after it; a prompt's leading assistant turns have no question."""
-    asked: Message | None = None
+    question: Message | None = None
     rounds: list[Message] = []
-    for message in said:
+    for message in messages:
         if message.role == "user":
-            if asked is not None or rounds:
-                yield asked, rounds
-            asked, rounds = message, []
+            if question is not None or rounds:
+                yield question, rounds
+            question, rounds = message, []
         elif message.role == "assistant":
             rounds.append(message)
-    if asked is not None or rounds:
-        yield asked, rounds
+    if question is not None or rounds:
+        yield question, rounds
 
 
-def _answer(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
+def _answer_turn(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
     """Return the rounds as one turn: the last one, or all if the answer did not end or the last has no text."""
     if ending in ("answered", "token_limit", "round_limit") and rounds and rounds[-1].text.strip():
         return StoredTurn("assistant", rounds[-1].text, rounds[-1].thinking, ending=ending, at=at)

@@ -104,10 +104,10 @@ def pull_runtime(
     source = RuntimeSource.from_environment()
     _require_supported(version, source)
     store = ModelFolderStore(runtime_folder())
-    place = store.folder(version) / LIBRARY_NAME
-    if place.is_file() and source.has(version, fingerprint(place)):
-        say(f"RKLLM {version} is here already: {place}")
-        return place
+    library = store.folder(version) / LIBRARY_NAME
+    if library.is_file() and source.has(version, fingerprint(library)):
+        say(f"RKLLM {version} is here already: {library}")
+        return library
     with store.workspace(version) as space:
         _receive(source, version, _LICENCE, space.ready / _LICENCE, progress)
         licence((space.ready / _LICENCE).read_text("utf-8", "replace").rstrip())
@@ -118,10 +118,10 @@ def pull_runtime(
         part.chmod(0o644)
         part.replace(space.ready / LIBRARY_NAME)
         store.publish(version, space)
-    file = read_library_file(place)
+    file = read_library_file(library)
     if not file.runs_here:
         say(f"It is built for {file.machine}, and this machine is {os.uname().machine}.")
-    return place
+    return library
 
 
 def _require_supported(version: str, source: RuntimeSource) -> None:
@@ -129,8 +129,8 @@ def _require_supported(version: str, source: RuntimeSource) -> None:
         problem = f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}."
         raise RuntimeUnusableError(problem, f"Take {RECOMMENDED_VERSION}.")
     if version not in source.checksums:
-        known = ", ".join(each for each in source.checksums if each not in UNSUPPORTED_VERSIONS)
-        raise UsageError(f"no release {version!r} with a known checksum; the releases are {known}")
+        releases = ", ".join(release for release in source.checksums if release not in UNSUPPORTED_VERSIONS)
+        raise UsageError(f"no release {version!r} with a known checksum; the releases are {releases}")
 
 
 def _receive(source: RuntimeSource, version: str, path: str, target: Path, progress: Report) -> None:
@@ -170,13 +170,14 @@ class IdentifiedLibrary:
         return f"{self.file.version} by its own text" if self.file.version else "unknown"
 
 
-def identify(wanted: str) -> IdentifiedLibrary:
+def identify(path_or_release: str) -> IdentifiedLibrary:
     """Name the release of a file by its checksum, and say whether it can be loaded here.
 
-    ``wanted`` is the file, its folder, or a release that was pulled. A RuntimeUnusableError if the file cannot be read.
+    ``path_or_release`` is the file, its folder, or a release that was pulled. A RuntimeUnusableError if the file
+    cannot be read.
     """
-    pulled = runtime_folder() / wanted
-    path = pulled if "/" not in wanted and pulled.is_dir() else Path(wanted).expanduser()
+    pulled = runtime_folder() / path_or_release
+    path = pulled if "/" not in path_or_release and pulled.is_dir() else Path(path_or_release).expanduser()
     file = read_library_file(path / LIBRARY_NAME if path.is_dir() else path)
     official = RuntimeSource.from_environment().release_of(fingerprint(file.path))
     try:
@@ -188,11 +189,11 @@ def identify(wanted: str) -> IdentifiedLibrary:
 
 def identified_libraries() -> list[IdentifiedLibrary]:
     """Return the libraries of this machine, in the order in which ``auto`` takes them; unreadable ones are left out."""
-    found: list[IdentifiedLibrary] = []
+    libraries: list[IdentifiedLibrary] = []
     for path in visible_libraries(everywhere=True):
         with suppress(RuntimeUnusableError):
-            found.append(identify(str(path)))
-    return found
+            libraries.append(identify(str(path)))
+    return libraries
 
 
 def library_in_use(configured: str) -> Path | None:
@@ -210,6 +211,6 @@ def prepare_emulator() -> Path:
 
 def pullable_releases() -> dict[str, str]:
     """Return the releases that can be downloaded and driven, newest first, each with a remark."""
-    known = RuntimeSource.from_environment().checksums
-    pullable = [version for version in reversed(WORKING_VERSIONS) if version in known]
+    checksums = RuntimeSource.from_environment().checksums
+    pullable = [version for version in reversed(WORKING_VERSIONS) if version in checksums]
     return {version: "recommended" if version == RECOMMENDED_VERSION else "to pull" for version in pullable}

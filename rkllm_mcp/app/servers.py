@@ -55,7 +55,7 @@ async def test_server(config: Config, toolbox: Toolbox, name: str) -> ServerTest
     from rkllm_mcp.mcp_client.connection import Connection
     from rkllm_mcp.mcp_client.lifecycle import answers
 
-    server = _named(toolbox, name)
+    server = _server_of(toolbox, name)
     if server.state == "connecting":
         with suppress(ServerUnavailableError):
             await server.available()
@@ -74,16 +74,16 @@ async def test_server(config: Config, toolbox: Toolbox, name: str) -> ServerTest
 
 
 def _outcome(toolbox: Toolbox, name: str) -> ServerTest:
-    server = _named(toolbox, name)
+    server = _server_of(toolbox, name)
     state = server.describe()
     is_ready = state.state == "ready"
     lines = tuple(line for line in state.last_lines if not is_ready or line.startswith("("))
     tools = (*toolbox.tools(), *toolbox.tools(disabled=True))
-    own = tuple(tool for tool in tools if tool.server == name)
-    return ServerTest(state.state, state.reason, server.failure, own, state.connect_seconds, lines)
+    server_tools = tuple(tool for tool in tools if tool.server == name)
+    return ServerTest(state.state, state.reason, server.failure, server_tools, state.connect_seconds, lines)
 
 
-def _named(toolbox: Toolbox, name: str) -> AnyToolServer:
+def _server_of(toolbox: Toolbox, name: str) -> AnyToolServer:
     return next(server for server in toolbox.connections if server.spec.name == name)
 
 
@@ -104,7 +104,7 @@ class Login:
         from rkllm_mcp.mcp_client.oauth import BrowserConsent
 
         with self._scope:
-            consent = BrowserConsent(self._show, expect=self._expect)
+            consent = BrowserConsent(self._show_address, expect=self._expect)
             try:
                 result = await start_apart(config, self.server, consent)
             except RkllmMcpError as error:
@@ -132,7 +132,7 @@ class Login:
     def _expect(self, redirect: Redirect) -> None:
         self._redirect = redirect
 
-    async def _show(self, server: str, url: str) -> None:
+    async def _show_address(self, server: str, url: str) -> None:
         # A login that was not accepted is asked for again with an older protocol; the person begins another one.
         if self.address:
             raise ServerUnavailableError(f"the login to server '{server}' was not accepted; begin another one")
@@ -146,7 +146,7 @@ class Login:
 
 
 async def _reconnect(toolbox: Toolbox, name: str) -> None:
-    server = _named(toolbox, name)
+    server = _server_of(toolbox, name)
     if server.state != "ready":
         server.retry(now=True)
         # What is wrong with it is shown with its state.

@@ -73,8 +73,8 @@ def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampl
 
     values: dict[str, Any] = {}
     for name in SamplingValues.model_fields:
-        given = (getattr(source, name, None) for source in (config.model, part, card, Sampling()))
-        values[name] = next(value for value in given if value is not None)
+        candidates = (getattr(source, name, None) for source in (config.model, part, card, Sampling()))
+        values[name] = next(value for value in candidates if value is not None)
     if values["temperature"] == 0:
         # The likeliest token is meant; what the runtime does with a zero is not known.
         values["top_k"] = 1

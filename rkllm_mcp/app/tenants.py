@@ -174,7 +174,7 @@ class Tenants:
 
     def listed(self, tenant: str) -> dict[str, ListedModel]:
         """Return the models that a tenant's requests may name, by name; reads files. See ``models`` for the error."""
-        return self.models.listed(others=self.may_switch(tenant))
+        return self.models.listed(with_installed=self.may_switch(tenant))
 
     @contextmanager
     def using(self, keep_alive: float | None = None) -> Generator[None, None, None]:
@@ -209,7 +209,7 @@ class Tenants:
     async def _unload(self, models: ModelSwitch) -> None:
         with anyio.CancelScope() as self._exchange:
             await models.unload()
-            self._tell(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
+            self._report_status(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
             self.scheduler.loaded("")
 
     def _start_load(self, name: str) -> None:
@@ -230,7 +230,7 @@ class Tenants:
             if failure is None:
                 self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
             line = f"Model '{name}' is loaded" if failure is None else str(failure)
-            self._tell(f"[NPU: {line}]")
+            self._report_status(f"[NPU: {line}]")
             self.scheduler.loaded("" if models.is_unloaded else models.current.name, failure)
 
     def _use(self, model_host: ModelHost) -> None:
@@ -238,7 +238,7 @@ class Tenants:
             # The cache holds one list of tools, which is the owner's; as at the start.
             opened.value.use(model_host, warms=name == OWNER)
 
-    def _tell(self, line: str) -> None:
+    def _report_status(self, line: str) -> None:
         if self._status is not None:
             self._status(line)
 
@@ -345,8 +345,8 @@ def _model_part(config: Config) -> tuple[object, ...]:
     """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
     # How long it stays and who may exchange it changes nothing of it.
-    own = config.model.model_copy(update={"switching": "off", "keep_alive": -1})
-    model = (config.runtime, own, config.provider, agent.embedding_model, agent.tool_listing)
+    model_section = config.model.model_copy(update={"switching": "off", "keep_alive": -1})
+    model = (config.runtime, model_section, config.provider, agent.embedding_model, agent.tool_listing)
     return (*model, *_auxiliary(config))
 
 

@@ -170,7 +170,7 @@ class TokenCount(openai.ResponsePart):
 def messages_body(body: CountBody) -> Translated:
     """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
     refuse_impossible(body)
-    messages, places = _messages(body)
+    messages, locations = _messages(body)
     if body.messages[-1].role == "assistant":
         message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
         raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
@@ -197,7 +197,7 @@ def messages_body(body: CountBody) -> Translated:
         "stop": "stop_sequences",
     }
     return Translated(
-        openai.ChatBody(messages=messages).model_copy(update=update), places, names, dict.fromkeys(servers)
+        openai.ChatBody(messages=messages).model_copy(update=update), locations, names, dict.fromkeys(servers)
     )
 
 
@@ -218,15 +218,15 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], li
 def _messages(body: CountBody) -> tuple[list[openai.BodyMessage], list[str]]:
     """Return the messages and the place of each."""
     system = [openai.BodyMessage(role="system", content=text) for text in _system_texts(body.system)]
-    messages, places = system, ["system" for _ in system]
+    messages, locations = system, ["system" for _ in system]
     for index, message in enumerate(body.messages):
-        for each in _parts(message):
+        for part in _parts(message):
             # Instructions behind a question belong to it, and the question stays the last message.
-            is_behind = each.role == "system" and bool(messages) and messages[-1].role == "user"
+            is_behind = part.role == "system" and bool(messages) and messages[-1].role == "user"
             at = len(messages) - is_behind
-            messages.insert(at, each)
-            places.insert(at, f"messages[{index}]")
-    return messages, places
+            messages.insert(at, part)
+            locations.insert(at, f"messages[{index}]")
+    return messages, locations
 
 
 def _system_texts(system: _Blocks | None) -> Iterator[str]:
@@ -243,7 +243,7 @@ def _parts(message: MessagesMessage) -> Iterator[openai.BodyMessage]:
     if isinstance(blocks, str):
         blocks = [MessagesBlock(type="text", text=blocks)]
     if message.role == "assistant":
-        calls = [_call(block) for block in blocks if block.type == "tool_use" and block.name]
+        calls = [_tool_call(block) for block in blocks if block.type == "tool_use" and block.name]
         texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
         yield openai.BodyMessage(role="assistant", content="".join(texts), tool_calls=calls or None)
         return
@@ -253,12 +253,12 @@ def _parts(message: MessagesMessage) -> Iterator[openai.BodyMessage]:
             text = f"Error: {text}" if block.is_error else text
             yield openai.BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
     # A result leaves its place, so that a refusal names a block by the client's own index.
-    rest = [openai.ContentPart() if block.type == "tool_result" else block for block in blocks]
+    others_as_parts = [openai.ContentPart() if block.type == "tool_result" else block for block in blocks]
     if not blocks or any(block.type != "tool_result" for block in blocks):
-        yield openai.BodyMessage(role=message.role, content=rest)
+        yield openai.BodyMessage(role=message.role, content=others_as_parts)
 
 
-def _call(block: MessagesBlock) -> openai.MessageCall:
+def _tool_call(block: MessagesBlock) -> openai.MessageCall:
     function = openai.CalledFunction(name=block.name or "", arguments=block.input)
     return openai.MessageCall(id=block.id, function=function)
 

@@ -32,13 +32,13 @@ from rkllm_mcp.protocols import ChatModel, EventSink, Step, feed_through
 _PROGRAM = "program"
 
 
-def noted(asked: Message, note: str) -> list[Message]:
+def noted(message: Message, note: str) -> list[Message]:
     """Return the last message with a note for the model at its end, so that the cached prefix stays valid."""
-    if asked.role == "user":
-        return [replace(asked, context="\n\n".join(filter(None, (asked.context, note))))]
-    if asked.role == "tool":
-        return [replace(asked, text="\n".join(filter(None, (asked.text, note))))]
-    return [asked, Message("user", note)]
+    if message.role == "user":
+        return [replace(message, context="\n\n".join(filter(None, (message.context, note))))]
+    if message.role == "tool":
+        return [replace(message, text="\n".join(filter(None, (message.text, note))))]
+    return [message, Message("user", note)]
 
 
 async def _answer_with_client_tools(
@@ -224,9 +224,9 @@ async def complete(
                     )
             messages = []
             if formatted is not None:
-                instruction, rest = formatted.check_answer()
+                instruction, tail = formatted.check_answer()
                 messages = [Message("user", instruction)] if instruction else []
-                feed_through(steps, rest, sink)
+                feed_through(steps, tail, sink)
     finally:
         cached.close()
 

@@ -23,16 +23,16 @@ from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import StatefulModel
 
 
-def evict_fairly(held: Sequence[tuple[str, int]]) -> int:
+def evict_fairly(owned_sizes: Sequence[tuple[str, int]]) -> int:
     """Return the index of the item to evict: the least recently used one of the owner with the most.
 
-    ``held`` has owner and size of each item, the most recently used last.
+    ``owned_sizes`` has owner and size of each item, the most recently used last.
     """
     room = Counter[str]()
-    for owner, size in held:
+    for owner, size in owned_sizes:
         room[owner] += size
     most = max(room.values())
-    return next(index for index, (owner, _) in enumerate(held) if room[owner] == most)
+    return next(index for index, (owner, _) in enumerate(owned_sizes) if room[owner] == most)
 
 
 # Each needs a token ledger (providers.rkllm), without which a cached conversation would be of little use.
@@ -64,10 +64,10 @@ class CachedConversation:
 
 
 class ConversationCache:
-    """The latest conversations of clients: at most ``kept``, with ``characters`` in total."""
+    """The latest conversations of clients: at most ``most_threads``, with ``characters`` in total."""
 
-    def __init__(self, kept: int = THREADS_KEPT, characters: int = CHARACTERS_KEPT) -> None:
-        self._kept = kept
+    def __init__(self, most_threads: int = THREADS_KEPT, characters: int = CHARACTERS_KEPT) -> None:
+        self._most_threads = most_threads
         self._characters = characters
         self._threads: list[CachedConversation] = []  # most recently used last
 
@@ -85,9 +85,9 @@ class ConversationCache:
 
         The last of the messages is not added. ``calls_made`` is the greatest call number in the request.
         """
-        said = [_said(message) for message in messages]
-        parent, shared = self._closest(owner, said[:-1])
-        branch = CachedConversation(owner, self._begun(parent, shared, new_conversation), said, [])
+        comparable = [_comparable(message) for message in messages]
+        parent, shared = self._closest(owner, comparable[:-1])
+        branch = CachedConversation(owner, self._begin_conversation(parent, shared, new_conversation), comparable, [])
         conversation = branch.conversation
         conversation.tenant = owner.tenant
         conversation.calls_made = max(conversation.calls_made, calls_made)
@@ -102,23 +102,25 @@ class ConversationCache:
 
     def keep(self, branch: CachedConversation, answer: Message, *, asked_at: int) -> None:
         """Store the conversation of a complete answer; ``asked_at`` is its number of messages up to the question."""
-        branch.said.append(_said(answer))
+        branch.said.append(_comparable(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]
         for thread in tuple(self._threads):
             if thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]:
                 self._remove(thread)
         branch.characters = sum(map(_length, branch.said))
         self._threads.append(branch)
-        while len(self._threads) > self._kept:
+        while len(self._threads) > self._most_threads:
             self._drop_one([1] * len(self._threads))
-        while sum(sizes := [each.characters for each in self._threads]) > self._characters:
+        while sum(sizes := [cached.characters for cached in self._threads]) > self._characters:
             self._drop_one(sizes)
 
     def drop(self, branch: CachedConversation) -> None:
         """Discard the conversation of an incomplete answer."""
         branch.owner.model.forget(branch.conversation.id)
 
-    def _begun(self, parent: CachedConversation | None, shared: int, new: Callable[[], Conversation]) -> Conversation:
+    def _begin_conversation(
+        self, parent: CachedConversation | None, shared: int, new: Callable[[], Conversation]
+    ) -> Conversation:
         if parent is None:
             return new()
         past = parent.conversation
@@ -135,18 +137,18 @@ class ConversationCache:
         self._threads.append(parent)
         return conversation
 
-    def _closest(self, owner: Owner, said: Sequence[_Said]) -> tuple[CachedConversation | None, int]:
+    def _closest(self, owner: Owner, comparable: Sequence[_Said]) -> tuple[CachedConversation | None, int]:
         """Return the conversation with the longest common beginning, the latest of several, and its length."""
         best, most = None, 0
         for thread in self._threads:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, said, strict=False))
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, comparable, strict=False))
             shared = sum(1 for _ in alike) if thread.owner == owner else 0
             if shared and shared >= most:
                 best, most = thread, shared
         return best, most
 
     def _drop_one(self, sizes: Sequence[int]) -> None:
-        owners = (each.owner.tenant for each in self._threads)
+        owners = (thread.owner.tenant for thread in self._threads)
         self._remove(self._threads[evict_fairly(list(zip(owners, sizes, strict=True)))])
 
     def _remove(self, thread: CachedConversation) -> None:
@@ -154,12 +156,12 @@ class ConversationCache:
         thread.owner.model.forget(thread.conversation.id)
 
 
-def _length(said: _Said) -> int:
-    _, text, inner = said
+def _length(comparable: _Said) -> int:
+    _, text, inner = comparable
     return len(text) + sum(len(part) for parts in inner for part in parts)
 
 
-def _said(message: Message) -> _Said:
+def _comparable(message: Message) -> _Said:
     """Return a message in a form that is equal for clients with different spelling."""
     if message.role == "assistant":
         # Clients strip text and format JSON differently.

@@ -52,10 +52,10 @@ class Translated:
 
     def param(self, param: str) -> str:
         """Return the client's name of a field."""
-        if self.places and (found := _MESSAGE.match(param)):
-            return self.places[int(found.group(1))] + found.group(2)
-        for name, own in self.names.items():
-            param = param.replace(name, own)
+        if self.places and (match := _MESSAGE.match(param)):
+            return self.places[int(match.group(1))] + match.group(2)
+        for name, client_name in self.names.items():
+            param = param.replace(name, client_name)
         return param
 
 
@@ -85,12 +85,12 @@ def completion_body(body: openai.CompletionBody) -> Translated:
     return Translated(chat, ["prompt"], {"messages": "prompt"})
 
 
-def chat_request(asked: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
+def chat_request(translated: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
     """Return the request of a body, or refuse it by its field; ``host_tools`` counts if the body does not say."""
     try:
-        return _chat_request(asked.body, check, host_tools=host_tools)
+        return _chat_request(translated.body, check, host_tools=host_tools)
     except RequestRefusedError as error:
-        error.param = asked.param(error.param)
+        error.param = translated.param(error.param)
         raise
 
 
@@ -226,13 +226,16 @@ def is_thinking_level(level: bool | str) -> bool:
     return level if isinstance(level, bool) else level.lower() not in _NO_THINKING
 
 
-def _form(wanted: openai.ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
-    if wanted is None or wanted.type == "text":
+def _form(response_format: openai.ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
+    if response_format is None or response_format.type == "text":
         return None
-    described, where = wanted.json_schema, "response_format.json_schema.schema"
-    if described is None and wanted.schema_ is not None:
-        described, where = openai.JsonSchemaFormat.model_validate({"schema": wanted.schema_}), "response_format.schema"
-    if wanted.type == "json_object" and described is None:
+    described, where = response_format.json_schema, "response_format.json_schema.schema"
+    if described is None and response_format.schema_ is not None:
+        described, where = (
+            openai.JsonSchemaFormat.model_validate({"schema": response_format.schema_}),
+            "response_format.schema",
+        )
+    if response_format.type == "json_object" and described is None:
         return ResponseFormat()
     if described is None:
         message = "a json_schema belongs to this type; send its name and schema"
@@ -350,9 +353,9 @@ class _Reading:
             sent = call.id or f"call_of_{len(self.messages)}_{index}"
             is_taken = any(other.id == sent for other in self.open_calls)
             name = self.names.get(call.function.name) or safe_name(call.function.name)
-            one = _OpenCall(sent, f"{sent}_{index}" if is_taken else sent, name)
-            self.open_calls.append(one)
-            calls.append(ToolCall(one.id, name, self._arguments(call.function.arguments)))
+            open_call = _OpenCall(sent, f"{sent}_{index}" if is_taken else sent, name)
+            self.open_calls.append(open_call)
+            calls.append(ToolCall(open_call.id, name, self._arguments(call.function.arguments)))
         self.messages.append(Message("assistant", text, calls=tuple(calls)))
 
     def _arguments(self, written: object) -> dict[str, Any]:
@@ -380,25 +383,25 @@ class _Reading:
 
     def _take_result(self, message: openai.BodyMessage) -> None:
         by_id = (call for call in self.open_calls if call.sent_id == message.tool_call_id)
-        found = next(by_id, None)
-        if found is None and not message.tool_call_id:
+        call = next(by_id, None)
+        if call is None and not message.tool_call_id:
             name = message.name and (self.names.get(message.name) or safe_name(message.name))
-            found = next((call for call in self.open_calls if name in (None, "", call.name)), None)
+            call = next((call for call in self.open_calls if name in (None, "", call.name)), None)
         text = _text(message)
-        if found is None:
+        if call is None:
             # Programs cut long histories in front of a result.
             _log_once("a result in a request has no call before it; it is read as a text")
             self.rules.append(f"[The result of a tool]\n{text}")
             return
-        self.open_calls.remove(found)
-        self.results.append(ToolResult(found.id, found.name, text))
+        self.open_calls.remove(call)
+        self.results.append(ToolResult(call.id, call.name, text))
 
     def _close_results(self) -> None:
         """End the results of a round: every call has one, in the order of the calls."""
         self.results += [ToolResult(call.id, call.name, _NO_RESULT) for call in self.open_calls]
         self.open_calls = []
         if self.results:
-            order = {call.id: place for place, call in enumerate(self.messages[-1].calls)}
+            order = {call.id: index for index, call in enumerate(self.messages[-1].calls)}
             results = sorted(self.results, key=lambda result: order[result.call_id])
             self.messages.append(Message("tool", results=tuple(results)))
             self.results = []

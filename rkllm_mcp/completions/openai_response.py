@@ -62,14 +62,14 @@ class ChatShape(ReplyShape):
         if part.call is None:
             return ""
         function = {"name": part.call.name, "arguments": ""}
-        return self._call({"id": part.call.id, "type": "function", "function": function})
+        return self._call_chunk({"id": part.call.id, "type": "function", "function": function})
 
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece."""
         if part.kind == "text":
             return f"{self._before}{text_to_json(part.pieces[-1])}{self._after}"
         if part.call is not None:
-            return self._call({"function": {"arguments": part.text}})
+            return self._call_chunk({"function": {"arguments": part.text}})
         return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
 
     def closed(self, part: Part) -> str:
@@ -111,14 +111,14 @@ class ChatShape(ReplyShape):
             **({"x_events": reply.events} if reply.with_events else {}),
         }
 
-    def _call(self, delta: Json) -> str:
+    def _call_chunk(self, delta: Json) -> str:
         return self._chunk({"tool_calls": [{"index": self._calls, **delta}]})
 
-    def _chunk(self, delta: Json, finish: FinishReason | None = None, **others: Any) -> str:
+    def _chunk(self, delta: Json, finish: FinishReason | None = None, **members: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._with_usage else {}
         fields = _fields(self._reply, "chat.completion.chunk")
-        return record({**fields, "choices": [choice], **usage, **others})
+        return record({**fields, "choices": [choice], **usage, **members})
 
 
 class TextShape(ReplyShape):

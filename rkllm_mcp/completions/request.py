@@ -47,7 +47,7 @@ class ChatRequest:
     def calls_made(self) -> int:
         """Greatest call number of ``Conversation.next_call_id`` in the request, so that ids stay unique."""
         numbers = (_OWN_CALL_ID.fullmatch(call.id) for message in self.messages for call in message.calls)
-        return max((int(found.group(1)) for found in numbers if found), default=0)
+        return max((int(match.group(1)) for match in numbers if match), default=0)
 
 
 @dataclass(frozen=True)

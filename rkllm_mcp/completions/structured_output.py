@@ -67,7 +67,7 @@ class ResponseFormat:
             written: Any = json.loads(text, parse_constant=_no_constant)
             self._check(written)
         except (ValueError, RecursionError, FormatMismatchError):
-            value = self._typed(_read(text))
+            value = self._typed(_value_in(text))
             self._check(value)
             return json.dumps(value, ensure_ascii=False)
         return text.strip()
@@ -85,15 +85,15 @@ class ResponseFormat:
             if not isinstance(value, dict):
                 raise FormatMismatchError("it is no JSON object")
             return
-        if misfit := _first_misfit(value, self.schema):
-            raise FormatMismatchError(misfit[:_LONGEST_REASON])
+        if mismatch := _first_misfit(value, self.schema):
+            raise FormatMismatchError(mismatch[:_LONGEST_REASON])
 
 
 class SchemaCheck:
-    """Checks that a schema can be used, which takes milliseconds; caches the last ``kept`` valid ones. Thread-safe."""
+    """Checks that a schema can be used, which takes milliseconds; caches ``most_schemas`` valid ones. Thread-safe."""
 
-    def __init__(self, kept: int = SCHEMAS_KEPT) -> None:
-        self._kept = kept
+    def __init__(self, most_schemas: int = SCHEMAS_KEPT) -> None:
+        self._most_schemas = most_schemas
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._changing = Lock()
 
@@ -111,7 +111,7 @@ class SchemaCheck:
         with self._changing:
             self._good[key] = None
             self._good.move_to_end(key)
-            if len(self._good) > self._kept:
+            if len(self._good) > self._most_schemas:
                 self._good.popitem(last=False)
 
 
@@ -119,7 +119,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read(text: str) -> Any:
+def _value_in(text: str) -> Any:
     """Return the value in an answer: the whole text, or an object within other text."""
     begin, end = text.find("{"), text.rfind("}") + 1
     object_alone = text[begin:end] if 0 <= begin < end else ""

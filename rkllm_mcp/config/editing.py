@@ -170,7 +170,7 @@ def _line(item: tuple[str, Any]) -> str:
 def _edit(
     path: Path, before: Mapping[str, Any], after: Mapping[str, Any], edited: Callable[[str], str], advice: str
 ) -> None:
-    """Write ``wanted``: a JSON file as a value, a TOML file as its text after ``edited``."""
+    """Write ``after``: a JSON file as a value, a TOML file as its text after ``edited``."""
     if _is_json(path, before):
         _write_json(path, after)
     else:

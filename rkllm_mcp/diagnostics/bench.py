@@ -140,7 +140,8 @@ _RUNS = 3
 def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
     """Write prompts with more and more tools, the fastest of some tries each."""
     return tuple(
-        min((_written(form, count) for _ in range(_RUNS)), key=lambda one: one.first_ms) for count in TOOL_COUNTS
+        min((_written(form, count) for _ in range(_RUNS)), key=lambda measured: measured.first_ms)
+        for count in TOOL_COUNTS
     )
 
 
@@ -197,21 +198,21 @@ async def timed_run(
     """Run the model on an empty cache; ``on_first`` is called at the first token."""
     await engine.clear_cache()
     entered: list[int] = []
-    seen: list[int] = []
+    received: list[int] = []
     stats: RunStats | None = None
     async with aclosing(engine.generate(prompt, GenerationOptions(max_new_tokens=tokens))) as run:
         async for item in run:
             if isinstance(item, RunStats):
                 stats = item
                 continue
-            seen.append(time.monotonic_ns())
+            received.append(time.monotonic_ns())
             if isinstance(item, TimedToken):
                 entered.append(item.entered_ns)
-            if len(seen) == 1:
+            if len(received) == 1:
                 on_first()
     if stats is None:
         raise RuntimeError("a generation ended without its figures")
-    return BenchRun(tuple(entered), tuple(seen), stats)
+    return BenchRun(tuple(entered), tuple(received), stats)
 
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -259,7 +260,9 @@ _NS_PER_US = 1e3
 async def measure_delivery(engine: Engine, prompt: Sequence[int], tokens: int = TOKENS) -> Delivery:
     """Every token's way from its callback to here."""
     run = await timed_run(engine, prompt, tokens)
-    ways = sorted((seen - entered) / _NS_PER_US for entered, seen in zip(run.entered_ns, run.seen_ns, strict=True))
+    ways = sorted(
+        (received - entered) / _NS_PER_US for entered, received in zip(run.entered_ns, run.seen_ns, strict=True)
+    )
     return Delivery(
         tokens=len(ways),
         mean_us=statistics.fmean(ways),

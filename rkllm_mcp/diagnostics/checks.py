@@ -48,8 +48,8 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
     if library.git_blob and not library.emulated:
         yield _release(library)
         if library.version in _UNSEEN:
-            found = _UNSEEN[library.version]
-            yield CheckResult("runtime behaviour", "info", found, "The probe shows it.", "rkllm-mcp doctor --probe")
+            behaviour = _UNSEEN[library.version]
+            yield CheckResult("runtime behaviour", "info", behaviour, "The probe shows it.", "rkllm-mcp doctor --probe")
     different = [f"{path} ({version})" for path, version in library.others if version != library.version]
     if different:
         remedy = "Remove the others, or set 'library' in [runtime]."
@@ -59,11 +59,11 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
 def _release(library: LibraryReport) -> CheckResult:
     blob = f"git blob {library.git_blob[:_BLOB_SHOWN]}…"
     if library.official_release is None:
-        found = f"{blob} is not one of the published libraries up to 1.3.1"
-        return CheckResult("runtime release", "info", found)
+        release = f"{blob} is not one of the published libraries up to 1.3.1"
+        return CheckResult("runtime release", "info", release)
     if library.official_release != library.version:
-        found = f"{blob} is the published {library.official_release}, and its own text says {library.version or '-'}"
-        return CheckResult("runtime release", "warn", found, "Copy librkllmrt.so again from the RKLLM SDK.")
+        release = f"{blob} is the published {library.official_release}, and its own text says {library.version or '-'}"
+        return CheckResult("runtime release", "warn", release, "Copy librkllmrt.so again from the RKLLM SDK.")
     return CheckResult("runtime release", "ok", f"the published {library.official_release}, byte for byte ({blob})")
 
 
@@ -90,27 +90,29 @@ def check_model_file(machine: Machine, subjects: Subjects) -> Iterator[CheckResu
         *([f"context up to {file.context_tokens}"] if file.context_tokens else []),
         *([file.architecture] if file.architecture else []),
     ]
-    found = ", ".join(facts)
-    yield _misfit(machine, subjects, found) or CheckResult("model file", "ok", found)
+    facts_text = ", ".join(facts)
+    yield _mismatch(machine, subjects, facts_text) or CheckResult("model file", "ok", facts_text)
     if subjects.library.version == "1.3.0" and file.toolkit in _ENDLESS_TOOLKITS:
         sentence = f"runtime 1.3.0 does not know the end token of models made by {file.toolkit}"
         yield CheckResult("model end", "info", sentence, "The host ends these answers by itself; no action is needed.")
 
 
-def _misfit(machine: Machine, subjects: Subjects, found: str) -> CheckResult | None:
+def _mismatch(machine: Machine, subjects: Subjects, facts_text: str) -> CheckResult | None:
     """Return the reason why the file cannot be used here; None if it can."""
-    file, library, wanted = subjects.model.file, subjects.library, subjects.model.context_tokens
+    file, library, context_tokens = subjects.model.file, subjects.library, subjects.model.context_tokens
     if file is None:
         return None
     here = platform_of(machine)
     if file.platform and here and file.platform != here:
-        return CheckResult("model file", "fail", f"{found}; this board is an {here}", _CONVERT, "rkllm-mcp models list")
+        return CheckResult(
+            "model file", "fail", f"{facts_text}; this board is an {here}", _CONVERT, "rkllm-mcp models list"
+        )
     if file.toolkit and library.version and _numbers(file.toolkit) > _numbers(library.version):
         remedy = f"The runtime refuses models of a newer toolkit; install RKLLM {file.toolkit} or newer."
-        return CheckResult("model file", "fail", f"{found}; the runtime is {library.version}", remedy)
-    if file.context_tokens and wanted > file.context_tokens:
+        return CheckResult("model file", "fail", f"{facts_text}; the runtime is {library.version}", remedy)
+    if file.context_tokens and context_tokens > file.context_tokens:
         remedy = f"Set context_tokens under [model] to {file.context_tokens} or less."
-        return CheckResult("model file", "fail", f"{found}; {wanted} are configured", remedy)
+        return CheckResult("model file", "fail", f"{facts_text}; {context_tokens} are configured", remedy)
     return None
 
 
@@ -134,8 +136,8 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
         elif server.problem:
             yield CheckResult(name, "warn", f"{server.problem}, so the server is skipped", _OR_OFF)
         elif server.command and server.program is None:
-            found = f"{server.command} is not installed, so the server is skipped"
-            yield CheckResult(name, "warn", found, *_remedy(server))
+            problem = f"{server.command} is not installed, so the server is skipped"
+            yield CheckResult(name, "warn", problem, *_remedy(server))
         elif server.state is not None:
             yield _started(name, server, server.state)
         else:
@@ -144,12 +146,12 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
 
 def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult:
     if state.state == "ready":
-        found = f"{server.how}: {state.tool_count} tools after {state.connect_seconds:.1f} s"
-        return CheckResult(name, "ok", found)
+        outcome = f"{server.how}: {state.tool_count} tools after {state.connect_seconds:.1f} s"
+        return CheckResult(name, "ok", outcome)
     if state.state == "waiting":
         return CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")
-    found = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
-    return CheckResult(name, "warn", found, _OR_OFF, f"rkllm-mcp servers test {server.name}")
+    outcome = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
+    return CheckResult(name, "warn", outcome, _OR_OFF, f"rkllm-mcp servers test {server.name}")
 
 
 def _remedy(server: ServerReport) -> tuple[str, str]:
@@ -186,21 +188,21 @@ def check_soc(machine: Machine) -> Iterator[CheckResult]:
     model = (machine.strings("proc/device-tree/model") or ("",))[0]
     if soc is not None:
         cores = f"{soc.npu_cores} NPU core{'s' if soc.npu_cores > 1 else ''}"
-        yield CheckResult("soc", "ok", f"{soc.name}, {cores}{_of(model)}")
+        yield CheckResult("soc", "ok", f"{soc.name}, {cores}{_in_brackets(model)}")
         return
     compatible = machine.strings("proc/device-tree/compatible")
     if not compatible and (machine.link_of("proc/device-tree") or npu_nodes(machine) or npu.driver_version(machine)):
-        found = "the device tree is hidden, as containers do, and the runtime refuses an unknown platform"
+        problem = "the device tree is hidden, as containers do, and the runtime refuses an unknown platform"
         remedy = "Start the container with its system paths unmasked; in Kubernetes with procMount: Unmasked."
-        yield CheckResult("soc", "fail", found, remedy, f"docker run {_UNMASK} …")
+        yield CheckResult("soc", "fail", problem, remedy, f"docker run {_UNMASK} …")
         return
-    found = f"no supported SoC{_of(model or ', '.join(compatible))}"
+    problem = f"no supported SoC{_in_brackets(model or ', '.join(compatible))}"
     names = ", ".join(soc.name for soc in npu.SOCS.values())
     remedy = f"The NPU needs one of {names}; everything works emulated: --runtime emulator."
-    yield CheckResult("soc", "fail", found, remedy)
+    yield CheckResult("soc", "fail", problem, remedy)
 
 
-def _of(model: str) -> str:
+def _in_brackets(model: str) -> str:
     return f" ({model})" if model else ""
 
 
@@ -209,42 +211,42 @@ def check_driver(machine: Machine) -> Iterator[CheckResult]:
     version, kernel = npu.driver_version(machine), machine.text("proc/sys/kernel/osrelease") or "running here"
     install = _install_kernel(machine)
     if version is not None:
-        found = f"rknpu {'.'.join(map(str, version))}"
+        driver = f"rknpu {'.'.join(map(str, version))}"
         if version >= npu.RECOMMENDED_DRIVER:
-            yield CheckResult("npu driver", "ok", found)
+            yield CheckResult("npu driver", "ok", driver)
         elif version >= npu.EXPECTED_DRIVER:
-            found += "; the runtime takes it, and is made for 0.9.8"
-            yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
+            driver += "; the runtime takes it, and is made for 0.9.8"
+            yield CheckResult("npu driver", "warn", driver, _VENDOR_KERNEL, install)
         elif version >= npu.OLDEST_DRIVER:
-            found += ", older than the 0.9.7 that the runtime asks for: large models and images may fail"
-            yield CheckResult("npu driver", "warn", found, _VENDOR_KERNEL, install)
+            driver += ", older than the 0.9.7 that the runtime asks for: large models and images may fail"
+            yield CheckResult("npu driver", "warn", driver, _VENDOR_KERNEL, install)
         else:
-            found += ", with which models load but every token fails"
-            yield CheckResult("npu driver", "fail", found, _VENDOR_KERNEL, install)
+            driver += ", with which models load but every token fails"
+            yield CheckResult("npu driver", "fail", driver, _VENDOR_KERNEL, install)
     elif npu_nodes(machine) or machine.exists("sys/module/rknpu"):
         command = "sudo cat /sys/kernel/debug/rknpu/version"
         yield CheckResult("npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", command)
     elif machine.exists("sys/module/rocket") or machine.glob("dev/accel/accel*"):
-        found = f"rocket, the driver of the mainline kernel {kernel}, which librkllmrt.so cannot use"
-        yield CheckResult("npu driver", "fail", found, _VENDOR_KERNEL, install)
+        driver = f"rocket, the driver of the mainline kernel {kernel}, which librkllmrt.so cannot use"
+        yield CheckResult("npu driver", "fail", driver, _VENDOR_KERNEL, install)
     else:
-        found = f"none: the kernel {kernel} has no rknpu, or the NPU is disabled in its device tree"
-        yield CheckResult("npu driver", "fail", found, f"Enable the NPU's overlay. {_VENDOR_KERNEL}", _LOOK)
+        driver = f"none: the kernel {kernel} has no rknpu, or the NPU is disabled in its device tree"
+        yield CheckResult("npu driver", "fail", driver, f"Enable the NPU's overlay. {_VENDOR_KERNEL}", _LOOK)
 
 
 def check_domains(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
     """Check that the driver can map a model that is larger than one IOMMU domain."""
     if model_bytes <= npu.DOMAIN_BYTES:
         return
-    found = f"the model is larger than one domain of {npu.DOMAIN_BYTES // 2**30} GiB"
+    problem = f"the model is larger than one domain of {npu.DOMAIN_BYTES // 2**30} GiB"
     version = npu.driver_version(machine)
     if version is None:
-        yield CheckResult("npu memory", "unknown", f"{found}, and the driver's version is not readable")
+        yield CheckResult("npu memory", "unknown", f"{problem}, and the driver's version is not readable")
     elif version < npu.RECOMMENDED_DRIVER:
         remedy, command = f"Take a smaller model. {_VENDOR_KERNEL}", _install_kernel(machine)
-        yield CheckResult("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, command)
+        yield CheckResult("npu memory", "warn", f"{problem}, which older drivers fail to map", remedy, command)
     else:
-        yield CheckResult("npu memory", "ok", found)
+        yield CheckResult("npu memory", "ok", problem)
 
 
 def check_device(machine: Machine) -> Iterator[CheckResult]:
@@ -253,17 +255,17 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
     target = machine.link_of("dev/rknpu")
     missing = [machine.name_of(node) for node in nodes if not machine.exists(machine.inside(node))]
     if target is not None:
-        found = f"/dev/rknpu is a link to {target}, with which the runtime takes the wrong interface and crashes"
+        problem = f"/dev/rknpu is a link to {target}, with which the runtime takes the wrong interface and crashes"
         remedy = "Remove it and what makes it; the runtime finds the card in /dev/dri by itself."
-        yield CheckResult("npu device", "fail", found, remedy, "sudo rm /dev/rknpu; grep -rl rknpu /etc/udev/rules.d")
+        yield CheckResult("npu device", "fail", problem, remedy, "sudo rm /dev/rknpu; grep -rl rknpu /etc/udev/rules.d")
     elif not nodes:
         yield _no_node(machine)
     elif missing:
-        found = f"{' and '.join(missing)} not in /dev"
+        problem = f"{' and '.join(missing)} not in /dev"
         options = " ".join(f"--device {name}" for name in missing)
         remedy = "Pass it into the container." if npu.is_container(machine) else "Restart udev, or the board."
         command = options if npu.is_container(machine) else "sudo udevadm trigger --subsystem-match=drm"
-        yield CheckResult("npu device", "fail", found, remedy, command)
+        yield CheckResult("npu device", "fail", problem, remedy, command)
     else:
         yield _access(machine, "npu device", nodes)
     if [node.name for node in nodes] == ["rknpu"] and target is None:
@@ -278,11 +280,11 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
 
 def _no_node(machine: Machine) -> CheckResult:
     if not machine.exists("sys/module/rknpu"):
-        found = "no card of rknpu in /dev/dri, and no /dev/rknpu"
-        return CheckResult("npu device", "fail", found, _VENDOR_KERNEL, _LOOK)
-    found = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
+        problem = "no card of rknpu in /dev/dri, and no /dev/rknpu"
+        return CheckResult("npu device", "fail", problem, _VENDOR_KERNEL, _LOOK)
+    problem = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
     remedy = "A kernel update can do this; read what the driver says, and start the kernel before it."
-    return CheckResult("npu device", "fail", found, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
+    return CheckResult("npu device", "fail", problem, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
 
 
 def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
@@ -293,13 +295,13 @@ def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
         return CheckResult(what, "ok", ", ".join(names.values()))
     groups = {node: machine.group_of(machine.inside(node)) or "root" for node in closed}
     owned = ", ".join(f"{names[node]} (group {group})" for node, group in groups.items())
-    found = f"{owned}, which this user may not read and write"
+    problem = f"{owned}, which this user may not read and write"
     # The runtime goes over the cards; the render node alone is no obstacle that is known.
     status = "fail" if any(not node.name.startswith("renderD") for node in closed) else "warn"
     if "root" not in groups.values():
         joined = ",".join(dict.fromkeys(groups.values()))
         remedy = f"Join {joined.replace(',', ' and ')} and log in again; in a container add the groups by number."
-        return CheckResult(what, status, found, remedy, f"sudo usermod -aG {joined} $USER")
+        return CheckResult(what, status, problem, remedy, f"sudo usermod -aG {joined} $USER")
     kinds = ["dma_heap" if what == "dma heap" else node.name.rstrip("0123456789") for node in closed]
     rules = r"\n".join(_UDEV_RULES[kind] for kind in kinds)
     joined = ",".join(dict.fromkeys(_GROUPS.get(kind, "video") for kind in kinds))
@@ -308,14 +310,14 @@ def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
         f"sudo udevadm trigger && sudo usermod -aG {joined} $USER"
     )
     remedy = f"Give it to {joined.replace(',', ' and ')}, join and log in again."
-    return CheckResult(what, status, found, remedy, command)
+    return CheckResult(what, status, problem, remedy, command)
 
 
 def check_load(machine: Machine) -> Iterator[CheckResult]:
     """Report the load of each NPU core."""
-    found = npu.describe_load(machine)
-    if found:
-        yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", found)
+    load = npu.describe_load(machine)
+    if load:
+        yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", load)
     elif npu_nodes(machine):
         command = "sudo cat /sys/kernel/debug/rknpu/load"
         yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
@@ -333,9 +335,9 @@ def check_clock(machine: Machine) -> Iterator[CheckResult]:
         yield _passed("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
 
 
-def _passed(name: str, is_right: bool, found: str, remedy: str, command: str) -> CheckResult:
+def _passed(name: str, is_right: bool, observed: str, remedy: str, command: str) -> CheckResult:
     """Return the finding of a check that warns with a remedy unless it is passed."""
-    return CheckResult(name, "ok", found) if is_right else CheckResult(name, "warn", found, remedy, command)
+    return CheckResult(name, "ok", observed) if is_right else CheckResult(name, "warn", observed, remedy, command)
 
 
 _GOMP = "libgomp.so.1"
@@ -356,17 +358,17 @@ def check_kernel(machine: Machine) -> Iterator[CheckResult]:
 
 def check_governors(machine: Machine) -> Iterator[CheckResult]:
     """Check that the CPU cores run at full speed; sampling runs on them."""
-    found: list[str] = []
+    governors: list[str] = []
     is_slow = False
     for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
         governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
         kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
-        found.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
+        governors.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
         is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED or _is_throttled(machine, policy, governor)
-    if found:
+    if governors:
         remedy = "Set them to full speed; that lasts until the next start."
         command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-        yield _passed("cpu governor", not is_slow, ", ".join(found), remedy, command)
+        yield _passed("cpu governor", not is_slow, ", ".join(governors), remedy, command)
 
 
 def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
@@ -391,9 +393,9 @@ def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
         return
     governor = machine.text("sys/class/devfreq/dmc/governor")
     hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
-    found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
+    frequency = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
     command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
-    yield _passed("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, found, _FULL_SPEED, command)
+    yield _passed("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, frequency, _FULL_SPEED, command)
 
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
@@ -413,12 +415,12 @@ def check_open_files(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("open files", "unknown", "/proc/self/limits is not readable")
         return
     soft, hard = line.groups()
-    found = f"at most {soft}, up to {hard} on request"
+    limit = f"at most {soft}, up to {hard} on request"
     # A process may raise its own limit up to the hard limit, and the runtime's process does so.
     is_enough = hard == "unlimited" or int(hard) >= system.OPEN_FILES_WANTED
     remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
     command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
-    yield _passed("open files", is_enough, found, remedy, command)
+    yield _passed("open files", is_enough, limit, remedy, command)
 
 
 def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
@@ -427,38 +429,40 @@ def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
     if available is None:
         yield CheckResult("memory", "unknown", "/proc/meminfo does not report the available memory")
         return
-    found = f"{gib(available)} available"
+    memory = f"{gib(available)} available"
     if not model.file_bytes or model.emulated:
-        yield CheckResult("memory", "info", found)
+        yield CheckResult("memory", "info", memory)
         return
     cache = model.context_tokens * (model.cache_bytes_per_token or 0)
     needed = needed_bytes(model.file_bytes, model.context_tokens, model.cache_bytes_per_token)
-    found += f"; the model is {gib(model.file_bytes)}"
+    memory += f"; the model is {gib(model.file_bytes)}"
     if cache:
-        each = f"{(model.cache_bytes_per_token or 0) / 1024:g} KiB"
-        found += f", its KV cache {gib(cache)} ({model.context_tokens} tokens of {each}), with buffers {gib(needed)}"
+        token_size = f"{(model.cache_bytes_per_token or 0) / 1024:g} KiB"
+        memory += (
+            f", its KV cache {gib(cache)} ({model.context_tokens} tokens of {token_size}), with buffers {gib(needed)}"
+        )
     total = memory_bytes(machine, "MemTotal") or available
     if available >= needed:
-        yield CheckResult("memory", "ok", found)
+        yield CheckResult("memory", "ok", memory)
     elif total < needed and total >= needed - cache:
         remedy = f"This machine has {gib(total)} in all; set a smaller context_tokens under [model]."
-        yield CheckResult("memory", "fail", found, remedy)
+        yield CheckResult("memory", "fail", memory, remedy)
     elif total < needed:
         remedy = f"This machine has {gib(total)} in all; take a smaller model."
-        yield CheckResult("memory", "fail", found, remedy, "rkllm-mcp models list")
+        yield CheckResult("memory", "fail", memory, remedy, "rkllm-mcp models list")
     else:
         status = "warn" if available >= model.file_bytes + cache else "fail"
         remedy = "End the programs that need most, or set a smaller context_tokens under [model]."
-        yield CheckResult("memory", status, found, remedy, "ps -eo rss,comm --sort=-rss | head")
+        yield CheckResult("memory", status, memory, remedy, "ps -eo rss,comm --sort=-rss | head")
 
 
 def check_reserve(machine: Machine) -> Iterator[CheckResult]:
     """Check where the NPU's memory comes from: an IOMMU, or else a reserve; a large reserve is in its way."""
     reserve = memory_bytes(machine, "CmaTotal")
     if npu.has_iommu(machine) is False:
-        found = f"off for the NPU, whose memory then comes from a reserve of {gib(reserve or 0)}"
+        state = f"off for the NPU, whose memory then comes from a reserve of {gib(reserve or 0)}"
         remedy = "Take kernel and device tree of the vendor's image, without overlays that change NPU or memory."
-        yield CheckResult("iommu", "warn", found, remedy, "sudo dmesg | grep -iE 'iommu|rknpu'")
+        yield CheckResult("iommu", "warn", state, remedy, "sudo dmesg | grep -iE 'iommu|rknpu'")
     if reserve is not None and reserve > system.CMA_BYTES:
         remedy = "A reserve of this size can prevent models from loading; remove cma= from the kernel command line."
         yield CheckResult("cma", "warn", f"{gib(reserve)} reserved", remedy, "cat /proc/cmdline")
@@ -467,8 +471,8 @@ def check_reserve(machine: Machine) -> Iterator[CheckResult]:
 def check_gomp(machine: Machine) -> Iterator[CheckResult]:
     """Check for libgomp, which librkllmrt.so needs and small systems may lack."""
     patterns = [f"{folder}/{between}{_GOMP}" for between in ("", "*/") for folder in _LIBRARY_FOLDERS]
-    place = next((place for pattern in patterns for place in machine.glob(pattern)), None)
-    if place is not None:
-        yield CheckResult("libgomp", "ok", machine.name_of(place))
+    path = next((path for pattern in patterns for path in machine.glob(pattern)), None)
+    if path is not None:
+        yield CheckResult("libgomp", "ok", machine.name_of(path))
     else:
         yield CheckResult("libgomp", "fail", f"no {_GOMP}", "Install it.", "sudo apt install libgomp1")

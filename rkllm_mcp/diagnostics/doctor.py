@@ -37,29 +37,29 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
     """Run all checks; never raises. ``subjects`` describes the library, model and servers of the configuration."""
     model = subjects.model
     npu = [
-        *_run("soc", checks.check_soc, machine),
-        *_run("kernel", checks.check_kernel, machine),
-        *_run("npu driver", checks.check_driver, machine),
-        *_run("npu device", checks.check_device, machine),
-        *_run("npu load", checks.check_load, machine),
+        *_run_check("soc", checks.check_soc, machine),
+        *_run_check("kernel", checks.check_kernel, machine),
+        *_run_check("npu driver", checks.check_driver, machine),
+        *_run_check("npu device", checks.check_device, machine),
+        *_run_check("npu load", checks.check_load, machine),
     ]
     if soc_of(machine) is not None:
-        npu += _run("npu clock", checks.check_clock, machine)
-        npu += _run("cpu governor", checks.check_governors, machine)
-        npu += _run("memory clock", checks.check_memory_clock, machine)
-        npu += _run("temperature", checks.check_temperature, machine)
-        npu += _run("npu memory", checks.check_domains, machine, model.file_bytes)
-        npu += _run("cma", checks.check_reserve, machine)
-    npu += _run("libgomp", checks.check_gomp, machine)
-    npu += _run("open files", checks.check_open_files, machine)
+        npu += _run_check("npu clock", checks.check_clock, machine)
+        npu += _run_check("cpu governor", checks.check_governors, machine)
+        npu += _run_check("memory clock", checks.check_memory_clock, machine)
+        npu += _run_check("temperature", checks.check_temperature, machine)
+        npu += _run_check("npu memory", checks.check_domains, machine, model.file_bytes)
+        npu += _run_check("cma", checks.check_reserve, machine)
+    npu += _run_check("libgomp", checks.check_gomp, machine)
+    npu += _run_check("open files", checks.check_open_files, machine)
     return [
         *(map(_as_information, npu) if subjects.library.emulated else npu),
-        *_run("memory", checks.check_memory, machine, model),
+        *_run_check("memory", checks.check_memory, machine, model),
         CheckResult("configuration", "info", subjects.configuration),
-        *_run("runtime library", checks.check_library, subjects.library),
-        *_run("model", checks.check_model, model),
-        *_run("model file", checks.check_model_file, machine, subjects),
-        *_run("servers", checks.check_servers, subjects.servers),
+        *_run_check("runtime library", checks.check_library, subjects.library),
+        *_run_check("model", checks.check_model, model),
+        *_run_check("model file", checks.check_model_file, machine, subjects),
+        *_run_check("servers", checks.check_servers, subjects.servers),
     ]
 
 
@@ -69,7 +69,7 @@ def worst(findings: Iterable[CheckResult]) -> CheckStatus:
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
-def _run(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:
+def _run_check(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:
     try:
         return list(check(*arguments))
     except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
@@ -110,8 +110,11 @@ def approval_notices(config: Config) -> list[str]:
     for server in config.resolved_servers():
         tools: Iterable[ToolSpec] = ()
         if isinstance(server, BuiltinServer):
-            own = (tool for tool in server.tools if tool.entry_point is not None and not tool.problem)
-            tools = [ToolSpec(tool.name, read_only=tool.read_only, destructive=tool.destructive) for tool in own]
+            tools_of_functions = (tool for tool in server.tools if tool.entry_point is not None and not tool.problem)
+            tools = [
+                ToolSpec(tool.name, read_only=tool.read_only, destructive=tool.destructive)
+                for tool in tools_of_functions
+            ]
         elif not isinstance(server, OpenAPIServer):
             tools = ServerCache(server, facts).tools or ()
         if names := newly_asked(server, tools):
@@ -146,12 +149,12 @@ def _library_named(config: Config) -> list[CheckResult]:
 
 
 def _models_beside(config: Config) -> list[CheckResult]:
-    wanted = {
+    model_names = {
         "agent.embedding_model": config.agent.embedding_model if config.active_servers else None,
         "service.embedding_model": config.service.embedding_model,
         "service.ranking_model": config.service.ranking_model,
     }
-    reports = {key: _model(config.overridden(model=name))[1] for key, name in wanted.items() if name is not None}
+    reports = {key: _model(config.overridden(model=name))[1] for key, name in model_names.items() if name is not None}
     return [replace(finding, name=key) for key, report in reports.items() for finding in checks.check_model(report)]
 
 
@@ -236,8 +239,8 @@ def _services(config: Config) -> list[CheckResult]:
     """The services that answer in place of the NPU; none of them is asked anything."""
     from rkllm_mcp.providers.remote_settings import egress_notices, services_of
 
-    told = (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
-    return [*(_service(name, service) for name, service in services_of(config).items()), *told]
+    notices = (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
+    return [*(_service(name, service) for name, service in services_of(config).items()), *notices]
 
 
 def _service(name: str, service: RemoteSettings) -> CheckResult:
@@ -322,8 +325,8 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
         return []
     profile = find_profile(where, model.file)
     if profile is None:
-        found = "none; what no document says of this runtime is not known here"
-        return [CheckResult("runtime profile", "info", found, "Measure it once.", "rkllm-mcp doctor --probe")]
+        remark = "none; what no document says of this runtime is not known here"
+        return [CheckResult("runtime profile", "info", remark, "Measure it once.", "rkllm-mcp doctor --probe")]
     return [CheckResult("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
 
 
@@ -331,12 +334,12 @@ def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
     """Further libraries that ``auto`` could mean, with the release each names; what cannot be read is left out."""
     from rkllm_mcp.runtime.library import read_library_file, visible_libraries
 
-    others: list[tuple[str, str]] = []
+    libraries: list[tuple[str, str]] = []
     for path in visible_libraries():
         if path != chosen:
             with suppress(RuntimeUnusableError):
-                others.append((str(path), read_library_file(path).version or "unknown"))
-    return tuple(others)
+                libraries.append((str(path), read_library_file(path).version or "unknown"))
+    return tuple(libraries)
 
 
 def _server(server: ServerConfig) -> ServerReport:

@@ -269,7 +269,7 @@ class ResourceHub:
     ) -> tuple[str, ...]:
         """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
 
-        ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``others`` are the arguments
+        ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``arguments`` are those
         that are already filled in.
         """
         from mcp_types import PromptReference

@@ -52,7 +52,7 @@ _MAX_KEY_CHARS = 64
 
 
 def operation_name(operation_id: str, method: str, path: str, used_names: Collection[str]) -> str:
-    """Return a name for an operation that is not in ``taken``."""
+    """Return a name for an operation that is not in ``used_names``."""
     by_path = safe_name(path_name(method, path))
     candidates = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
     return next((name for name in candidates if name not in used_names), None) or _numbered(by_path, used_names)
@@ -69,7 +69,7 @@ def sent_path(path: str) -> str:
 
 
 def argument_key(name: str, location: str, used_keys: Collection[str]) -> str:
-    """Return a name for an argument that is not in ``taken``, with its location appended if necessary."""
+    """Return a name for an argument that is not in ``used_keys``, with its location appended if necessary."""
     key = _NOT_IN_KEYS.sub("_", name).strip("_")[:_MAX_KEY_CHARS] or location
     if key not in used_keys:
         return key

@@ -127,7 +127,7 @@ class ConversationPrompt:
         self._turns.append(_Turn(message, len(self._ledger), text_end))
 
     def _generated(self, unfinished: Message | None) -> list[int]:
-        """Return the last turn of the ledger without its closing if it is that of ``begun``, else nothing."""
+        """Return the last turn of the ledger without its closing if it is that of ``unfinished``, else nothing."""
         last = self._turns[-1] if self._turns else None
         if unfinished is None or last is None or not last.text_end or last.message != unfinished:
             return []

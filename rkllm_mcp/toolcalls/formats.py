@@ -55,7 +55,7 @@ def any_of(*confirmations: Confirmation) -> Confirmation:
 
 
 def declared_behind(leads: Sequence[Shape], *followers: Shape) -> Confirmation:
-    """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``behind``."""
+    """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``followers``."""
     return lambda text, names: _any(_declared(text, lead, followers, names) for lead in leads)
 
 

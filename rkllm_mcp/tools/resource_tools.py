@@ -31,8 +31,8 @@ _COUNTED_CHARS = 1_000_000  # larger contents are not parsed to count their reco
 class ResourceTools:
     """The two tools as a server of this process.
 
-    ``offering`` returns names and URIs of resources by server, of the servers that offer any; ``taken`` are names of
-    other servers; with ``asks_always`` every call needs approval.
+    ``offering`` returns names and URIs of resources by server, of the servers that offer any; ``taken_names`` are those
+    of other servers; with ``asks_always`` every call needs approval.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ def main(descriptor: int) -> None:
     # If the parent dies during a run, the end of the socket would not be noticed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rw", encoding="utf-8") as lines:
         _serve(lines)
     sys.stdout.flush()
@@ -54,7 +54,11 @@ def _serve(lines: Any) -> None:
     for line in lines:
         request: dict[str, Any] = json.loads(line)
         if "experiment" in request:
-            answer = _make(request["experiment"], subject, prompts) if subject else {"refused": "no model is loaded"}
+            answer = (
+                _make_experiment(request["experiment"], subject, prompts)
+                if subject
+                else {"refused": "no model is loaded"}
+            )
         else:
             ids = {name: tuple(numbers) for name, numbers in request["prompts"].items()}
             prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]))
@@ -88,7 +92,7 @@ def _defaults(library: Library) -> dict[str, int]:
     return {**values, "embed_flash": int(param.extend_param.embed_flash)}
 
 
-def _make(name: str, subject: ProbeSubject, prompts: ProbePrompts) -> dict[str, Any]:
+def _make_experiment(name: str, subject: ProbeSubject, prompts: ProbePrompts) -> dict[str, Any]:
     experiment = next(experiment for experiment in PLAN if experiment.name == name)
     if not experiment.needs(subject.abi):
         return {"facts": {}, "reason": f"the interface of {subject.abi.name} has no such thing"}
@@ -103,5 +107,5 @@ def request_for(library: Path, abi: str, load: LoadParameters, prompts: ProbePro
     fields = asdict(load)
     # The subject samples greedily, and shows no images.
     del fields["sampling"], fields["image_tags"]
-    asked = {**asdict(prompts), "stop_ids": sorted(prompts.stop_ids)}
-    return {"library": str(library), "abi": abi, "load": fields, "prompts": asked}
+    prompt_fields = {**asdict(prompts), "stop_ids": sorted(prompts.stop_ids)}
+    return {"library": str(library), "abi": abi, "load": fields, "prompts": prompt_fields}

@@ -86,8 +86,8 @@ def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Observe the normal end of an answer: the stop token and its text."""
     observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
-    said = zip(observed.ids, observed.texts, strict=True)
-    texts = [(token, (text or b"").decode("utf-8", "replace")) for token, text in said]
+    pairs = zip(observed.ids, observed.texts, strict=True)
+    texts = [(token, (text or b"").decode("utf-8", "replace")) for token, text in pairs]
     facts: Facts = {"first_tokens": texts[:_SHOWN_TOKENS]}
     if RKLLM_RUN_FINISH in observed.states:
         text = observed.finish_text
@@ -136,9 +136,9 @@ def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> F
     size = subject.cache_size()
     subject.clear()
     completed(subject.run(base, 2, keep_history=True))
-    whole = completed(subject.run([*base, *tail], 2))
+    both = completed(subject.run([*base, *tail], 2))
     subject.clear()
-    facts: Facts = {"reuses_prefix_after_history": spares(first, whole, len(base))}
+    facts: Facts = {"reuses_prefix_after_history": spares(first, both, len(base))}
     if size is not None and RKLLM_RUN_FINISH in further.states:
         facts["history_continues"] = size >= len(base) + len(tail)
     return facts
@@ -174,8 +174,10 @@ def _needs_clear(subject: ProbeSubject, prompt: list[int], reference: ProbeRows)
     return {"hidden_needs_clear": not _alike(reference.last, second.hidden[-1].last)}
 
 
-def _alike(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return len(one) == len(other) and all(abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(one, other, strict=True))
+def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return len(first) == len(other) and all(
+        abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(first, other, strict=True)
+    )
 
 
 def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
@@ -188,18 +190,18 @@ def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if not saved.is_complete or not file.is_file():
             raise InconclusiveError(f"no prompt cache was written (rkllm_run returned {saved.status})")
         facts: Facts = {"prompt_cache_bytes": (file.stat().st_size, len(base))}
-        whole = completed(cold(subject, [*base, *tail], 1))
+        uncached = completed(cold(subject, [*base, *tail], 1))
         subject.clear()
         status = subject.load_prompt_cache(str(file))
         if status != 0:
             raise InconclusiveError(f"rkllm_load_prompt_cache returned {status}", facts)
-        behind = completed(subject.run([*base, *tail], 1))
+        loaded = completed(subject.run([*base, *tail], 1))
         subject.release_prompt_cache()
         subject.clear()
-    if behind.evaluated is not None:
-        facts["prompt_cache_prefills"] = (behind.evaluated, len(base) + len(tail))
-    if whole.prefill_ms >= _TELLING_MS and behind.prefill_ms > 0:
-        facts["prompt_cache_speed_up"] = round(whole.prefill_ms / behind.prefill_ms, 2)
+    if loaded.evaluated is not None:
+        facts["prompt_cache_prefills"] = (loaded.evaluated, len(base) + len(tail))
+    if uncached.prefill_ms >= _TELLING_MS and loaded.prefill_ms > 0:
+        facts["prompt_cache_speed_up"] = round(uncached.prefill_ms / loaded.prefill_ms, 2)
     return facts
 
 
@@ -240,26 +242,26 @@ def beside(
 
     The callback waits for the call, and not for ever: None when the call did not return before the run went on.
     """
-    wanted, made = threading.Event(), threading.Event()
+    call_due, call_made = threading.Event(), threading.Event()
     answers: list[_T] = []
 
-    def make() -> None:
-        if wanted.wait(PATIENCE_S):
+    def make_call() -> None:
+        if call_due.wait(PATIENCE_S):
             answers.append(call())
-            made.set()
+            call_made.set()
 
     def hook(count: int) -> int:
         if count == _SECOND:
-            wanted.set()
-            made.wait(_HOLD_S)
+            call_due.set()
+            call_made.wait(_HOLD_S)
         return 0
 
-    helper = threading.Thread(target=make, daemon=True)
+    helper = threading.Thread(target=make_call, daemon=True)
     helper.start()
     subject.clear()
     observed = subject.run(prompt, LIMIT, hook=hook)
     answer = answers[0] if answers else None
-    wanted.set()  # an answer of one token leaves the helper waiting
+    call_due.set()  # an answer of one token leaves the helper waiting
     helper.join(PATIENCE_S)
     return observed, answer
 

@@ -47,7 +47,7 @@ _NS_PER_MS = 1e6
 def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Test aborts: when idle, between tokens, and during prefill."""
     facts: Facts = {"abort_idle_status": subject.abort()}
-    whole = completed(cold(subject, prompts.question, LIMIT))
+    complete = completed(cold(subject, prompts.question, LIMIT))
     called_ns: list[int] = []
 
     def abort() -> int:
@@ -56,9 +56,9 @@ def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         return status
 
     observed, status = beside(subject, prompts.question, abort)
-    if status is not None and len(whole.ids) >= _LONG_ENOUGH:
+    if status is not None and len(complete.ids) >= _LONG_ENOUGH:
         further = len(observed.ids) - 2
-        forgotten = len(observed.ids) >= len(whole.ids)
+        forgotten = len(observed.ids) >= len(complete.ids)
         facts |= {
             "abort_status": observed.status,
             "abort_ends_with": _ending(observed),
@@ -80,14 +80,14 @@ def _abort_prefill(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if tokens + LIMIT >= subject.load.context_tokens:
             return {}
         prompt = prompts.of_length(tokens)
-        whole = completed(cold(subject, prompt, LIMIT))
-        whole_ms = (whole.times_ns[0] - whole.began_ns) / _NS_PER_MS if whole.times_ns else 0.0
+        complete = completed(cold(subject, prompt, LIMIT))
+        whole_ms = (complete.times_ns[0] - complete.began_ns) / _NS_PER_MS if complete.times_ns else 0.0
         if whole_ms >= _PREFILL_MS:
-            return _abort_this_prefill(subject, prompt, whole, whole_ms)
+            return _abort_this_prefill(subject, prompt, complete, whole_ms)
     return {}
 
 
-def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], whole: Observed, whole_ms: float) -> Facts:
+def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], complete: Observed, whole_ms: float) -> Facts:
     over = threading.Event()
     called_ns: list[int] = []
 
@@ -105,7 +105,7 @@ def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], whole: Observe
     if not called_ns:
         return {}
     took_ms = (observed.ended_ns - called_ns[0]) / _NS_PER_MS
-    if len(observed.ids) >= len(whole.ids) > 1:
+    if len(observed.ids) >= len(complete.ids) > 1:
         outcome = "forgotten"
     else:
         left_ms = whole_ms - (called_ns[0] - observed.began_ns) / _NS_PER_MS
@@ -121,9 +121,9 @@ def _ending(observed: Observed) -> str:
 
 def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Find the call that ends a pause, so that the next run reads its own prompt."""
-    wanted = completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
+    expected = completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
     resumed = completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
-    if not resumed or resumed == wanted:
+    if not resumed or resumed == expected:
         raise InconclusiveError("the two answers are too short or too alike to tell them apart")
     ways: dict[str, Callable[[], int]] = {"clear": subject.clear, "abort": subject.abort, "run": lambda: 0}
     left_by: list[str] = []
@@ -132,7 +132,7 @@ def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         paused = _pause(subject, prompts)
         returns = returns and RKLLM_RUN_FINISH not in paused.states and len(paused.ids) == _PAUSE_AT
         leave()
-        if subject.run(prompts.other, LIMIT).ids[:_COMPARED] == wanted:
+        if subject.run(prompts.other, LIMIT).ids[:_COMPARED] == expected:
             left_by.append(name)
     _empty(subject, prompts)
     return {"pause_returns": returns, "pause_left_by": left_by}
@@ -173,8 +173,8 @@ def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         raise InconclusiveError("this runtime counts no tokens")
     if spares(first, again, len(base)):
         raise InconclusiveError("every run leaves all of its tokens, the leading ones too")
-    whole = len(base) + len(prompts.tail())
-    return {"keeps_leading_tokens": again.evaluated <= whole - KEPT_TOKENS // 2}
+    prompt_tokens = len(base) + len(prompts.tail())
+    return {"keeps_leading_tokens": again.evaluated <= prompt_tokens - KEPT_TOKENS // 2}
 
 
 def stay_loaded(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:

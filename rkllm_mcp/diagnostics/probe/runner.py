@@ -104,9 +104,9 @@ class _Progress:
             try:
                 answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
             except _LostError as lost:
-                known = experiment.if_hung if lost.hung else experiment.if_crashed
-                self.facts |= known
-                if not known:
+                outcome = experiment.if_hung if lost.hung else experiment.if_crashed
+                self.facts |= outcome
+                if not outcome:
                     self.unsettled[experiment.name] = str(lost)
                     self.losses += 1
                 return
@@ -117,8 +117,8 @@ class _Progress:
     def profile(self, library: str, model: str) -> RuntimeProfile:
         about = self.about
         streams = "both" if len(self.streams) > 1 else next(iter(self.streams), "nowhere")
-        seen = {"load_ms": about["load_ms"], "complaints": self.complaints, "log_streams": streams}
-        facts = {**seen, "defaults": about["defaults"], **self.facts}
+        observed = {"load_ms": about["load_ms"], "complaints": self.complaints, "log_streams": streams}
+        facts = {**observed, "defaults": about["defaults"], **self.facts}
         return RuntimeProfile(
             library=library,
             model=model,
@@ -161,7 +161,7 @@ def probe(
                 progress.complaints = child.complaints()
         if progress.losses >= _LOSSES_AT_MOST:
             remark = "not tried: too many experiments before it broke"
-            progress.unsettled |= {one.name: remark for one in progress.waiting}
+            progress.unsettled |= {experiment.name: remark for experiment in progress.waiting}
             break
     return progress.profile(fingerprint(library).git_blob, identity)
 
@@ -216,8 +216,8 @@ class _Child:
         except subprocess.TimeoutExpired:
             return "crashed: its process broke the connection"
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-        said = self.complaints()
-        return f"crashed: {how}, {said[-1]}" if said else f"crashed: {how}"
+        complaints = self.complaints()
+        return f"crashed: {how}, {complaints[-1]}" if complaints else f"crashed: {how}"
 
     def complaints(self) -> list[str]:
         """The error lines that the runtime printed last, each once, oldest first."""
@@ -277,14 +277,14 @@ def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:
     problem = profile.facts.get("tokenizer_problem")
     facts = [CheckResult("tokenizer", "fail", *problem)] if problem else []
     facts += [
-        CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_shown(profile.facts[name])}")
+        CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_short_text(profile.facts[name])}")
         for name, label in FACTS.items()
         if name in profile.facts
     ]
     return facts + [CheckResult("probe", "unknown", f"{name}: {why}") for name, why in profile.unsettled.items()]
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """A fact for a person; its JSON is in the profile."""
     match value:
         case bool():
@@ -296,11 +296,11 @@ def _shown(value: Any) -> str:
         case {**entries}:
             return ", ".join(f"{name} {entry}" for name, entry in entries.items())
         case [[_, _], *_]:
-            return ", ".join(f"{tokens} → {_shown(figure)}".replace("\n", "\\n") for tokens, figure in value)
+            return ", ".join(f"{tokens} → {_short_text(figure)}".replace("\n", "\\n") for tokens, figure in value)
         case [str(), *_]:
             return "; ".join(value)
         case [_, _]:
-            return f"{_shown(value[0])} / {_shown(value[1])}"
+            return f"{_short_text(value[0])} / {_short_text(value[1])}"
         case []:
             return "nothing"
         case _:

@@ -42,8 +42,8 @@ class ProbePrompts:
 
     def of_length(self, tokens: int) -> list[int]:
         """A prompt of so many tokens that ends with the question; never shorter than the question."""
-        wanted = max(0, tokens - len(self.question))
-        return [*self._text(wanted), *self.question]
+        missing = max(0, tokens - len(self.question))
+        return [*self._text(missing), *self.question]
 
     def tail(self) -> list[int]:
         """Return the continuation of an evaluated prompt: some text and the other question."""
@@ -126,8 +126,8 @@ class ProbeSubject:
         # Both must live as long as the model.
         self._callback = self.abi.callback_type(self._on_result)
         self._callback_argument = self.abi.new_callback(self._callback)
-        places = ctypes.byref(self._handle), ctypes.byref(self._param)
-        status = self._call("rkllm_init", *places, self._callback_argument)
+        pointers = ctypes.byref(self._handle), ctypes.byref(self._param)
+        status = self._call_library("rkllm_init", *pointers, self._callback_argument)
         if status != 0 or not self._handle:
             raise ModelLoadError(f"rkllm_init returned {status}{'' if self._handle else ' and gave no model'}.")
 
@@ -149,7 +149,7 @@ class ProbeSubject:
         if not role and self.abi.has_roles:
             arguments[0].role = None
         observed.began_ns = time.monotonic_ns()
-        observed.status = self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
+        observed.status = self._call_library("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
         observed.ended_ns = time.monotonic_ns()
         self._observed = self._hook = None
         return observed
@@ -159,7 +159,7 @@ class ProbeSubject:
         self._finished.clear()
         self._observed = Observed()
         arguments, _tokens = self._arguments(ids, 2, RKLLM_INFER_GENERATE, False, None)
-        status = self._call("rkllm_run_async", self._handle, *map(ctypes.byref, arguments), None)
+        status = self._call_library("rkllm_run_async", self._handle, *map(ctypes.byref, arguments), None)
         has_finished = status == 0 and self._finished.wait(timeout_s)
         self._observed = None
         return status, has_finished
@@ -167,38 +167,38 @@ class ProbeSubject:
     def intrude(self, ids: Sequence[int]) -> int:
         """Call rkllm_run while another run is under way, and tell its status."""
         arguments, _tokens = self._arguments(ids, 1, RKLLM_INFER_GENERATE, False, None)
-        return self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
+        return self._call_library("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
 
     def abort(self) -> int:
         """Call rkllm_abort."""
-        return self._call("rkllm_abort", self._handle)
+        return self._call_library("rkllm_abort", self._handle)
 
     def is_running(self) -> int:
         """Call rkllm_is_running."""
-        return self._call("rkllm_is_running", self._handle)
+        return self._call_library("rkllm_is_running", self._handle)
 
     def clear(self) -> int:
         """Clear the whole KV cache."""
-        return self._call("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments(False, None))
+        return self._call_library("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments(False, None))
 
     def cache_size(self) -> int | None:
         """Tokens in the KV cache; None where the runtime does not say."""
         sizes = (ctypes.c_int * 1)()
-        if not self.abi.has_kv_cache_size or self._call("rkllm_get_kv_cache_size", self._handle, sizes) != 0:
+        if not self.abi.has_kv_cache_size or self._call_library("rkllm_get_kv_cache_size", self._handle, sizes) != 0:
             return None
         return sizes[0]
 
     def load_prompt_cache(self, path: str) -> int:
         """Load a prompt cache."""
-        return self._call("rkllm_load_prompt_cache", self._handle, path.encode())
+        return self._call_library("rkllm_load_prompt_cache", self._handle, path.encode())
 
     def release_prompt_cache(self) -> int:
         """Release it."""
-        return self._call("rkllm_release_prompt_cache", self._handle)
+        return self._call_library("rkllm_release_prompt_cache", self._handle)
 
     def destroy(self) -> None:
         """Free the model."""
-        self._call("rkllm_destroy", self._handle)
+        self._call_library("rkllm_destroy", self._handle)
 
     def _arguments(
         self, ids: Sequence[int], limit: int, mode: int, keep_history: bool, save_to: str | None
@@ -209,7 +209,7 @@ class ProbeSubject:
         options = GenerationOptions(limit, save_prompt_cache=save_to, keep_history=keep_history)
         return [self.abi.new_input(tokens), self.abi.new_infer_param(options, mode)], tokens
 
-    def _call(self, name: str, *arguments: Any) -> int:
+    def _call_library(self, name: str, *arguments: Any) -> int:
         try:
             return int(getattr(self._functions, name)(*arguments))
         except CallFailedError as error:
@@ -225,12 +225,12 @@ class ProbeSubject:
         observed.threads.add(threading.get_native_id())
         # Whatever goes wrong in here must not reach C; what is missing shows in the observation.
         with suppress(Exception):
-            self._take(observed, result, state)
+            self._add_result(observed, result, state)
             if state <= RKLLM_RUN_WAITING and self._hook is not None:
                 return self._hook(len(observed.ids))
         return 0
 
-    def _take(self, observed: Observed, result: Any, state: int) -> None:
+    def _add_result(self, observed: Observed, result: Any, state: int) -> None:
         value = result.contents if result else None
         if state == RKLLM_RUN_FINISH:
             self._finished.set()
@@ -244,9 +244,9 @@ class ProbeSubject:
             _take_rows(observed.logits, value.logits, "logits", "vocab_size")
 
 
-def _take_rows(rows: list[ProbeRows], given: Any, values: str, width_field: str) -> None:
+def _take_rows(rows: list[ProbeRows], result: Any, values: str, width_field: str) -> None:
     """Note the rows of a callback, where it brings any."""
-    count, width, pointer = given.num_tokens, getattr(given, width_field), getattr(given, values)
+    count, width, pointer = result.num_tokens, getattr(result, width_field), getattr(result, values)
     if pointer and count > 0 and width > 0:
         start = (count - 1) * width
         rows.append(ProbeRows(count, width, tuple(pointer[start : start + width])))

@@ -285,7 +285,7 @@ async def _make_answer(
                 service.open_conversations.put(app, conversation)
                 if app.config.service.history:
                     secrets = tuple(body.tokens.values())
-                    draft = AnswerRecord(app.recorder, conversation, question, secrets, begun=begun)
+                    draft = AnswerRecord(app.recorder, conversation, question, secrets, earlier_events=begun)
                     await draft.begin()
                 async with place.turn(sink), metered(request) as meter:
                     # What is continued was counted when it came.
